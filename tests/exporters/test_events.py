@@ -28,8 +28,8 @@ SERVICE = "http://cost.example"
 )
 def test_a_type_leaves_in_one_way(settings: UpstreamSettings, expected: str | None) -> None:
     """
-    A type is sent as an event if the upstream accepts events, else as its stream. Without a mapping it
-    is not sent.
+    A type of usage events is sent as events if the upstream accepts them, or else as its stream. Without a
+    mapping it is not sent.
     """
     assert expected == sent_as(settings, "api_call")
     assert (expected if expected == "event" else None) == sent_as(settings, "login")

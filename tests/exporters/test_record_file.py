@@ -137,9 +137,8 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
-    third = FileExporter(
-        path, write=lines_of
-    )  # the second process was killed as well, with lines in both files
+    # the second process was killed as well, with lines in both files
+    third = FileExporter(path, write=lines_of)
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)

@@ -79,9 +79,8 @@ GUARD = f"""
       END LOOP;
     END $$;
     CREATE EVENT TRIGGER guard ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.guard_tables()"""
-UNPACKED = (
-    Path(__file__).parents[2] / ".venv/postgresql"
-)  # where `make test` unpacks the packages without root
+# where `make test` unpacks the packages without root
+UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"
 # With TOLLHOUSE_POOLER=transaction (`make soak`), every test with a schema runs behind pgbouncer.
 BEHIND_POOLER = os.environ.get("TOLLHOUSE_POOLER") == TRANSACTION
 _NUMBERS = itertools.count()
@@ -175,7 +174,8 @@ class Server:
     def freeze(self) -> None:
         """Stop all processes of the server. The system still accepts connections for them."""
         postmaster = self._postmaster()
-        os.kill(postmaster, signal.SIGSTOP)  # first, so that it starts no further processes
+        # stop the postmaster first, so that it starts no further processes
+        os.kill(postmaster, signal.SIGSTOP)
         for child in _children(postmaster):
             os.kill(child, signal.SIGSTOP)
 

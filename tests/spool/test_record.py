@@ -50,6 +50,7 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
     """Fields that an older, shorter array lacks get their defaults."""
+    # values in the order in which the fields were added
     assert list(Inference.__struct_fields__)[-7:] == [
         "also",
         "cache_write_1h_tokens",
@@ -58,7 +59,7 @@ def test_an_entry_of_an_older_version_stays_readable() -> None:
         "sender_key",
         "meters",
         "charges",
-    ]  # values in the order in which the fields were added
+    ]
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
 

@@ -29,9 +29,8 @@ class Table:
         self.inserts: list[tuple[str, bytes]] = []  # token and body
         self.asked: list[dict[str, str]] = []
         self.users: set[str | None] = set()
-        self.signed: set[tuple[str | None, str | None]] = (
-            set()
-        )  # password and certificate header of each request
+        # password and certificate header of each request
+        self.signed: set[tuple[str | None, str | None]] = set()
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
         self.forgets = False  # whether the server has forgotten the tokens of inserts

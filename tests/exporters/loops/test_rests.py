@@ -46,9 +46,8 @@ class Tried(BaseException):
     """Raised when the waiting item is tried."""
 
 
-Rest = Callable[
-    [SteppingClock, float, Path], Awaitable[float]
-]  # runs one round and returns the seconds until the loop wakes again
+# runs one round and returns the seconds until the loop wakes again
+Rest = Callable[[SteppingClock, float, Path], Awaitable[float]]
 
 
 async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path) -> float:
@@ -104,9 +103,8 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         await route.forward_once()
         due_at = await spool.deliveries.next_due_at(SPEC.name)
         assert due_at is not None
-        clock.at += (
-            due_at - route._throttle.now() - (border - clock.at)
-        )  # so that the item becomes due at the border
+        # so that the item becomes due at the border
+        clock.at += due_at - route._throttle.now() - (border - clock.at)
         clock.step_s = STEP_S
         if await route.forward_once():
             raise Tried

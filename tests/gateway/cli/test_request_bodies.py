@@ -179,9 +179,8 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadPayload, match="neither"):
         cut(b"\n" * 1000)
     lines = [b'{"n": %d}' % n for n in range(50)]
-    sent = cut(
-        b"\n".join([b'{"broken":', *lines])
-    )  # the lines together are longer than the limit of a document
+    # the lines together are longer than the limit of a document
+    sent = cut(b"\n".join([b'{"broken":', *lines]))
     assert [b'{"broken":', *lines] == [line for body in sent for line in body.items]
 
 

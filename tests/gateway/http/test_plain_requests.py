@@ -25,9 +25,8 @@ class Stand:
 
     is_short: list[bool] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # requests with the wish "wait" wait for this event
+    # requests with the wish "wait" wait for this event
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -53,9 +52,8 @@ class Stand:
         told = web.Response(
             text=f"{request.method} {request.path_qs} {sorted(request.headers.items())} {body!r}"
         )
-        if wish == "late" and isinstance(
-            request.protocol, PlainRequests
-        ):  # let the keep-alive time run out while the request is handled
+        # let the keep-alive time run out while the request is handled
+        if wish == "late" and isinstance(request.protocol, PlainRequests):
             request.protocol._next_keepalive_close_time = 0.0
             request.protocol._process_keepalive()
         if wish == "leave":

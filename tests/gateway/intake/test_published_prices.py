@@ -161,12 +161,13 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
     ("provider", "model", "counts", "expected"),
     [
         (OPENAI, "gpt-5.6-terra", {"input": 272_000, "output": 0}, "0.544"),  # 2 per million
+        # the whole request costs 4 and 18 per million
         (
             OPENAI,
             "gpt-5.6-terra",
             {"input": 300_000, "output": 100_000},
             "3",
-        ),  # the whole request costs 4 and 18 per million
+        ),
         (GOOGLE, "gemini-2.5-pro", {"input": 200_000, "output": 0}, "0.25"),  # 1.25 per million
         (GOOGLE, "gemini-2.5-pro", {"input": 300_000, "output": 100_000}, "2.25"),  # 2.5 and 15 per million
         # the model has no other price for large inputs

@@ -133,9 +133,8 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
     await put_on_record(spool, event(session="old"))
     clock.time += WINDOW_S + 1
-    await put_on_record(
-        spool, event(session="old"), event(session="s1")
-    )  # the event of session "old" is a repeat
+    # the event of session "old" is a repeat
+    await put_on_record(spool, event(session="old"), event(session="s1"))
     shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
     await shadows.remember(spool.log)
     for metric in metrics:

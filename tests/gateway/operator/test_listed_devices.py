@@ -68,9 +68,8 @@ class Fleet:
 
 @pytest_asyncio.fixture
 async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
-    monkeypatch.setattr(
-        lists, "BESIDE_ROWS", sys.maxsize
-    )  # the profiler does not count calls in other threads, so all work stays on this thread
+    # the profiler does not count calls in other threads, so all work stays on this thread
+    monkeypatch.setattr(lists, "BESIDE_ROWS", sys.maxsize)
     table, clock = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL))), MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     yield Fleet(table, clock, lifecycle, ListedDevices(lifecycle, clock))

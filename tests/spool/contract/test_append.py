@@ -84,7 +84,7 @@ async def test_known_ids_are_folded_beside_the_commits(
     """Ids that are acknowledged while a fold is planned are still known after it."""
     monkeypatch.setattr("spool.log.duplicates.LARGE_BATCH", 1)
     calls = [call(number) for number in range(360)]
-    spool = await open_spool(duplicate_ids=400)  # a batch has a hundred ids
+    spool = await open_spool(duplicate_ids=400)  # with this limit, ids are moved in batches of a hundred
     for first in range(0, 360, 6):
         await add(spool.log, *calls[first : first + 6])
 
@@ -378,7 +378,8 @@ async def test_old_calls_are_known_as_long_as_new_ones(
     A backfill is remembered by the hour of its calls, however old, until its ids have been known for one window.
     """
     log = (await open_spool(duplicate_ids=1000)).log
-    old = [call(number, at=NOON - hours * 3600) for number in range(600)]  # more than fit among the newest
+    # more ids than fit among the newest
+    old = [call(number, at=NOON - hours * 3600) for number in range(600)]
     await add(log, *old)
     clock.move(86_400)
     await add(log, *[call(1000 + number, at=NOON + 86_400) for number in range(100)])
@@ -399,9 +400,8 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
     strange = [call(1, start_time=None), call(2, at=NOON + 90_000)]
     await add(log, *strange)
     clock.move(20 * 3600)
-    await add(
-        log, *[call(100 + number, at=NOON + 72_000) for number in range(4)]
-    )  # move the ids of these unusual calls out of the newest ids
+    # move the ids of these unusual calls out of the newest ids
+    await add(log, *[call(100 + number, at=NOON + 72_000) for number in range(4)])
 
     await add(log, *strange)
 

@@ -121,9 +121,8 @@ async def test_a_series_is_forgotten_a_month_after_its_last_point(
     """
     Stored state is limited by age: a process that is silent for a month is forgotten, but a reporting one is not.
     """
-    monkeypatch.setattr(
-        sqlite_retention, "SERIES", 2
-    )  # delete at most two of the six old series per transaction
+    # delete at most two of the six old series per transaction
+    monkeypatch.setattr(sqlite_retention, "SERIES", 2)
     log = (await open_spool()).log
     others = [point(100, at=NOON + 1, series=bytes([name]) * 16) for name in b"tuvwxy"]
     await add(log, points=[point(100, at=NOON + 1), *others])

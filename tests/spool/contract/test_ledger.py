@@ -542,7 +542,7 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
         start = (BEGIN + hour * HOUR) * NS
         log.add([call(user=f"u{hour}-{number}", start_time=start) for number in range(500)], at=clock.at)
         await ledger.catch_up(log)
-    assert 61 == len(await ledger.values("user"))  # twenty per hour, and the shared row
+    assert 61 == len(await ledger.values("user"))  # twenty users per hour, and the shared row
     unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
         user="nobody"
     )
@@ -762,7 +762,7 @@ async def test_rebuild(ledgers: Ledgers) -> None:
     with pytest.raises(NotAllowed):
         await ledger.rebuild(log)
     await ledger.close()
-    ledger = await ledgers.open()  # killed in between
+    ledger = await ledgers.open()  # starts again, as after a kill
     log.add([call(start_time=(BEGIN + HOUR) * NS)])
     await ledger.catch_up(log)
     whole[(BEGIN + HOUR,)] = (3, 300, 30, Decimal("0.00105"), Decimal(0))

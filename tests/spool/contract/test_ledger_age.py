@@ -140,9 +140,8 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                 query = CostQuery(since=since, until=history.end + DAY, granularity=granularity, zone=zone)
                 outcomes = told.setdefault((zone.key, asked), set())
                 try:
-                    found = await answer(
-                        history.ledger, query
-                    )  # run the query first, because a refused query needs no recount
+                    # run the query first, because a refused query needs no recount
+                    found = await answer(history.ledger, query)
                     assert history.recount(query) == found, (zone, granularity)
                     outcomes.add("exact")
                 except NotKept as error:

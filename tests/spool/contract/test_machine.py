@@ -31,8 +31,9 @@ T = TypeVar("T")
 
 HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
-# More ids than one run of the machine creates. The contract does not state which of them still know their number.
 _UNIDENTIFIED = count()
+# The limit of ids is higher than one run of the machine creates, because the contract does not state which
+# ids still know their number.
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 

@@ -59,11 +59,12 @@ STOPS = [
     (POSTGRES, KILLED),
 ]
 BATCH = 8
+# numbers of reports of the first and the second topic, below and above the size of a batch
 SIZES = [
     (1, 2),
     (3, 2),
     (2 * BATCH + 5, 2),
-]  # numbers of reports of the first and the second topic, below and above the size of a batch
+]
 RETENTION_S, HOLD_S = 3600, 10
 
 

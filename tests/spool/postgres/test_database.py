@@ -100,9 +100,8 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
         with pytest.raises((Invalid, SpoolUnavailable)):
             await database.append.transaction(fail)
     pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
-    assert (2 if BEHIND_POOLER else 3) == len(
-        pids
-    )  # behind a pooler nothing is prepared, so a pipeline leaves no doubt
+    # behind a pooler nothing is prepared, so a pipeline leaves no doubt
+    assert (2 if BEHIND_POOLER else 3) == len(pids)
 
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:

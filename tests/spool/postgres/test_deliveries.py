@@ -277,7 +277,7 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
     await asyncio.gather(*(send(each) for each in (*nodes, *nodes)))
     assert await nodes[0].terms() == {"delivered": 60}
     assert await nodes[1].terms() == {"delivered": 60}
-    assert 30 == len(sent)  # each of twenty once, and half of them again
+    assert 30 == len(sent)  # each of the twenty deliveries once, and the half that was retried once more
     assert [0, 0] == [each.deliveries.fenced for each in nodes]
 
 

@@ -59,7 +59,7 @@ class Node:
         async with asyncio.timeout(60):
             while self.running != set(names):
                 self.changed.clear()
-                self.leases._asked.set()  # checks at once
+                self.leases._asked.set()  # the gateway checks its leases at once
                 await self.changed.wait()
 
     async def close(self) -> None:
@@ -294,7 +294,7 @@ async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) ->
         await each.begin("ledger")
     assert () == tuple(await one.leases.settings())
     clock.move(2)
-    other.leases.tell({"hold": "x1", "prices": "y1"})  # as before
+    other.leases.tell({"hold": "x1", "prices": "y1"})  # the settings that the gateway had before
     one.leases.tell({"hold": "x2", "prices": "y1"})
     for each in (one, other, silent):
         await each.look()

@@ -246,7 +246,7 @@ async def test_an_answer_that_never_comes_is_no_receipt(
     lost.next = [CommitUnknown("lost")]
     with pytest.raises(SpoolUnavailable):
         await add(log, call(1))
-    while True:  # refused while the log checks whether commits work again
+    while True:  # appends are refused while the log checks whether commits work again
         try:
             await add(log, call(1))
         except SpoolUnavailable:

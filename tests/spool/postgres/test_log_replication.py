@@ -34,9 +34,8 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert "replicated" == receipt.durability
         pair.standby.stop()
         await _let_go(pair, patient)
-        while not (
-            await one.stats()
-        ).writable:  # the node may have read its state while the server named no standby
+        # the node may have read its state while the server named no standby
+        while not (await one.stats()).writable:
             await one.follow()
         pair.standby.stop()
         with pytest.raises(SpoolUnavailable):
@@ -58,9 +57,8 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(alone)
         await assert_books_balance(alone)
         await one.follow()
-        assert 4 == one.closed_below(
-            AI_TELEMETRY
-        )  # this node cannot know yet whether the standby has the newest record
+        # this node cannot know yet whether the standby has the newest record
+        assert 4 == one.closed_below(AI_TELEMETRY)
         found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
         assert [call(number)[0] for number in (1, 0, 2, 3)] == [
             each for entry in found for each in entry.records

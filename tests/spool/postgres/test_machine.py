@@ -24,7 +24,7 @@ SECRET = b"s" * 32
 class Nodes(Engines):
     """The state machine of the contract, on one of two nodes at each step."""
 
-    schemas: Schemas  # of the test session
+    schemas: Schemas  # the schemas of the test session
 
     def __init__(self) -> None:
         super(Engines, self).__init__()

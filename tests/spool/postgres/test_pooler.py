@@ -66,9 +66,8 @@ async def test_a_statement_of_its_own_takes_one_round_trip(
         return rows
 
     assert [("a", LIMITS["lock_timeout"])] == await pooled.run(work)
-    senders = [
-        line.split("\t")[1] for line in trace.read_text().splitlines()
-    ]  # F: sent by Tollhouse, B: sent by the server
+    # F: sent by Tollhouse, B: sent by the server
+    senders = [line.split("\t")[1] for line in trace.read_text().splitlines()]
     assert ["F", "B"] == [sender for sender, _ in itertools.groupby(senders)]
     with pytest.raises(Invalid):
         await pooled.run(lambda connection: connection.execute("SELECT %s::int", ("a",)))

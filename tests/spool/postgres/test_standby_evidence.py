@@ -133,7 +133,7 @@ async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, poo
         database = Database(dsn, pooled=pooled, commit_timeout_s=60.0, needs_standby=True)
         try:
             for commit in WAYS.values():
-                await commit(database)  # while the standby receives it
+                await commit(database)  # this commit is confirmed, because the standby receives it
             pair.standby.freeze()
             try:
                 with flapping(pair) as is_over:

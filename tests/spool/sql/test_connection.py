@@ -93,7 +93,9 @@ async def test_a_condition_means_the_same(transactions: SqlTransactions, conditi
 
 
 async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransactions) -> None:
-    """After an error, none of several statements is kept. Each statement returns its number of rows."""
+    """
+    If one of several statements fails, none of them has an effect. Each statement returns its number of rows.
+    """
 
     def fail(connection: SqlConnection) -> None:
         assert 1 == connection.run(insert("things", THINGS.names), **THINGS.values(MILL))

@@ -66,9 +66,8 @@ async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path
     Threads that are started after `shorten_slices` inherit short slices, except threads with a lower priority.
     """
     own, priority = own_slice(), own_priority()
-    with ThreadPoolExecutor(
-        1, initializer=shorten_slices
-    ) as executor:  # in a separate thread, so that the test's own thread stays as it is
+    # in a separate thread, so that the test's own thread stays as it is
+    with ThreadPoolExecutor(1, initializer=shorten_slices) as executor:
         threads = executor.submit(lambda: ThreadPoolExecutor(1)).result()
         lowered = ThreadPoolExecutor(1, initializer=lower_priority)
         inherited = executor.submit(lambda: threads.submit(own_slice).result()).result()

@@ -410,7 +410,8 @@ def billed(plan: Plan, cost_type: str) -> int:
 def owed(plan: Plan, cost_type: str) -> Sums:
     owed_by_place: dict[Place, Fraction] = defaultdict(Fraction)
     for day in plan.days:
-        covered: set[tuple[int, str]] = set()  # "" means the whole cluster
+        # clusters and nodes with a bill; the node "" means the whole cluster
+        covered: set[tuple[int, str]] = set()
         for line in plan.lines:
             if line.day <= day < line.day + line.days * DAY_S:
                 amount = Fraction(line.amount_of(cost_type)) / line.days

@@ -46,10 +46,9 @@ NEAR = 10**7  # 10^7 ledger units are 10^-20 dollars
 _BY_KEY = len(TEAMS) // len(KEYS)
 _TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # their bills state the region of tokens
 OWNERS = ("team", "user", "tag:service")
-_IN_WORDS = {
-    f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]
-}  # kinds of tokens, as the provider's meters name them
-Owner = tuple[str, ...]  # values of OWNERS
+# kinds of tokens, as the provider's meters name them
+_IN_WORDS = {f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]}
+Owner = tuple[str, ...]  # values of the dimensions in OWNERS
 
 
 def owned(report: Inference) -> Inference:

@@ -28,9 +28,8 @@ _AWS_TYPES = {
     "output": "output-tokens",
 }
 
-Group = tuple[
-    Call, Mapping[str, int], Mapping[str, Decimal], int
-]  # per group: the first call, tokens by kind, dollars by kind, and the number of calls
+# per group: the first call, tokens by kind, dollars by kind, and the number of calls
+Group = tuple[Call, Mapping[str, int], Mapping[str, Decimal], int]
 
 
 def _groups(calls: Iterable[Call], place: Callable[[Call], Hashable]) -> Iterator[Group]:

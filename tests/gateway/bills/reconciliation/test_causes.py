@@ -150,7 +150,9 @@ def test_a_model_that_only_the_ledger_has() -> None:
 
 
 def test_days_that_exchange() -> None:
-    """The bill has some tokens one day later than the ledger. Without hours, the claim is uncertain."""
+    """
+    The bill has some tokens one day later than the ledger. If the bill states no hours, the claim is uncertain.
+    """
     tokens, money, counted = equal()
     sizes = [3, 9, 4, 8, 2, 7, 5, 9, 3]
     moved_tokens = {meter: count // 20 for meter, count in TOKENS.items()}
@@ -232,7 +234,7 @@ def test_calls_without_their_tokens() -> None:
 
 
 def test_calls_that_nobody_reports() -> None:
-    """A fifth of the calls of each key are retries inside an SDK."""
+    """For each key, a fifth of the calls are retries inside an SDK, which no source reports."""
     tokens, money, counted = equal()
     less = [
         use(
@@ -445,7 +447,7 @@ def test_a_price_that_sources_know() -> None:
 
 
 def test_lines_that_are_no_tokens() -> None:
-    """Each kind is a separate claim, and credits keep their sign."""
+    """Each kind of bill line other than tokens is a separate claim. Credits keep their sign."""
     tokens, money, counted = equal()
     lines = {"web_search": 5 * UNIT, "credit": -2 * UNIT, "tax": UNIT}
     money += [replace(money[0], meter=kind, amount=amount) for kind, amount in lines.items()]

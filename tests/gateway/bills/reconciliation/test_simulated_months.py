@@ -49,18 +49,20 @@ SHORT = {2: 1, 3: 1}  # in short runs, each provider also has only a part of the
 ONCE_WRONG = (
     # one day still had a rate of other calls, which was mistaken for a price
     (ANTHROPIC, 18001, ("batch key", "pacific")),
+    # the rates of other keys were applied to a key as well
     (
         ANTHROPIC,
         12001,
         ("key", "local hours", "unsized"),
-    ),  # the rates of other keys were applied to a key as well
+    ),
     # hours without calls were not named if each day also lacked some calls
     (GOOGLE, 22001, ("key", "half a day")),
+    # half a day was missing in the ledger, which was mistaken for a double bill
     (
         AZURE,
         23001,
         ("half a day", "local hours"),
-    ),  # half a day was missing in the ledger, which was mistaken for a double bill
+    ),
     (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was applied to the missing calls
     # a discount on all days was mistaken for a price of some days
     (AZURE, 16001, ("input price", "discount", "dear days")),
@@ -72,16 +74,18 @@ ONCE_WRONG = (
     (GOOGLE, 23001, ("key", "half a day", "twice")),
     # a day with hours without calls was mistaken for a double bill
     (GOOGLE, 23002, ("half a day", "twice", "searches")),
+    # a day was billed twice, and less than half of the other days lacked calls
     (
         GOOGLE,
         23002,
         ("share", "four days", "twice"),
-    ),  # a day was billed twice, and less than half of the other days lacked calls
+    ),
+    # calls without tokens at other times were mistaken for unreported calls
     (
         BEDROCK,
         23003,
         ("twice", "local hours", "unsized"),
-    ),  # calls without tokens at other times were mistaken for unreported calls
+    ),
     (GOOGLE, 31007, ("key", "input price")),  # a price hidden by missing calls was applied to those calls
     # a model without counted calls got the price of another model
     (ANTHROPIC, 23001, ("model", "batch key", "pacific")),

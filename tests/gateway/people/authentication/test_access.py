@@ -355,9 +355,8 @@ async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clo
     access.admit(await a_key(registry), INGEST, address=HERE)
     began = clock.now()
     assert began == access.key("search team").last_accessed
-    await registry.keys.accessed(
-        {registry.keys.all()[0].id: began + 60}
-    )  # stored as if another gateway had noted the access
+    # stored as if another gateway had noted the access
+    await registry.keys.accessed({registry.keys.all()[0].id: began + 60})
     assert began + 60 == access.key("search team").last_accessed
     clock.move(120)
     access.admit(await a_key(registry, "other team"), INGEST, address=HERE)

@@ -139,7 +139,8 @@ async def test_a_name_told_after_the_hold_outlives_a_kill(
     await killed_spool.tell(LATER, BOTH)
     await killed_spool.kill()
     await killed_spool.tell(LATER)
-    assert 2 == await killed_spool.names_on_disk()  # the id of the report that has only this name
+    # the name, and the id of the report that has only this name
+    assert 2 == await killed_spool.names_on_disk()
     await killed_spool.judge(FIRST)
 
 

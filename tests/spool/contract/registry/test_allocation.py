@@ -155,7 +155,8 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
         NotAllowed, match=r"2 of 2 publish jobs are waiting \(limit: allocation.max_jobs\) are yours"
     ):
         await submit(table, actor=FLEET, most=4)
-    await submit(table, actor=Actor(FLEET.name, "local"), most=4)  # a person with the name of that key
+    # a person with the same name as that key is another actor
+    await submit(table, actor=Actor(FLEET.name, "local"), most=4)
     with pytest.raises(NotAllowed, match="1 of 3"):
         await submit(table, actor=Actor(FLEET.name, "local"), most=4)
     await submit(table, actor=BOB, most=4)

@@ -44,7 +44,7 @@ async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Re
     deletion.cancel()
     with pytest.raises(asyncio.CancelledError):
         await deletion
-    with pytest.raises(NotThere):  # runs after the cancelled change
+    with pytest.raises(NotThere):  # this change runs after the cancelled one
         await registry.keys.disable("search team", actor=ACTOR)
     assert registry.keys.find(secret) is None
 

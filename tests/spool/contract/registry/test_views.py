@@ -147,6 +147,6 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str
 
 
 async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
-    """A filter stores a repeated value once. Text that cannot be stored is replaced."""
+    """A repeated value in a filter is stored once. Text that cannot be stored is replaced."""
     view = await create(await open_registry(), replace(BARE, filter={"team": ("b", "a", "b", "\ud800")}))
     assert {"team": ("b", "a", "?")} == view.filter

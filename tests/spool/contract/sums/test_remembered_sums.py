@@ -196,7 +196,7 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
     assert 2 == counted.times
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
-    assert 2 == counted.times  # it is computed without the remembered results
+    assert 2 == counted.times  # the result was computed again, because none was remembered
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))

@@ -27,8 +27,8 @@ __all__ = ["clock", "open_log"]
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 COMMITS = 100_000 if FULL else 2_000
-SLOWER = 1.5  # maximum ratio
-DEEPER = 4  # blocks, because each index may have one more level
+SLOWER = 1.5  # maximum ratio of the last cost to the first
+DEEPER = 4  # additional blocks, because each index may have one more level
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if FULL else 300)]
 
@@ -37,8 +37,8 @@ async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The test compares the number of blocks that the server reads for an append, because the machine's load
-    does not change it.
+    Appends read as many blocks at the end as at first. The test counts blocks instead of time, because they
+    do not depend on the load of the machine.
     """
     nodes = [await open_log(hold=0) for _ in range(2)]
     database = nodes[0]._database

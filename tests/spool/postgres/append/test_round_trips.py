@@ -1,4 +1,4 @@
-"""Round trips of an append. Each one under the head makes all gateways wait."""
+"""Round trips of an append. While one of them holds the head of the log, all gateways wait."""
 
 from __future__ import annotations
 

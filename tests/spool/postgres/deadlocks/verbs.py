@@ -49,7 +49,7 @@ class Gateway:
 
     storage: Storage
     chance: random.Random
-    acknowledged: set[int] = field(default_factory=set)  # numbers of calls
+    acknowledged: set[int] = field(default_factory=set)  # numbers of the acknowledged calls
 
     @property
     def route(self) -> str:

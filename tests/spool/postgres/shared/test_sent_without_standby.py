@@ -138,9 +138,8 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     # the position of its bytes must be confirmed before it can be sent again
     with pytest.raises(Unconfirmed, match=GONE):
         await node.deliveries.mark(delivery, "7")
-    await node.deliveries.settle(
-        delivery, Settlement(delivered=10)
-    )  # an unconfirmed position could be lost, and the delivery would be sent again under its key
+    # an unconfirmed position could be lost, and the delivery would be sent again under its key
+    await node.deliveries.settle(delivery, Settlement(delivered=10))
     assert 0 == (await node.state()).ambiguous
 
 

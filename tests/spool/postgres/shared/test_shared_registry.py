@@ -183,7 +183,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
         while True:
             await node.follow()
             read = node.roles.get(role.id)
-            await asyncio.sleep(0)  # so that the other one reads as well
+            await asyncio.sleep(0)  # let the other process read as well, before either of them writes
             try:
                 await node.roles.change(
                     role.id, {"members": (*read.members, member)}, version=read.version, known=(),
@@ -251,7 +251,7 @@ async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry])
 async def test_memory_that_was_not_looked_after_is_not_fresh(
     nodes: tuple[Registry, Registry], clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory is fresh for a second after the last successful check."""
+    """Memory counts as fresh for a second after the last successful check."""
     here, there = nodes
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     clock.move(LOOKED_S)

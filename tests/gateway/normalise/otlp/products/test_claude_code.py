@@ -117,9 +117,8 @@ def test_an_error_has_no_tokens_and_the_status_as_type() -> None:
     assert {
         "status": "error", "error_type": "529", "input_tokens": None, "cost": None, "request_id": "crid-2",
     } == picked(outcome.records[0], "status", "error_type", "input_tokens", "cost", "request_id")  # fmt: skip
-    assert 2 == len(
-        outcome.identities[0].lookups
-    )  # a client-chosen id is also looked up in neighbouring time steps
+    # a client-chosen id is also looked up in neighbouring time steps
+    assert 2 == len(outcome.identities[0].lookups)
 
 
 def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
