@@ -224,7 +224,7 @@ class SpoolSettings:
     max_stream_bytes: Size = setting(
         GIB,
         "maximum bytes of the totals of unit-cost streams, in addition to `spool.max_bytes`",
-        edge="new records are refused with 429; the streams of one key cannot use more than they leave free",
+        edge="new records are refused with 429; the streams of one key get at most half of what other keys leave free",
         least=MIB,
     )
     stream_retention: Duration = setting(
@@ -285,7 +285,7 @@ class ContainerSettings:
         "maximum bytes of the files of all clusters, in addition to `spool.max_bytes`",
         edge=(
             "the oldest delivered files of the key with the most are deleted; if all files wait, senders "
-            "get 503 with `Retry-After`. One key's waiting files cannot use more than they leave free"
+            "get 503 with `Retry-After`. The waiting files of one key get at most half of what other keys leave free"
         ),
         least=KIB,
     )
@@ -293,8 +293,8 @@ class ContainerSettings:
         100_000,
         "maximum number of files that are remembered by their reference",
         edge=(
-            "the oldest finished files are forgotten; if all files wait, senders get 503. One key cannot "
-            "have more waiting files than it leaves free"
+            "the oldest finished files are forgotten; if all files wait, senders get 503. The waiting files of "
+            "one key get at most half of what other keys leave free"
         ),
         least=2,
     )
