@@ -16,8 +16,8 @@ class Contents(NamedTuple):
     modules: list[str]
     members: list[str]
     texts: list[str]
-    inner_texts: list[str]  # the texts in bodies of functions
-    classes: list[str]  # only those at the top level
+    inner_texts: list[str]  # texts within the bodies of functions
+    classes: list[str]  # only the classes at the top level
 
 
 @cache

@@ -19,7 +19,7 @@ from tests.acceptance.payloads import request, span
 
 MIB = 1 << 20
 FLOOD = "chatcmpl-flood"  # prefix of the response ids of its calls
-CALLS = 900  # per body
+CALLS = 900  # calls per request body
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 
 

@@ -75,7 +75,9 @@ class FaultRow:
     lost: int = 0
     duplicates: int = 0
     recovery_s: float | None = None  # longest time until a new record was delivered
-    outcomes: set[str] = field(default_factory=set)  # passed, failed or skipped, of its tests
+    outcomes: set[str] = field(
+        default_factory=set
+    )  # results of the scenario's tests: passed, failed or skipped
 
 
 class Trial:

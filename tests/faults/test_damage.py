@@ -93,7 +93,10 @@ def test_damaged_headers(trial: Trial, corpora: Corpora, tmp_path: Path) -> None
 
 @pytest.mark.fault("F9")
 def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """Damage under a running server loses only unreadable records, at the latest after a restart."""
+    """
+    If files are damaged under a running server, only unreadable records are lost. All others are delivered,
+    at the latest after a restart.
+    """
     for rng in trial.rounds(short=4, full=200):
         name = rng.choice(sorted(corpora))
         corpus, known = corpora[name]

@@ -68,7 +68,7 @@ def wait_until_forwarded(site: FaultSite) -> None:
     names = site.oracle.acknowledged.keys()
     wait_for(lambda: names <= site.upstream.taken.keys(), 120, "the open file is drained")
     archive = site.tollhouse.archive
-    # count whole lines, because the last line may still be in the making
+    # count whole lines, because the last line may be incomplete
     wait_for(lambda: archive.read_bytes().count(b"\n") >= len(names), 120, "the archive is drained")
 
 

@@ -101,8 +101,8 @@ def _pending(tollhouse: Tollhouse) -> dict[str, int]:
 
 def test_kill_while_counters_wait(installations: Any) -> None:
     """
-    Counters that waited at a kill are judged after it: later calls of the same work replace them,
-    otherwise they count.
+    Counters that wait at a kill are decided after it. Later calls of the same work replace them. Without such
+    calls, they count.
     """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("assistants")

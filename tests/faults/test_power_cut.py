@@ -33,11 +33,12 @@ from tests.faults.powercut.replay import (
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite, Verdict
 
-CUTS = 30 if LONG else 5  # per run
+CUTS = 30 if LONG else 5  # simulated power cuts per run
 SALVAGE_CUTS = 20 if LONG else 3
-MUTANT_CUTS = 100  # per run of a mutant, until the defect shows
+MUTANT_CUTS = 100  # limit of simulated cuts per run of a mutant, by which its defect must show
 LOAD_S = 1.5
-PAUSE_S = 0.01 if LONG else 0.03  # of a sender; the more is written, the longer each cut takes
+# pause of a sender between requests; the more is written, the longer each simulated cut takes
+PAUSE_S = 0.01 if LONG else 0.03
 API_KEY = "th_" + "power-cut" * 5
 API_KEY_FILE = """
 api_key_file = "{path}"
@@ -94,7 +95,7 @@ class TracedRun:
         yield answered[0]
         for _ in range(count - 1):
             place = rng.choice(answered)
-            # never after the end, because the position of deliveries from the images counts as later than the end
+            # not beyond the end: the deliveries of the restarted servers count as later than the end
             yield min(ends[-1], rng.choice((place, place, place + rng.randrange(20_000), rng.choice(ends))))
 
     def _judge(self, place: int) -> Verdict:

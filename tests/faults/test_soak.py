@@ -39,7 +39,7 @@ MORE_MEMORY, MORE_MIB = (1.08, 0.0) if WARM_UP_S else (1.2, 16.0)
 MORE_BYTES, MORE_FILE = 1.2, 4 << 20
 # loose in a short run, because other tests start and stop at the same time
 SLOWER, SLOWER_S = (1.5, 0.02) if WARM_UP_S else (3.0, 0.25)
-LEAST_ANSWERS = 20  # per third, on a busy machine as well
+LEAST_ANSWERS = 20  # minimum number of responses per third, even on a busy machine
 FAILURES = (
     refuse(429, retry_after=1),
     refuse(500),
@@ -57,8 +57,8 @@ class Third:
     """Measurements of one third of the time."""
 
     memory_mib: float
-    file_bytes: int  # after everything was delivered
-    latency_s: float  # of the fastest quarter, because a busy machine dominates the slower ones
+    file_bytes: int  # size of all database files after everything was delivered
+    latency_s: float  # latency at the first quartile, because a busy machine determines the higher ones
 
 
 @pytest.mark.fault("F28")
@@ -98,7 +98,7 @@ def _run(site: FaultSite, rng: random.Random, seconds: float) -> Third:
             site.upstream.behave(ACCEPT)
         latencies = sorted(site.oracle.latencies_s)
     site.until(lambda one: not any(route["queued"] for route in one.routes()), "all is delivered", 120)
-    if seconds > RETAIN_EVERY_S:  # the interval at which delivered entries are deleted
+    if seconds > RETAIN_EVERY_S:  # the run is longer than the interval at which delivered entries are deleted
         time.sleep(RETAIN_EVERY_S + 15)
     files = site.tollhouse.directory.glob("tollhouse-data/*.sqlite")
     return Third(median(memory), sum(file.stat().st_size for file in files), latencies[len(latencies) // 4])

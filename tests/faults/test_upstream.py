@@ -26,7 +26,7 @@ from tests.faults.upstream import (
     slow,
 )
 
-# after healing: the longest backoff, and the wait of a paused route
+# limit after healing: covers the longest backoff and the wait of a paused route
 HEALED_S = 120.0
 FAILURES = (
     refuse(408),

@@ -48,7 +48,7 @@ class Behaviour:
     cut: str = ""
     delay_s: float = 0.0
     drips: bool = False  # send the response byte by byte over `delay_s`
-    rejects: int = 0  # the first records that a partial success rejects
+    rejects: int = 0  # number of records, counted from the first, that a partial success rejects
     remembered: bool = False  # the service itself returns this error, and returns it again for the same key
 
 
@@ -72,7 +72,10 @@ def slow(delay_s: float, *, takes: bool = True) -> Behaviour:
 
 
 def hang(delay_s: float, *, takes: bool) -> Behaviour:
-    """Return a wait without a response, then a reset, whether accepted or not."""
+    """
+    Return a behaviour that sends no response and resets the connection after `delay_s`. `takes` says whether
+    the records count.
+    """
     return Behaviour(delay_s=delay_s, cut="answer", takes=takes)
 
 
@@ -87,7 +90,7 @@ class Attempt:
     path: str
     authorization: str
     key: str
-    body: bytes  # inflated
+    body: bytes  # the body after decompression
     calls: dict[str, str]  # response ids and the hashes of their content
 
 
@@ -102,7 +105,7 @@ class ScriptedUpstream:
         self.taken: Counter[str] = Counter()  # how often each call counts here
         self.contents: dict[str, str] = {}
         self.order: list[str] = []  # calls in the order of their first acceptance
-        self.rejected: set[str] = set()  # by partial successes
+        self.rejected: set[str] = set()  # records that partial successes rejected
         self.keys_of: dict[str, set[str]] = {}  # idempotency keys of each call
         self.attempts = 0
         self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
@@ -115,7 +118,9 @@ class ScriptedUpstream:
         # request was not accepted. Failures of other kinds in between do not reset the count, because the
         # client may have timed out before it saw them.
         self.is_consistent = False
-        self._answers: Counter[tuple[str, int]] = Counter()  # by key and status
+        self._answers: Counter[tuple[str, int]] = (
+            Counter()
+        )  # number of responses by idempotency key and status
         self.port = 0
         self._rng = rng or random.Random()
         self._behaviours: tuple[Behaviour, ...] = (ACCEPT,)

@@ -25,8 +25,8 @@ class FakeService:
     posted: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
     queries: list[Mapping[str, str]] = field(default_factory=list)
     replays: list[str] = field(default_factory=list)
-    answers: list[web.Response] = field(default_factory=list)  # for the next PUT requests
-    status: int = 200  # for every request with a key
+    answers: list[web.Response] = field(default_factory=list)  # answers to the next PUT requests
+    status: int = 200  # status of the answer to every request with a key
     keys_seen: set[str | None] = field(default_factory=set)
 
     async def upload(self, request: web.Request) -> web.Response:

@@ -60,8 +60,8 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 def test_a_process_tells_its_manager_what_it_does(manager: Manager, installations: Any) -> None:
     """
-    READY comes once it listens, WATCHDOG in time, RELOADING with the time, READY after the reload, and
-    STOPPING at the end.
+    The process sends READY once it listens, WATCHDOG in time, RELOADING with the time, READY after the
+    reload, and STOPPING at the end.
     """
     one = installations()
     one.start(env={"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "600000"})
@@ -120,7 +120,7 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
 
 async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> None:
     """
-    Abstract socket addresses work as well. While the writer is dead, no message keeps the process alive.
+    While the log's writer is dead, the process sends no watchdog message. The test uses an abstract socket address.
     """
     states = iter([True, False, True])
 

@@ -102,7 +102,7 @@ async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> N
 
 
 async def metrics(gateway: Serving) -> dict[str, float]:
-    """Return the metrics with a single series, and the one that names the installation."""
+    """Return the metrics that have only one series, and the metric that names the installation."""
     text = (await gateway.send("/metrics", b"", method="GET", key=None)).body.decode()
     return {
         name: float(value)

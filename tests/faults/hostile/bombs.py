@@ -82,7 +82,7 @@ def _firehose(size: int) -> bytes:
 
 
 _TRACES, _LITELLM, _LANGFUSE = "/v1/traces", "/v1/ai-telemetry/litellm", "/api/public/ingestion"
-_ANY = "/v1/ai-telemetry"  # detects the format from the body
+_ANY = "/v1/ai-telemetry"  # this address detects the format from the body
 _IN_SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":['
 
 BOMBS = {

@@ -33,8 +33,10 @@ YARDSTICK = (
 )  # parsing it at once takes about 130 ms of processor time
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
-PAUSE_S = 0.005 if LONG else 0.04  # between two probes; a turn may take ten times as long
-SENT_EVERY_S = 0.05 if LONG else 0.25  # by the well-behaved sender
+PAUSE_S = (
+    0.005 if LONG else 0.04
+)  # seconds between two probes; a turn of the event loop may take ten times as long
+SENT_EVERY_S = 0.05 if LONG else 0.25  # seconds between two requests of the well-behaved sender
 SCOPES = (INGEST, CREATE_EVENT, "unit-cost_v1:create_telemetry_stream")
 
 
@@ -111,7 +113,7 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
                 )
                 assert answer.status in ANSWERS, name
                 assert peak - before < OVER_MIB, name
-                # It was up to 50 s without turns. The machine may be slower now than at the
-                # start, so measure again.
+                # Before bodies were read in turns, this time was up to 50 s. The machine may be slower now
+                # than at the start, so measure the yardstick again.
                 assert prober.busiest_s < turn_s or prober.busiest_s < 3 * one_go_s(), name
         site.close(trial)

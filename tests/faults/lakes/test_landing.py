@@ -28,7 +28,7 @@ KILLS = 8  # per lake; one delivery lands before the first kill, and at most one
 
 @dataclass(frozen=True)
 class Judged:
-    ids: list[str]  # of every row of every file
+    ids: list[str]  # record ids of all rows in all files
     verified: VerifiedLake
     differences: list[LakeDifference]
 

@@ -205,7 +205,7 @@ async def test_a_form(manager: Manager) -> None:
             return answer.status, await answer.json()
 
     status, said = await send(OWNER.replace(b"Owner", "Eigentümer".encode()))
-    assert 422 == status, said  # names allow only ASCII: the text arrived whole
+    assert 422 == status, said  # names allow only ASCII, so this refusal shows that the whole text arrived
     assert "Eigentümer" == said["errors"][0]["value"]
     assert 200 == (await send(OWNER))[0]
     assert OWNER.decode() == await manager.table.text(manager.table.version("", 1))
@@ -233,7 +233,8 @@ async def test_a_stale_base(manager: Manager) -> None:
 
 async def test_jobs(manager: Manager) -> None:
     """
-    Jobs run one at a time. Of two jobs with the same base the first is published. The second names the winner.
+    Jobs run one at a time. Of two jobs with the same base, the first is published. The second fails, and its
+    error names the version in force.
     """
     turn = manager.services.money.require_publishing()._turn
     async with turn:

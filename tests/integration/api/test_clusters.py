@@ -200,7 +200,10 @@ async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: 
 
 
 async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_may(serve: Serve) -> None:
-    """Only clusters that were added since the start count."""
+    """
+    The operator sees that one key added nearly all clusters that `clusters.max` allows. Only clusters that
+    were added since the start count.
+    """
     serving = await serve(config=Config(clusters=ClusterSettings(max=10)))
     key = await serving.make_key("agent", scopes=("container-metrics_v1:upload",))
     for number in range(4):

@@ -84,7 +84,7 @@ async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     """
     serving = await serve()
     app = application(serving.app.services, for_senders=True, for_operators=True)
-    of_demo = OPERATOR_API + DEMO + "/"  # the demo mounts the same reads again
+    of_demo = OPERATOR_API + DEMO + "/"  # the demo month serves the same reads under its own path
     pages = {path.replace(":.*", "") for path in CONSOLE_PAGES}
     assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == {
         path for path in served(app.router) if path not in pages and not path.startswith(of_demo)

@@ -151,8 +151,8 @@ async def test_what_is_no_view_is_refused(serving: Serving) -> None:
 
 async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: Serve) -> None:
     """
-    Only views and insights that keys created count towards the share of a key. Those that people created
-    do not count.
+    The operator sees that one key created nearly all views that `views.max` allows. Views and insights that
+    people created do not count towards a key.
     """
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=8)))
     registry, manager = serving.app.services.storage.registry, await Manager.of(serving)

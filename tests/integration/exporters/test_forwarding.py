@@ -269,7 +269,8 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Workers that started to look before the answer find the delivery returned to the queue, and leave it there.
+    When a refused key pauses the route, other workers may already be looking for work. They find the delivery
+    back in the queue, and do not send it.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(401, b"who?", "text/plain"))

@@ -32,8 +32,9 @@ PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
 
 async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Record], **fields: Any) -> None:
     """
-    Prepare an original and a restored copy. The original landed 1 to 10, had 11 to 15 in the backup, then
-    landed 11 to 20 and `beyond`. The copy received `since`.
+    Prepare an original and a restored copy. The original landed records 1 to 10. A backup was made after it
+    had also received 11 to 15. Then the original landed 11 to 20 and `beyond`. The copy, restored from the
+    backup, received `since`.
     """
     lake = fields or {"path": directory / "lake"}
     async with opened(directory / "data") as house:
@@ -66,7 +67,10 @@ def adopted(directory: Path, *words: str) -> list[int]:
 
 
 async def landed(directory: Path) -> tuple[list[str], dict[str, int]]:
-    """Let the copy continue; return the differences of both counts, and its accounting."""
+    """
+    Let the copy continue. Return the differences that a verification of the lake and a recount find, and
+    the copy's accounting.
+    """
     async with opened(directory / "data") as house:
         async with house.forwarding(path=directory / "lake"):
             await house.add(calls(90, 94, **PAID))
@@ -84,7 +88,10 @@ async def differences(house: House, directory: Path) -> list[str]:
 
 
 def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
-    """Nothing is in the lake twice, the copy lacks nothing, and both counts agree."""
+    """
+    Nothing is in the lake twice, and the copy lacks nothing. Neither a verification of the lake nor a recount
+    finds a difference.
+    """
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID)))
     assert [5, 20, 0, 0] == adopted(tmp_path, "--dry-run")
     assert 4 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))

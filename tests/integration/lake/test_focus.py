@@ -100,7 +100,10 @@ async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
 async def test_charges_are_in_a_lake_once(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Each day of usage has a file. Costs and calls equal those of the records, and both counts agree."""
+    """
+    Each day of usage has a file. Costs and calls equal those of the records. Neither a verification of the
+    lake nor a recount finds a difference.
+    """
     fields: dict[str, Any] = {"format": format}
     if place == "s3":
         fields |= {"path": None, **in_s3(tmp_path, request.getfixturevalue("s3"), format)}

@@ -115,7 +115,8 @@ async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_p
 
 async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
     """
-    For a range the newest calls up to the limit are searched, for days the oldest, in log and lake together.
+    The answer states how far the search went. For a range, it searches the newest calls up to the limit. For
+    given days, it searches the oldest. Calls of the log and the lake count together.
     """
     server.services.spool.max_listed_records = lambda: 6
     dearest = {"sort_key": "cost", "sort_order": "desc", "range": "last_30d"}

@@ -30,7 +30,7 @@ from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
-OFTEN_S = 0.01  # between two checks
+OFTEN_S = 0.01  # seconds between two checks
 
 
 async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> LakeVerdict:
@@ -108,7 +108,8 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
     )
     async with opened(tmp_path / "data") as house, looking(house, settings):
         await seen(house, {})
-        async with house.forwarding(path=tmp_path / "lake", verify=0.0):  # accounting for the same route
+        # deliver the same route into a folder, so that it has accounting
+        async with house.forwarding(path=tmp_path / "lake", verify=0.0):
             await house.add(calls(1, 30))
             await house.until(queued=0)
         await seen(house, {"missing": 1}, "ends at 0, but the route has sent the numbers up to 30")

@@ -196,8 +196,8 @@ def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
 
 def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
     """
-    The message is one line, as for the directory of another user. A name that is too long for the system
-    stands for such a directory.
+    The message is one line, as for the directory of another user. To cause the error, the test uses a name
+    that is too long for the system.
     """
     result = CliRunner().invoke(main, ["keys", "list", "--data", str(tmp_path / ("long" * 100))])
     assert result.exit_code == 1

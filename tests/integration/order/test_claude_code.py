@@ -98,6 +98,8 @@ def test_the_end_of_retries_is_the_error_of_its_prompt() -> None:
 
 
 def test_the_end_of_retries_alone_is_an_error() -> None:
-    """The events of the single errors may be lost."""
+    """
+    If the events of the single errors were lost, the event about the end of the retries becomes an error record.
+    """
     (rows, *_) = every_order(event("api_retries_exhausted", status_code=529))
     assert ["error"] == [row["status"] for row in rows]

@@ -120,7 +120,7 @@ def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str,
 
 
 def test_a_request_is_known_for_as_long_as_cursor_repeats_it() -> None:
-    """Cursor repeats unaccepted logs for seven days."""
+    """Cursor repeats unaccepted logs for seven days, so a repeat within that time is recognized."""
     rows, _ = told_in_memory([request(), request(), request()], pauses=[86_400, 5.9 * 86_400])
     assert [40] == [row["input_tokens"] for row in rows]
 
@@ -142,7 +142,7 @@ def test_counters_never_count_beside_events() -> None:
 
 
 def test_a_group_of_models_has_no_price() -> None:
-    """Auto chooses a model without naming it."""
+    """In Auto mode, Cursor chooses a model and does not name it, so the call has no price."""
     ((row,), _) = told_in_memory([request(model="Auto")])
     assert row["request_model"] == "Auto"
     assert row["estimated_cost"] is None

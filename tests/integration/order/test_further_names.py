@@ -67,14 +67,16 @@ def test_the_event_of_a_dropped_twin_is_its_call() -> None:
 
 
 def test_the_event_of_a_failure_is_no_second_one() -> None:
-    """Neither span has the id of an answer."""
+    """
+    If a call fails, neither span has the id of an answer. The event of the failure still belongs to the same call.
+    """
     failed = {**UNCOUNTED, "error.type": "overloaded_error"}
     spans = as_traces(span(1, failed), span(2, failed, parent=1), scope=EVENTS_SCOPE)
     assert_one_call([spans, event(1, failed)], status="error", error_type="overloaded_error")
 
 
 def test_an_event_without_the_id_of_its_span_is_its_call() -> None:
-    """In a stream, the span learned the id and the event did not."""
+    """In a stream, the span has the id of the answer and the event does not. They are still one call."""
     alone = as_traces(span(1, ANSWERED), scope=EVENTS_SCOPE)
     assert_one_call([alone, event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d")
 
@@ -136,7 +138,7 @@ def test_two_callbacks_of_litellm_and_its_log_tell_one_embedding() -> None:
 
 @pytest.mark.parametrize("other", [otel(2, start=NOW + 1_000_000), phoenix(2, start=NOW + 1_000_000)])
 def test_two_embeddings_a_millisecond_apart_are_two(other: Request) -> None:
-    """The same text is embedded twice in one trace."""
+    """The same text is embedded twice in one trace, a millisecond apart. These are two calls."""
     for order in permutations([phoenix(1), other]):
         assert 2 == len(told_in_memory(order)[0])
 
@@ -148,7 +150,7 @@ def test_a_cloud_event_with_the_id_of_litellms_call_is_that_call() -> None:
 
 
 def test_a_failed_attempt_under_the_same_id_is_a_call_of_its_own() -> None:
-    """LiteLLM gives a call and its fallback the same id."""
+    """LiteLLM gives a failed attempt and its fallback the same id. They are two calls."""
     failed = callback(
         status="failure", error_information={"error_class": "Timeout"}, prompt_tokens=0, total_tokens=0
     )
@@ -170,7 +172,10 @@ def answered(answer: str, input_tokens: int) -> dict[str, Any]:
     "marks", [{}, {"openinference.span.kind": "LLM", "llm.model_name": "gemini-2.5-flash"}]
 )
 def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[str, Any]) -> None:
-    """Under OpenInference, each answer of a turn overwrites the previous one in the agent's span."""
+    """
+    Under OpenInference, each answer of a turn overwrites the previous one in the agent's span. The events of
+    these answers are separate calls.
+    """
     newest = {**answered("b", 1700), **marks, "gen_ai.request.model": "gemini-2.5-flash"}
     turn = as_traces(span(1, newest), scope=ADK)
     events = [event(1, answered("a", 1600), scope=ADK), event(1, answered("b", 1700), scope=ADK)]

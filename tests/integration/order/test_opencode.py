@@ -85,7 +85,7 @@ def test_a_span_and_an_event_are_one_call(ms_later: int) -> None:
 
 
 def test_events_alone_are_the_calls() -> None:
-    """The plug-in's traces may be switched off."""
+    """If the plug-in's traces are switched off, each event is a call."""
     error = as_event(
         name="api_error", at=NOW + 9 * SECOND, input_tokens=None, output_tokens=None, cost_usd=None
     )
@@ -94,7 +94,9 @@ def test_events_alone_are_the_calls() -> None:
 
 
 def test_two_calls_that_differ_in_a_count_are_two() -> None:
-    """Each call has its event, and both start at the same moment."""
+    """
+    Two calls start at the same moment and differ in one token count. Each has its event, and they stay two calls.
+    """
     other = {"llm.token_count.completion": 21, "llm.token_count.total": 1101}
     for order in permutations([as_span(1), as_span(2, **other), as_event(), as_event(output_tokens=21)]):
         rows, _ = told_in_memory(order)

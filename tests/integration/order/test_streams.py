@@ -18,7 +18,7 @@ from tests.spool.contract.examples import NOON
 LOGFIRE, SDK = "logfire.anthropic", "com.anthropic.sdk.python"
 MODEL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-haiku-4-5"}
 USED = {"gen_ai.usage.input_tokens": 610, "gen_ai.usage.output_tokens": 33}
-Spans = list[tuple[str, dict[str, Any]]]  # with their scopes
+Spans = list[tuple[str, dict[str, Any]]]  # spans with their scopes
 
 
 def stream(number: int, end_s: float, **counts: int) -> dict[str, Spans]:
@@ -71,7 +71,10 @@ def test_a_stream_is_one_call_however_its_spans_are_cut() -> None:
 
 
 def test_a_stream_that_the_gateway_tells_between_them_is_one_call() -> None:
-    """The gateway's log and the SDK's span know the answer's id. Neither knows the report."""
+    """
+    The gateway's log and the SDK's span have the id of the answer. Neither shares an id with the report about
+    the stream. All three are one call.
+    """
     spans = stream(1, 1)
     told = {
         "id": "msg_1111222233334444aa01", "call_type": "anthropic_messages", "model": "claude-haiku-4-5",
@@ -99,7 +102,7 @@ def test_two_equal_streams_are_never_one(end_s: float) -> None:
 
 
 def test_the_sdks_span_alone_is_one_call() -> None:
-    """An abandoned stream has no report."""
+    """An abandoned stream has no report, so the SDK's span is the call."""
     spans = stream(1, 1)
     for requests in ([spans["begins"], spans["below"]], [spans["below"]]):
         assert 1 == len(told_in_memory([request(one) for one in requests])[0])

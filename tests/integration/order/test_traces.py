@@ -31,7 +31,7 @@ SCOPES = {
     "litellm": "litellm",
 }  # fmt: skip
 
-Spans = list[tuple[str, dict[str, Any]]]  # with their scopes
+Spans = list[tuple[str, dict[str, Any]]]  # spans with their scopes
 
 
 def made(

@@ -161,7 +161,9 @@ async def test_a_key_that_is_not_named_revokes_and_resets_nothing(
 
 
 async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path: Path) -> None:
-    """The device shows what is missing at the upstream."""
+    """
+    If the upstream does not accept the revocation, the device's entry names the upstream setting that is missing.
+    """
     far = await serve()
     secret = tmp_path / "near.key"
     secret.write_text(await far.make_key("near", scopes=SCOPES))

@@ -29,11 +29,11 @@ workers = {workers}
 MIB = 1 << 20
 LARGEST = (64 if IS_LONG else 16) * MIB  # a server accepts 64 MiB
 TREE = 10  # calls per trace
-# More than an idle server needs. It was 450 MiB for the largest body when every record of a request existed
-# as an object at once.
+# Limit of memory in addition to that of an idle server. Before, the largest body took 450 MiB, because all
+# records of a request existed as objects at once.
 MEMORY_MIB = 350 if IS_LONG else 100
-LAG_S = 0.8  # formerly 1.5 s and more, in the eight seconds of the request
-LAG_SHARE = 0.05  # as a share of the request's time, on slower machines
+LAG_S = 0.8  # limit of one delay of the event loop; formerly 1.5 s and more, in a request of eight seconds
+LAG_SHARE = 0.05  # the same limit as a share of the request's duration, for slower machines
 
 
 def body() -> tuple[bytes, int]:

@@ -328,7 +328,9 @@ async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> Non
 
 
 async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_path: Path) -> None:
-    """A cancelled turn ends only when the turns before it end."""
+    """
+    A cancelled request keeps its turn until the requests before it are done, so no later one overtakes them.
+    """
     server = await RunningGateway.open(tmp_path, MovedClock())
     order = Order(server)
     first = asyncio.create_task(server.take(batch(create())))
@@ -352,7 +354,8 @@ async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    The disk fills up after the request was stored, before the older report that it displaces is released.
+    The disk fills up after the request was stored, before the older report that it displaces is released. The
+    request is still acknowledged.
     """
     server = await RunningGateway.open(tmp_path, MovedClock(), max_reports=1)
     await server.take(batch(create("a")))

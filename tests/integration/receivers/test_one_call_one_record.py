@@ -60,8 +60,8 @@ prices = cache(PriceBook.load)
 ANYBODY = Bearer("anybody", frozenset())
 PREFIXES = ("chatcmpl-", "msg_", "resp_", "req_", "gen-", "msg_bdrk_", "cmpl-tool-", "")
 
-# Fields that a later report may fill while the record is open. Figures of one report are used only if both
-# reports count alike.
+# Fields that a later report fills if they are missing in an open record. It does not fill reasoning_tokens if
+# the two reports state different output tokens.
 FACTS = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "cost", "user", "team",

@@ -239,7 +239,10 @@ async def test_log_records_of_a_laptop_are_no_records_of_another_tollhouse(servi
 
 
 async def test_an_operator_may_name_devices_that_chain(serve: Serve) -> None:
-    """Records of this device are accepted unchanged. Still, it cannot speak for other devices."""
+    """
+    If an operator names a device in server.chain_keys, its records are accepted unchanged. The records of
+    other devices are not.
+    """
     serving = await serve(chain_keys=("device laptop-1",))
     for device in ("laptop-1", "laptop-2"):
         await send_spans(serving, "json", claiming(FORGED), await own_key(serving, device))

@@ -111,8 +111,8 @@ async def test_a_binary_cloud_event(serving: Serving) -> None:
 
 async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
     """
-    Source and id are the dedup key. A bad event is rejected by itself and named. If all are bad, the
-    answer is 400.
+    Source and id are the dedup key. If one event of a request is bad, only that event is rejected and named.
+    If all are bad, the answer is 400.
     """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     bad = {"specversion": "1.0", "source": "/app", "type": "api.call"}

@@ -178,7 +178,10 @@ async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, 
 
 @pytest.mark.parametrize("at", [0, 8, 16, 24, 28, 31])
 async def test_a_damaged_header_of_the_log_hides_no_commit(start: Starter, tmp_path: Path, at: int) -> None:
-    """The frames themselves show which of them belong together."""
+    """
+    If the header of the WAL is damaged, the frames themselves show which of them form a commit. No
+    commit is lost.
+    """
     first = await start()
     for number in range(10):
         await add(first.log, call(number))

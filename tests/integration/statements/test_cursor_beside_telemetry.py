@@ -26,7 +26,7 @@ ADA = Actor("ada@example.com", "command")
 MODEL = "claude-sonnet-5"
 DAY = day_of(int(time.time())) - 5 * DAY_S
 TOKENS = {"input": 40, "output": 310, "cache_read": 18000, "cache_creation": 900}
-FEE = Decimal("0.48125")  # in cents
+FEE = Decimal("0.48125")  # Cursor's fee in cents
 
 
 def attributes(**said: Any) -> list[dict[str, Any]]:

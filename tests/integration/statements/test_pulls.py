@@ -384,7 +384,10 @@ async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> Non
 
 @ONE
 async def test_a_clock_that_was_ahead(house: House) -> None:
-    """A next pull that is further away than any interval is due now."""
+    """
+    If the clock was ahead for a while, the stored time of the next pull may be further away than any
+    interval. Such a pull is due at once.
+    """
     house.clock.move(100 * DAY_S)
     await house.pull()
     house.clock.move(-100 * DAY_S)

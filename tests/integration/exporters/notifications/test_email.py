@@ -102,7 +102,10 @@ async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox
 async def test_when_nobody_is_accepted(
     mailbox: Mailbox, refuse: dict[str, str], error: type[SendError]
 ) -> None:
-    """A permanent refusal fails the mail. A temporary one repeats it."""
+    """
+    If the server refuses all recipients for good, the mail fails. If it refuses them temporarily, the mail
+    is sent again.
+    """
     mailbox.refuse = refuse
     with pytest.raises(error, match=ADA):
         await send(to(mailbox))
@@ -111,8 +114,8 @@ async def test_when_nobody_is_accepted(
 
 async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
     """
-    One recipient is refused temporarily, another permanently. The repeat goes only to the first. The
-    second is named.
+    One recipient is refused temporarily, another permanently. The mail is sent again only to the first. The
+    error names the second.
     """
     carl = "carl@example.com"
     everyone = to(mailbox, to=(ADA, BOB, carl))

@@ -80,7 +80,7 @@ class Model:
     async def begin(self) -> None:
         await self._open()
         await self._restart()
-        # as after a first delivery; an older copy would not know about the lake
+        # note an edition, as a first delivery does; a backup without it would not know about the lake
         await self.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
         await self.back_up(0)
 
@@ -183,7 +183,7 @@ class Model:
         await adoption.run(leave=False, dry_run=False)
         self.store.is_calm = False
         self.restores += 1
-        await self.back_up(0)  # an older backup would not know this edition
+        await self.back_up(0)  # back up at once, because an older backup does not know this edition
 
     # -- a delivery ----------------------------------------------------------------------------------------
 

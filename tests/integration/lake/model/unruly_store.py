@@ -30,7 +30,7 @@ class HeldPut:
     """A put that waits while its process is asleep."""
 
     def __init__(self, behind: int) -> None:
-        """Hold the put after `behind` others."""
+        """Let `behind` puts pass, and hold the next one."""
         self.behind = behind
         self.begun = asyncio.Event()
         self.released = asyncio.Event()

@@ -274,7 +274,7 @@ async def bill_seats(server: OperatorServer, file: Path) -> None:
 async def check_sinks(server: OperatorServer, company: Company, late: set[int]) -> None:
     """
     Check that every export adds up to the same amounts. In FOCUS, a change of an ended month is a Correction
-    that is billed in the next month. `late` are these calls.
+    that is billed in the next month. `late` has the numbers of the calls that were reported late.
     """
     log = server.services.spool.log
     entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)

@@ -58,7 +58,7 @@ OWN = "search"
 FOREIGN = f"{MARK}-team"
 EVA = "eva@example.com"  # the limited person
 ROOT = Actor("root", "local")
-CHANNEL = "desk"  # of [[notify]]
+CHANNEL = "desk"  # name of a channel from [[notify]]
 FLEET = Bearer("fleet", frozenset({ENROLL}))
 FIELDS = (
     "team",
@@ -91,7 +91,7 @@ class World:
     """The objects of one team, with the ids to request them."""
 
     team: str
-    ids: dict[str, str] = field(default_factory=dict)  # by the first part of a path
+    ids: dict[str, str] = field(default_factory=dict)  # ids of objects, by the first part of their path
 
 
 @dataclass
@@ -240,11 +240,11 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
         "text": f"{name} annotation",
     }
     annotation = await made(server, "annotation", "/annotations", **words, view=view)
-    if name == FOREIGN:  # about all calls
+    if name == FOREIGN:  # an annotation without a view is about all calls
         await made(server, "annotation", "/annotations", **{**words, "text": f"{name} word"})
     insight = next(each for each in await registry.insights.found() if each.title == f"{name} insight")
     await registry.insights.comment(insight.id, f"{name} remark", actor=ROOT)
-    if name == FOREIGN:  # nobody knows which calls it is about
+    if name == FOREIGN:  # an insight that a person wrote may be about any calls
         await registry.insights.create(Draft(title=f"{name} note"), actor=ROOT)
     work = {"source": "otel", "provider": "p", "model": f"{name}-model", "team": name, "tag:service": "s"}
     saving = replace(SAVING, key=f"priority_tier:{name}", title=f"{name} saving", dimensions={"team": [name]},

@@ -145,8 +145,8 @@ async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
 
 async def test_a_rebound_host_name_gets_nothing(server: OperatorServer) -> None:
     """
-    Against DNS rebinding, only IP addresses, localhost and configured names are accepted as host. For these,
-    401 comes from the sign-in check.
+    Against DNS rebinding, only IP addresses, localhost and configured names are accepted as host. Requests to
+    them get 401, because they have no session. All other hosts get 403.
     """
     for host in ("127.0.0.1:4318", "[::1]:4318", "localhost", "gateway.example.com:4318"):
         assert 401 == (await server.over_http("GET", "/keys", headers={"Host": host})).status, host

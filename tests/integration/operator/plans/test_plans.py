@@ -517,7 +517,8 @@ async def test_by_command(tmp_path: Path) -> None:
     assert "ann since 2025-08-01" in await run(*asked, "--seat", "ann,2025-08-01,2025-08-11,search")
     assert "Team" in await run("plans", "list")
     shown = await run("plans", "costs", "--month", "2025-08")
-    assert [4, 1] == [shown.count("$10.00"), shown.count("Team")]  # paid and fees, also in the total
+    # $10.00 is both the paid sum and the fees, in the plan's row and in the total
+    assert [4, 1] == [shown.count("$10.00"), shown.count("Team")]
     seats = tmp_path / "seats.csv"
     seats.write_text("user,since,until,team\nann,2025-08-01\nbob,2025-08-30,2025-08-31,checkout\n\n")
     assert "bob since 2025-08-30" in await run("plans", "edit", "team", "--seats", str(seats))
