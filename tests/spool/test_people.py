@@ -30,7 +30,9 @@ def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
 @pytest.mark.parametrize("name", NO_ADDRESSES)
 @pytest.mark.parametrize("policy", [HASH, KEEP, DROP])
 def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
-    """Only a text that is an address as a whole counts as one."""
+    """
+    A name that contains an address is unchanged. Only a text that is an address as a whole counts as one.
+    """
     known = people(policy)
     assert known.carried(name) == name
     assert known.forms(name) == (name,)

@@ -96,7 +96,7 @@ def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | 
     ],
 )
 def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
-    """The texts of moments sort in the order of the times."""
+    """Moments have three digits after the second, so that their texts sort in the order of the times."""
     assert text == moment(at)
 
 

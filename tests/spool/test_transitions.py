@@ -134,7 +134,7 @@ def test_only_settled_numbers_are_replayed() -> None:
 
 
 def test_ranges_are_cut_and_pierced() -> None:
-    """Both ends belong to a range of numbers."""
+    """A range of numbers includes both of its ends, also when it is cut or pierced."""
     assert [(3, 5), (8, 8)] == list(clipped([(1, 2), (2, 5), (8, 12)], (3, 8)))
     assert [(1, 2), (4, 4), (9, 9)] == list(without([(1, 4), (8, 9)], [(3, 3), (5, 8)]))
 

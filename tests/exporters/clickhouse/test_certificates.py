@@ -62,7 +62,10 @@ async def checked(given: dict[str, Any]) -> Probe:
 async def test_a_certificate_signs_in_a_user_without_a_password(
     own: Certificates, tmp_path: Path, secret: str, signed: tuple[str | None, str | None]
 ) -> None:
-    """With a password, the server checks both. Without a user, the certificate only opens the connection."""
+    """
+    A certificate can sign in a user without a password. With a password, the server checks both. Without a
+    user, the certificate only opens the connection.
+    """
     table, file = Table(), tmp_path / "secret"
     file.write_text(secret)
     async with served(table, tls=asking(own)) as url:

@@ -225,7 +225,9 @@ def test_what_deletes(record: dict[str, Any], words: str | None) -> None:
 def test_what_a_stream_began_with_stays(
     arguments: dict[str, str], record: dict[str, Any], words: str
 ) -> None:
-    """The first record fixes type, granularity and dimensions."""
+    """
+    The first record of a stream fixes its type, granularity and dimensions. A later record with others is refused.
+    """
     with pytest.raises(Refusal, match=words):
         read(record, **arguments)
 

@@ -61,7 +61,7 @@ def test_a_tool_of_assistants_names_one_holder(tool: Tool[Any]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
-    """Only a few handlers get all holders together."""
+    """Each handler of the operator API names one holder. Only a few handlers get all holders together."""
     named = named_holder(row.handler)
     assert (row.name in OF_SEVERAL) == (named is OperatorServices)
     assert isinstance(named, type)

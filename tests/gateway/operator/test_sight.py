@@ -48,7 +48,8 @@ COUNTER: dict[str, Any] = {
 )
 async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) -> None:
     """
-    The values are equal in every dimension, including shortened values and values that a counter does not state.
+    A record has the values under which the ledger counts it, in every dimension. This includes shortened
+    values and values that a counter does not state.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 3600)
     log.add([record])

@@ -150,7 +150,7 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: L
 
 
 async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
-    """The next record gets the number of the refused record, and is open like any other."""
+    """After a refused record, the next record gets its number and is open like any other."""
     log = (await open_spool(hold=10)).log
     with pytest.raises(OverflowError):
         await add(log, call(1, input_tokens=1 << 70))
@@ -544,7 +544,10 @@ async def test_an_observer_is_told_of_every_commit(log: Log, observed: Observed)
 async def test_a_failing_observer_undoes_nothing(
     open_spool: Opener, observed: Observed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All submissions of the commit get receipts, and a record without identity is stored once."""
+    """
+    If an observer fails, all submissions of the commit still get receipts, and a record without identity
+    is stored once.
+    """
 
     def fails(commit: Commit) -> None:
         raise RuntimeError("no such label")

@@ -289,9 +289,7 @@ VERBS: Mapping[str, Verb] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
-    """
-    Only the process that took a delivery last may settle it. The attempt of the other process is counted.
-    """
+    """Only the process that took a delivery last may settle it. If another process tries, this is counted."""
     await begun(spooled, 2)
     before = await taken(spooled)
     await spooled.deliveries.declare([SPEC])

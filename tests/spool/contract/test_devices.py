@@ -317,7 +317,9 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
 
 
 async def test_no_more_than_may_be(rows: Counted) -> None:
-    """The limit holds for simultaneous enrolments. An existing device can be changed at the limit."""
+    """
+    The limit of devices holds even if several enrol at once. At the limit, an existing device can still be changed.
+    """
     table = await DeviceTable.open(rows)
     outcomes = await asyncio.gather(
         *(table.update(id, lambda known, id=id: known or device(id), most=2) for id in ("a", "b", "c")),  # type: ignore[misc]

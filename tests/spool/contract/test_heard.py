@@ -39,7 +39,10 @@ async def open_files(directory: Path, clock: MovedClock, **changes: int) -> Sqli
 async def test_who_told_calls_is_kept_with_them(
     open_spool: Opener, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """All facts of a caller are found with the newest time. A refused submission stores no facts."""
+    """
+    The sender of a call is stored in the commit of the call, and all its facts are found with the newest
+    time. A refused submission stores no facts.
+    """
     spool = await open_spool()
     with pytest.raises(Stale):
         await add(spool.log, heard=[OF_ALICE], expects=[Expectation(b"gone", 7)])

@@ -458,7 +458,8 @@ async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> 
 @pytest.mark.parametrize("top", [None, 1, 5])
 async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, top: int | None) -> None:
     """
-    The region of a call is corrected, so its old region has no row. A call without tokens and cost keeps its row.
+    If the region of a call is corrected, the old region has no row any more. A call without tokens and cost
+    keeps its row.
     """
     log, ledger = FakeLog(), await ledgers.open()
     before = call(id=b"1" * 16, region="us")

@@ -209,7 +209,10 @@ async def test_late_calls_of_days(ledgers: Ledgers) -> None:
 
 
 async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
-    """Only whole sums get new prices. A start within a sum is refused, not moved."""
+    """
+    Only whole sums get new prices. If the start is inside a sum, new prices are refused, and the start
+    is not moved.
+    """
     history = await lived(ledgers, BEGINS[0])
     for since in (history.begin + timedelta(hours=7), history.end - timedelta(minutes=90)):
         with pytest.raises(NotKept):

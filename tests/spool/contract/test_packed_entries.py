@@ -15,8 +15,8 @@ from tests.spool.test_native import module
 
 async def test_packed_records_are_those_that_others_read(open_spool: Opener, clock: MovedClock) -> None:
     """
-    Both kinds of readers get the same records for any range, with a later report that fills a record and a
-    counter between calls.
+    Readers of packed records get the same records as other readers, for any range. In between are a later
+    report that fills a record, and a counter.
     """
     opened: Any = await open_spool(hold=60)
     spooled = Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)

@@ -65,7 +65,9 @@ async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
 
 
 async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
-    """The result None means that the topic has no route. A topic whose routes may all skip needs nothing."""
+    """
+    If a topic has no route, the result is None. If all routes of a topic may skip entries, the topic needs none.
+    """
     assert None is await needs.needed_from(AI_TELEMETRY)
     await needs.spooled.deliveries.declare([OPTIONAL])
     assert [NOBODY_NEEDS, None] == [

@@ -74,7 +74,8 @@ def test_the_cost_of_a_view_is_that_of_its_records(
     records: list[Inference], chosen: dict[str, Any], first: int, days: int, zone: str, granularity: str
 ) -> None:
     """
-    The costs are equal for any filter, span and zone, in total and per owner. Rows of periods add up to the total.
+    The cost of a view equals the cost of its records, for any filter, span and zone, in total and per owner.
+    Rows of periods add up to the total.
     """
     draft = check_view(ViewDraft(name="any", filter=chosen, principal_dimension="team"))
     view = View(id="1", created=0, last_updated=0, **{name: getattr(draft, name) for name in draft.__slots__})

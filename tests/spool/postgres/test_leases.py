@@ -224,8 +224,8 @@ async def test_a_database_that_does_not_answer_ends_the_session_in_time(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Other gateways may take over after the session ends. The task ends before the database answers, and
-    starts again afterwards.
+    If the database does not answer, the session ends in time, because other gateways may then take over. The
+    task ends before the database answers, and starts again afterwards.
     """
     alone, is_asked, answers = node("a"), asyncio.Event(), asyncio.Event()
     alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))

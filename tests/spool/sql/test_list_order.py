@@ -36,7 +36,10 @@ class Planned:
 @pytest.mark.parametrize("order", [ASCENDING, DESCENDING])
 @pytest.mark.parametrize("position", [None, Position(value=5.0, identity="a")])
 def test_a_page_of_container_files_is_found_by_its_order(order: str, position: Position | None) -> None:
-    """SQLite sorts nothing and reads only the page's rows."""
+    """
+    A page of container files is read in the order of an index: SQLite sorts nothing and reads only the rows
+    of the page.
+    """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, statements(SPOOL))
         planned: Any = Planned(connection)

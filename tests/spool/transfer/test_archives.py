@@ -27,7 +27,9 @@ async def imported(places: Places, archive: Path, name: str) -> None:
 
 
 async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: Path) -> None:
-    """The test copies from files to a database and back to files, each time through an archive."""
+    """
+    A copy is equal after it was made from files to a database and back to files, each time through an archive.
+    """
     before = await places.said("files")
     first = await exported(places, "files", tmp_path / "first.archive")
     assert 0o600 == first.stat().st_mode & 0o777

@@ -25,7 +25,8 @@ def test_columns_are_summed(length: int) -> None:
 
 def test_no_step_orders_more_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Other code runs between two steps, so the key of a later value is read after earlier values are sorted.
+    No step sorts more than a part of the list. Other code runs in between, so the key of a later value is
+    read after earlier values are sorted.
     """
     monkeypatch.setattr(threads, "STEP", 4)
     said: list[str] = []

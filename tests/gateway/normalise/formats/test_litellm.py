@@ -189,7 +189,7 @@ def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any])
     ],
 )
 def test_operations_by_call_type(event: dict[str, Any], call_type: object, expected: str | None) -> None:
-    """OpenTelemetry's names are used if they exist."""
+    """The call type gives the operation, under OpenTelemetry's name if there is one."""
     assert expected == one("litellm", event | {"call_type": call_type}).operation
 
 
@@ -304,7 +304,10 @@ def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: d
 def test_a_tier_with_prices_of_its_own_is_a_tag(
     event: dict[str, Any], tier: object, expected: str | None
 ) -> None:
-    """The tier is in the usage object for Anthropic, and in the answer for OpenAI."""
+    """
+    A tier with a separate price becomes a tag. It is in the usage object for Anthropic, and in the
+    answer for OpenAI.
+    """
     answer = event["response"] | {"service_tier": tier}
     assert expected == one("litellm", event | {"response": answer}).tags.get("service_tier")
     event["metadata"]["usage_object"] |= {"service_tier": tier}
@@ -331,7 +334,7 @@ def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) ->
 
 
 def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
-    """The error is in the JSON text of the metadata."""
+    """The error of a failed spend row is read from the JSON text of its metadata."""
     metadata = json.dumps({"error_information": {"error_class": "Timeout", "error_message": "CANARY"}})
     record = one("litellm", row | {"status": "failure", "metadata": metadata})
     assert record.status == "error"

@@ -51,7 +51,9 @@ def test_attempts_of_one_request_are_calls_of_their_own() -> None:
 def test_aisix_counts_anthropics_cache_beside_the_prompt(
     counts: dict[str, int], expected: tuple[int | None, ...]
 ) -> None:
-    """OpenAI's prompt count includes cached tokens, and Anthropic's does not."""
+    """
+    AISIX writes each provider's own prompt count: OpenAI's includes cached tokens, and Anthropic's does not.
+    """
     record = one(None, {**LINE, **counts})
     assert expected == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
 

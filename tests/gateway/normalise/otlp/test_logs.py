@@ -92,7 +92,7 @@ def test_the_attribute_names_the_event_before_the_field() -> None:
     ],
 )
 def test_operations(operation: str | None, canonical: str) -> None:
-    """The operation has its canonical name. An event without one is a chat."""
+    """The operation of an event has its canonical name. An event without an operation is a chat."""
     assert canonical == details({"gen_ai.operation.name": operation}).operation
 
 
@@ -247,7 +247,7 @@ def test_what_looks_like_ai_is_shown_by_its_names_alone() -> None:
 
 
 def test_a_rejection_names_the_place_and_no_value() -> None:
-    """The message names the rejected record for the sender."""
+    """The message of a rejection names the place of the record, so that the sender finds it, and no value."""
     outcome = read_logs(
         log(CALL, event_name=DETAILS), log(CALL | {"gen_ai.usage.output_tokens": -77}, body=DETAILS)
     )

@@ -86,7 +86,9 @@ def without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_the_answers_of_formats_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The results are equal for any content and any truncation."""
+    """
+    For every format, counting before reading gives the same results, for any content and any truncation.
+    """
     given = [(body, most) for body in bodies(format, random.Random(format)) for most in LIMITS]
     found = [answer(format, body, most) for body, most in given]
     without_counting(monkeypatch)

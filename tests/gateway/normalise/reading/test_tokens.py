@@ -116,7 +116,7 @@ def test_settled_counts_hold_their_parts(
     ids=["anthropic", "anthropic, by kind alone", "anthropic in openai's names", "litellm", "converse"],
 )  # fmt: skip
 def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
-    """One-hour writes are part of the cache writes and cost more."""
+    """One-hour writes are counted separately. They are part of the cache writes and cost more."""
     tokens = of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
     assert tokens.cache_write == 9
     assert tokens.cache_write_1h == 4

@@ -44,7 +44,7 @@ def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None) -
     ],
 )
 def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> None:
-    """The message names the field but never the value."""
+    """An impossible count is refused with a message that names the field but never the value."""
     with pytest.raises(values.BadValue) as refused:
         values.count(value, "usage.tokens")
     assert reason == refused.value.reason

@@ -68,7 +68,7 @@ async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
 
 
 async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
-    """The key is refused as soon as `disable` returns, and the message says that it is disabled."""
+    """A disabled key is refused as soon as `disable` returns, and the message says that it is disabled."""
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     access.admit(secret, INGEST, address=HERE)
@@ -81,7 +81,7 @@ async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
 
 
 async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
-    """The key is refused as soon as `delete` returns, however many requests its connections still send."""
+    """A deleted key is refused as soon as `delete` returns, whatever its open connections still send."""
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     await registry.keys.delete("search team", confirm="search team", actor=ACTOR)
@@ -112,7 +112,10 @@ async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -
 
 @pytest.mark.parametrize("prefix", ["Bearer ", "bearer ", "BEARER  "])
 async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: str) -> None:
-    """The error 401 says to send the key without a prefix. `server.accept_bearer` accepts the prefix."""
+    """
+    A key with a prefix such as Bearer gets 401, and the error says to send it without. `server.accept_bearer`
+    accepts the prefix.
+    """
     secret = await a_key(registry)
     refusal = refused(Access(registry, clock=clock), prefix + secret)
     assert refusal.status == 401
@@ -125,7 +128,10 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
 
 
 async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
-    """The error 403 names the scope and the use case that grants it, or says that no use case does."""
+    """
+    A key without the required scope gets 403. The error names the scope and the use case that grants it, or
+    says that no use case does.
+    """
     secret = await a_key(registry)
     for scope, words in (
         (BILLING_DROP, '"Send Billing Data"'),

@@ -97,7 +97,7 @@ def test_a_problem_is_a_sentence(env: dict[str, Any], sentence: str) -> None:
 
 
 def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
-    """The message contains the parser's line and column."""
+    """If the file is no TOML, the message contains the parser's line and column."""
     assert "line 3" in problems(written(tmp_path, "data_dir = [\n\n= 3"))[0]
 
 

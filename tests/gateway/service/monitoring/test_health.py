@@ -184,7 +184,9 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     ids=["disk full", "spool full", "hanging", "keys", "stopping", "dead writer"],
 )
 async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], reason: str) -> None:
-    """The report names the reason. The server stays live unless only a restart can help."""
+    """
+    If the server is not ready, the report names the reason. The server stays live unless only a restart can help.
+    """
     health = HealthSources(**change).health()  # type: ignore[arg-type]
     assert await health.live() is (reason != DEAD)
     assert await health.ready() is False

@@ -61,7 +61,10 @@ async def close_and_fold(spool: Spool, clock: MovedClock) -> None:
 async def test_a_late_report_after_retention_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, brings: str
 ) -> None:
-    """One report arrives five seconds after the call closed, and another one just before the hour ends."""
+    """
+    Two late reports are still applied after retention: one arrives five seconds after the call closed, and
+    one just before the hour ends.
+    """
     spool = await open_spool(hold=HOLD_S, retention=120)
     await close_and_fold(spool, clock)
     clock.move(5)

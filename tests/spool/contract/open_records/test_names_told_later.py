@@ -160,7 +160,10 @@ async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpoo
 async def test_a_fold_takes_a_record_and_not_the_name_told_later(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
-    """The record was open when the name arrived. At the kill, runs contain only the record's own ids."""
+    """
+    If a name arrives while its record is open, a fold moves the record into a run and leaves the name. At the
+    kill, runs contain only the ids of the record.
+    """
     others = [call(number) for number in range(10, 17)]
     await killed_spool.tell(FIRST, *others[:3])
     await killed_spool.tell(BOTH)

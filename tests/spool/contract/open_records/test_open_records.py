@@ -146,7 +146,10 @@ async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> No
 async def test_reports_that_disagree_are_shown(
     open_spool: Opener, clock: MovedClock, observed: Observed, later: dict[str, Any]
 ) -> None:
-    """The first report stays. The pair of sources is counted, with the sums that each of them states."""
+    """
+    If two reports disagree, the first one stays. The pair of their sources is counted, with the sums that
+    each source states.
+    """
     log = (await open_spool(hold=10)).log
     await add(log, call(1, cost="0.25", request_id="r-1"), call(2, cost="1"))
     for number in (1, 2):

@@ -140,8 +140,8 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
 
 async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
     """
-    One actor may have half of the waiting jobs. Finished jobs of the actor with the most are deleted
-    first, oldest first.
+    One actor may have half of the waiting jobs. Of the finished jobs, the oldest job of the actor with the
+    most is deleted first.
     """
     table = (await open_registry()).table(AllocationTable)
     first = await submit(table, actor=BOB, most=4)

@@ -230,7 +230,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
 
 
 async def test_a_document_that_cannot_be_read_is_damage(open_registry: RegistryOpener) -> None:
-    """The error names the kind of the damaged document, and no altered row is returned."""
+    """A document that cannot be read is damage: the error names its kind, and no altered row is returned."""
     changes = (await open_registry())._changes
     await changes.change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
     with pytest.raises(RegistryDamaged, match="a stored rack cannot be read"):

@@ -7,7 +7,10 @@ from tests.spool.contract.conftest import RegistryOpener
 
 
 async def test_days_add_up_until_they_are_too_old(open_registry: RegistryOpener) -> None:
-    """Each process adds its counts. Days before `oldest` are not summed, and then deleted."""
+    """
+    Each process adds its counts to those of the day. Days before `oldest` are left out of the sums
+    and then deleted.
+    """
     registry = await open_registry()
     for _ in range(2):
         await registry.late_reports.add({1: {("late", "kong"): 2}, 2: {("late", "kong"): 3}}, oldest=1)

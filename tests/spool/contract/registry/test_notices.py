@@ -48,7 +48,7 @@ NOTICE = Notice(
 
 @pytest.mark.every_engine
 async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
-    """All fields of a notice survive a restart, in the order of the channel."""
+    """A notice is stored for each channel, in the order of the channel. All its fields survive a restart."""
     registry = await open_registry()
     await registry.notices.add([NOTICE, replace(NOTICE, id="a")], ["mail", "chat"])
     await registry.close()

@@ -107,7 +107,10 @@ async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
 
 
 async def test_many_at_once(registry: Registry) -> None:
-    """The result lists each given id, even unknown ids. A repeated id is changed once."""
+    """
+    If many recommendations are changed at once, the result lists each given id, even unknown ids. A repeated
+    id is changed once.
+    """
     await look(registry, SAVING, OTHER)
     one, two = [each.id for each in await registry.recommendations.all()]
     changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)

@@ -129,7 +129,7 @@ async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
 
 
 async def test_a_message_names_some_of_many_members(registry: Registry) -> None:
-    """The error names ten members and the number of the others."""
+    """If a role has many members, the error names ten of them and the number of the others."""
     made = await create(registry, replace(DRAFT, members=tuple(f"p{i:02}@x.y" for i in range(15)), groups=()))
     with pytest.raises(NotAllowed, match=r"p00@x.y, .*p09@x.y and 5 more\. "):
         await registry.roles.delete(made.id, actor=ACTOR)

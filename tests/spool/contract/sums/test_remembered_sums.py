@@ -186,7 +186,8 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
 
 async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) -> None:
     """
-    Neither the running month nor a dimension of a single query is remembered. A finished month in any zone is.
+    A result is remembered only for a month that has finished in the zone of the query. A result by a
+    dimension that the query itself defines is not remembered.
     """
     _, ledger = await filled(ledgers)
     own = Derived(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
@@ -196,7 +197,10 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
     assert 2 == counted.times
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
-    assert 2 == counted.times  # the result was computed again, because none was remembered
+    # these results are computed without the remembered ones, so they are not counted
+    assert (
+        2 == counted.times
+    )
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))

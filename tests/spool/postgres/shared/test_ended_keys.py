@@ -116,8 +116,8 @@ async def test_a_key_ends_after_what_is_being_kept(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server, holds: str
 ) -> None:
     """
-    The call that ends a key returns only when no commit under it is still running, whether it started
-    before or not.
+    The call that ends a key returns only when no commit under the key is running, including commits
+    that started later.
     """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
@@ -230,7 +230,7 @@ async def test_a_key_that_was_only_edited_is_good(
 
 
 async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
-    """The key of a device ends with its generation."""
+    """The key of a device ends when the device is revoked, or reset, which starts a new generation."""
     device = Device(
         id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3
     )

@@ -87,7 +87,9 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
 
 
 async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
-    """Neither an operator's action nor its repeat returns success, and nothing is sent again."""
+    """
+    Without a standby, neither an operator's action nor its repeat returns success, and nothing is sent again.
+    """
     deliveries = node.deliveries
     strict.needs_standby = False
     await deliveries.unknown(await node.taken(max_records=5), reason="no answer")

@@ -64,7 +64,10 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
 
 
 async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
-    """The second process makes its change again on the first one's row, and versions continue."""
+    """
+    If two processes change one device, the second makes its change again on the row of the first.
+    The versions continue.
+    """
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
@@ -80,7 +83,10 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
 
 
 async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> None:
-    """The second process finds the first one's row, which its memory did not have."""
+    """
+    If both processes hear a new device at once, the second finds the row of the first, although its memory
+    does not have it.
+    """
     here, there = nodes
     await here.table.update("laptop-1", lambda known: known or device(hostname="mill"))
     kept = await there.table.update("laptop-1", lambda known: known or device(hostname="other"))

@@ -65,7 +65,7 @@ def cut_elements(text: bytes) -> list[Any]:
     values=st.lists(anything, max_size=40), window=st.integers(32, 400), indent=st.sampled_from([None, 0, 2])
 )
 def test_elements_are_those_of_the_array(values: list[Any], window: int, indent: int | None) -> None:
-    """The elements are equal for any values, any formatting, and any window boundary."""
+    """An array gives the same elements for any values, any formatting, and any window boundary."""
     before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be set only once for all examples
     try:
         assert values == cut_elements(json.dumps(values, indent=indent, ensure_ascii=False).encode())

@@ -121,7 +121,7 @@ def test_text_that_is_not_utf_8_is_refused(place: str) -> None:
 
 
 def test_deep_nesting_is_refused() -> None:
-    """The limit is a hundred nested messages, also in attributes that are dropped."""
+    """More than a hundred nested messages are refused, even in attributes that are dropped."""
     for name in ("k", "gen_ai.prompt"):
         value = AnyValue(string_value="x")
         for _ in range(200):

@@ -287,7 +287,7 @@ def test_a_qwen_error_is_an_error_record() -> None:
 
 
 def test_qwens_counter() -> None:
-    """The counter has Gemini CLI's types, but its output includes thinking tokens."""
+    """Qwen Code's counter has Gemini CLI's token types, but its output includes thinking tokens."""
     kinds = ("input", "output", "thought", "cache")
     outcome = read_points(
         *(point("qwen-code.token.usage", 5, {"type": kind, "model": "qwen3"}) for kind in kinds)

@@ -35,7 +35,7 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
 def test_credits_of_copilot_are_the_cost(
     stated: dict[str, Any], cost: str | None, credits: str | None, encoding: str
 ) -> None:
-    """A credit is one cent. The value named cost counts requests."""
+    """Copilot states its cost in credits of one cent each. Its value named cost counts requests."""
     record = only(traces(span(1, {**CHAT, **USAGE, **stated}), scope="github.copilot"), encoding=encoding)
     assert record.cost == cost
     assert record.tags.get("credits") == credits
@@ -262,7 +262,9 @@ def test_counters_of_the_draft_count_each_token_once() -> None:
 def test_money_of_counters_is_kept_in_its_currency(
     name: str, unit: str, said: dict[str, Any], counted_in: str | None
 ) -> None:
-    """An unknown currency is reported as unrecognized."""
+    """
+    The money of a counter keeps its currency. A counter in an unknown currency is shown as unrecognized.
+    """
     outcome = read_points(point(name, 0.5, {"gen_ai.request.model": "m", **said}, unit=unit))
     units = [(one.unit, one.value) for one in outcome.records if isinstance(one, UsageMetric)]
     assert ([(counted_in, "0.5")] if counted_in else []) == units

@@ -100,5 +100,5 @@ def test_a_text_that_no_server_would_send_is_left_out() -> None:
     ],
 )
 def test_a_region_is_summed_under_one_spelling(stated: Any, region: str | None) -> None:
-    """The region name is normalized as for any other source."""
+    """The region of a forwarded span is normalized like that of any other source."""
     assert region == only(traces(span(1, FORWARDED | {"tollhouse.region": stated}))).region
