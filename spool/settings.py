@@ -13,12 +13,13 @@ from typing import Annotated, Any, TypeVar, cast
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 DAY_S = 86400.0
 MAX_DEAD_LETTERS = 10_000
-MOST_HOUR = 1_000_000  # dollars; the maximum of each hourly price of a node
+MOST_HOUR = 1_000_000  # maximum of each hourly price of a node, in dollars
 MAX_SENDERS = "spool.max_senders"
 MAX_SERIES = "spool.max_series"
-COUNTED_ITEMS = "spool.pending_items, counted"  # counters that were counted and may be taken back
+# name of the limit on waiting counters that are counted, but may still be taken back
+COUNTED_ITEMS = "spool.pending_items, counted"
 
-Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain number
+Size = Annotated[int, "size"]  # bytes, written as 64MiB, 10GiB or a plain number
 Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1h, 7d or a plain number
 
 Value = TypeVar("Value")
@@ -26,10 +27,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Text of a configuration key for the reference, and the rules for its values."""
+    """Description of a configuration key for the reference, and the rules for its values."""
 
     words: str
-    edge: str = ""  # what happens at the limit that the key sets
+    edge: str = ""  # what happens when the limit that the key sets is reached
     choices: tuple[str, ...] = ()
     least: float | None = None
 
@@ -44,8 +45,8 @@ def setting(
     secret: bool = False,
 ) -> Value:
     """
-    Return the dataclass field of a configuration key, with its `Setting`. A `secret` value is left out
-    of the repr.
+    Return the dataclass field of a configuration key, with its `Setting`. If it is `secret`, the value is
+    left out of the repr.
     """
     metadata = {"setting": Setting(words=words, edge=edge, choices=choices, least=least)}
     options: dict[str, Any] = {"metadata": metadata, "repr": not secret}
@@ -54,7 +55,7 @@ def setting(
     return field(default=default, **options)
 
 
-LOCK_FILE = "lock"  # file in a data directory; a process that works on the directory holds a lock on it
+LOCK_FILE = "lock"  # file in a data directory; a process that uses the directory holds a lock on the file
 SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 NO_POOLER, TRANSACTION = "none", "transaction"
@@ -105,7 +106,7 @@ class StorageSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolSettings:
-    """Limits of the queue on disk, retention times, and limits of what waits."""
+    """Limits of the queue on disk and of waiting items, and retention times."""
 
     max_bytes: Size = setting(
         10 * GIB,
@@ -233,7 +234,7 @@ class SpoolSettings:
 
     @property
     def retention_s(self) -> float:
-        """Return the seconds for which delivered records are retained while there is space."""
+        """Return the seconds for which delivered records are retained, if there is space."""
         return max(self.retention, self.hold + self.late_window)
 
     def problems(self, _: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """
-Shares of keys in common limits. No key gets more than it leaves free, so a key that floods a table leaves
-space for others. Pure: the owners of the rows ask here.
+Shares of keys in common limits. No key may hold more than it leaves free, so a key that floods a table leaves
+space for other keys. Pure: each table calls these functions with its own figures.
 """
 
 from __future__ import annotations
@@ -14,27 +14,35 @@ from typing import Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
 V = TypeVar("V")
-NEARLY_FULL = 0.8  # used part of its share from which operators are informed about a key
-HEAP_ENTRIES = 64  # entries of a heap, in addition to two per owner, from which it is rebuilt
+NEARLY_FULL = 0.8  # operators are informed if a key uses more than this part of its share
+HEAP_ENTRIES = 64  # a heap is rebuilt if it has more entries than this, plus two per owner
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
-    """Return True if a key with `own` of `total` may add `n`. It then has no more than was free before."""
+    """
+    Return True if a key that holds `own` of `total` may add `n`. Afterwards it must not hold more than
+    was free before.
+    """
     return own + n <= most - total
 
 
 class KeyShare(NamedTuple):
-    """Use of a limit by one key, and the most that it may use while the others keep their use."""
+    """
+    Use of a limit by one key. `most` is the maximum that the key may use while the use of other keys
+    stays the same.
+    """
 
-    limit: str  # name of the setting with the limit
+    limit: str  # name of the setting that defines the limit
     key: str
     held: int
     most: int
-    gives_way: bool = False  # beyond the limit, its oldest entries are dropped and nothing is refused
+    gives_way: bool = (
+        False  # if True, the oldest entries of the key are dropped at the limit, and nothing is refused
+    )
 
 
 class HeldByKey(NamedTuple):
-    """Waiting items by key, as numbers and as bytes."""
+    """Waiting items by key: their number, and their bytes."""
 
     items: Mapping[str, int] = {}
     bytes: Mapping[str, int] = {}
@@ -42,18 +50,19 @@ class HeldByKey(NamedTuple):
 
 def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """
-    Yield the keys that nearly use up their share. `held` is the use by key, with "" for items without a key.
+    Yield the keys that have nearly used up their share. `held` is the use by key. Items without a key
+    are under "".
     """
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # holding this number, the key has as much as it leaves free
+        share = (most - (total - own) + 1) // 2  # the use at which the key has as much as it leaves free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 
 
 def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """
-    Yield the key with the largest use, whose oldest entries are dropped first, if the limit is nearly used up.
+    If the limit is nearly used up, yield the key with the largest use. Its oldest entries are dropped first.
     """
     total = sum(held.values())
     key = max(held, key=lambda name: held[name], default="")
@@ -63,10 +72,10 @@ def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator
 
 class Holdings(Mapping[Owner, int]):
     """
-    Use by owner. Finds the owner with the largest use without looking at all owners.
+    Use by owner. Finds the owner with the largest use without checking all owners.
 
-    A heap is built at the first search. Each later change adds an entry, and only the newest entry of an
-    owner is valid. The heap is rebuilt when most entries are outdated.
+    A heap is built at the first search. Each later change adds an entry to the heap, and only the newest
+    entry of an owner is valid. If most entries are outdated, the heap is rebuilt.
     """
 
     def __init__(self, amounts: Mapping[Owner, int] = MappingProxyType({})) -> None:
@@ -95,7 +104,7 @@ class Holdings(Mapping[Owner, int]):
         if len(self._heap) > HEAP_ENTRIES + 2 * len(self._amounts):
             self._heap = None
             return
-        self._changes -= 1  # of two owners with equal use, the one that changed last comes first
+        self._changes -= 1  # if two owners have equal use, the one that changed last comes first
         heappush(self._heap, (-held, self._changes, owner))
 
     def fullest(self) -> Owner:
@@ -109,10 +118,7 @@ class Holdings(Mapping[Owner, int]):
         raise KeyError("there are no owners")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """
-        Yield the owners in descending order of use. Each step costs the logarithm of the number of
-        steps before it.
-        """
+        """Yield the owners in descending order of use. The n-th step takes time in proportion to log n."""
         heap = self._in_order()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
@@ -141,10 +147,11 @@ def fullest_first(
     gone: Mapping[Owner, Collection[K]] = MappingProxyType({}),
 ) -> Iterator[K]:
     """
-    Yield what to remove to make space: at each step, the oldest entry of the key that then has the largest use.
+    Yield entries to remove until there is space. Each one is the oldest entry of the key that has the largest
+    use at that step.
 
     `queue_of` is called when the first entry of a key is removed. `gone` lists entries, by owner, that are
-    removed anyway. They are not yielded and do not count as use.
+    removed in any case. They are not yielded, and do not count as use.
     """
     fullest = held.fullest_first()
     next_owner = next(fullest, None)
@@ -169,10 +176,10 @@ def fullest_first(
 
 class Shared(Generic[K, V]):
     """
-    Values by name, each with the key that owns it, in order of insertion.
+    Values by name, in order of insertion. Each value has the key that owns it.
 
-    Over `most`, the oldest value of the key with the most values is dropped. No cost depends on the
-    number of keys.
+    If there are more than `most` values, the oldest value of the key with the most values is dropped. The
+    cost of a call does not depend on the number of keys.
     """
 
     def __init__(self, most: int) -> None:
@@ -189,7 +196,7 @@ class Shared(Generic[K, V]):
         return None if entry is None else entry[1]
 
     def put(self, name: K, value: V, owner: str) -> V | None:
-        """Insert a value as the newest. Return the value that was dropped, None if there was space."""
+        """Insert a value as the newest. Return the value that was dropped, or None if there was space."""
         before = self._values.get(name)
         if before is not None:
             if before[0] == owner:
@@ -209,7 +216,8 @@ class Shared(Generic[K, V]):
 
     def forget(self, is_old: Callable[[V], bool], most: int) -> int:
         """
-        Drop at most `most` old values and return how many. Each key's values are checked from the oldest on.
+        Drop at most `most` old values. Return the number of dropped values. The values of each key are
+        checked from the oldest on.
         """
         forgotten = 0
         for owner in list(self._names_of):

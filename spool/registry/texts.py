@@ -8,13 +8,14 @@ from urllib.parse import urlsplit
 
 from spool.errors import Invalid
 
-MAX_DIMENSION = 200  # characters of a dimension name that an error message repeats
+MAX_DIMENSION = 200  # maximum characters of a dimension name in an error message
 _MAX_AMOUNT = Decimal(10) ** 12
 
 
 def check_text(field: str, text: str, most: int) -> str:
     """
-    Return the text without surrounding blanks. Raises Invalid unless 1 to `most` printable characters remain.
+    Return the text without surrounding blanks. Raises Invalid if it is then empty, has more than `most`
+    characters, or has unprintable ones.
     """
     text = text.strip()
     if not text or len(text) > most or not text.isprintable():
@@ -24,7 +25,8 @@ def check_text(field: str, text: str, most: int) -> str:
 
 def optional_text(field: str, text: str, most: int) -> str:
     """
-    Return the text without surrounding blanks; it may be empty. Raises Invalid above `most` printable characters.
+    Return the text without surrounding blanks. It may be empty. Raises Invalid if it has more than `most`
+    characters, or unprintable ones.
     """
     text = text.strip()
     if len(text) > most or not text.isprintable():
@@ -46,7 +48,7 @@ def check_amount(field: str, amount: str) -> str:
 
 
 def check_unsigned(field: str, amount: str) -> str:
-    """Return a decimal amount as `check_amount` does. Raises Invalid below zero."""
+    """Return a decimal amount as `check_amount` does. Raises Invalid if it is negative."""
     text = check_amount(field, amount)
     if text.startswith("-"):
         raise Invalid(f"{field} must not be negative")
@@ -83,5 +85,5 @@ def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
 
 
 def storable(text: str) -> str:
-    """Replace lone surrogates, which cannot be stored as text."""
+    """Replace lone surrogates, because they cannot be stored."""
     return text.encode("utf-8", "replace").decode()

@@ -22,10 +22,10 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, storable
 
 MAX_NAME = 200
-MAX_VALUE = 256  # characters, the same limit as in the ledger
-MAX_VALUES = 1000  # per filter
+MAX_VALUE = 256  # maximum characters of a filter value, the same limit as in the ledger
+MAX_VALUES = 1000  # maximum number of values in a filter
 MAX_GROUPS = 8
-MAX_CHANNELS = 50  # per kind
+MAX_CHANNELS = 50  # maximum number of entries for each kind of connection
 MAX_PERCENT = 1_000_000
 EXCLUDES = "!"  # prefix of a dimension that a filter excludes
 AUTOMATIC, PERCENT = "Automatic", "Percent"
@@ -37,8 +37,8 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailConnection:
     """
-    E-mail recipients as the published interface has them. They are stored and shown; only configured
-    channels send e-mail.
+    E-mail recipients, in the form of the published interface. They are only stored and shown. E-mail is sent
+    through configured channels.
     """
 
     addresses: tuple[str, ...] = ()
@@ -54,7 +54,8 @@ class SlackChannel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewConnections:
     """
-    Where notifications about a view go. `notify` names configured channels, which hold the addresses and secrets.
+    Recipients of notifications about a view. `notify` names configured channels, which have the
+    addresses and secrets.
     """
 
     email: EmailConnection = EmailConnection()
@@ -65,9 +66,9 @@ class ViewConnections:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomalies:
     """
-    Whether unusually expensive days are reported, and from which growth over earlier days.
+    Whether unusually expensive days are reported, and from what growth compared with earlier days.
 
-    `threshold_value` is the growth in percent. It applies only to PERCENT.
+    `threshold_value` is the growth in percent. It is used only with PERCENT.
     """
 
     enabled: bool = True
@@ -80,8 +81,8 @@ class ViewDraft:
     """
     The view fields that a person or a key sets.
 
-    `filter` maps a dimension to its included values. With the prefix EXCLUDES, it maps the dimension to its
-    excluded values. "" is the unknown value. An empty filter includes all calls.
+    `filter` maps a dimension to its included values. If the dimension's name begins with EXCLUDES, it maps to
+    its excluded values. "" stands for an unknown value. An empty filter includes all calls.
     """
 
     name: str
@@ -112,7 +113,7 @@ class View(ViewDraft):
 
     @property
     def include(self) -> Wanted:
-        """Return the included values by dimension, as CostQuery has them."""
+        """Return the included values by dimension, in the form of CostQuery."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
@@ -122,7 +123,8 @@ class View(ViewDraft):
     @property
     def channels(self) -> tuple[str, ...]:
         """
-        Return the names of channels that get its notifications. A Slack channel's name may match one of them.
+        Return the names of channels that get the view's notifications. The name of a Slack channel may match
+        one of them.
         """
         return tuple(
             dict.fromkeys(
@@ -138,8 +140,8 @@ class View(ViewDraft):
 
     def broken(self, known: Collection[str]) -> str | None:
         """
-        Return why the view cannot be computed, or None. A view is broken if it names a dimension that is
-        no longer `known`.
+        Return why the costs of the view cannot be computed, or None if they can. They cannot if the view
+        names a dimension that is not in `known`.
         """
         unknown = sorted(set(dimensions(self)) - set(known))
         if not unknown:
@@ -162,8 +164,8 @@ def dimensions(view: ViewDraft) -> Iterator[str]:
 
 def check_view(draft: ViewDraft) -> ViewDraft:
     """
-    Return the draft in its stored form. Invalid names the field and the rule. Whether the dimensions exist
-    is not checked.
+    Return the draft in its stored form. Raises Invalid with the field and the rule that is broken. Dimensions
+    that do not exist are accepted.
     """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *BILLED_TYPES))
@@ -219,7 +221,7 @@ def _check_anomalies(anomalies: Anomalies) -> Anomalies:
     return anomalies
 
 
-# Kinds of documents that depend on a view by `view_id`, and the plural noun for messages.
+# Kinds of documents that refer to a view by `view_id`, with their plural noun for messages.
 ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 
@@ -232,14 +234,16 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     action = "view"
 
     def matched(self, view: View) -> View:
-        """Return the view with a filter that matches every form of the people that it names."""
+        """Return the view with a filter that includes every form of the people whom it names."""
         return replace(view, filter=self._changes.people.matched(view.filter))
 
     def checked(self, draft: ViewDraft) -> ViewDraft:
         return check_view(draft)
 
     def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
-        """Check only changed dimensions, so that a broken view can be renamed or repaired."""
+        """
+        Check only dimensions that change, so that a view with an unknown dimension can be renamed or repaired.
+        """
         if not DIMENSIONAL.isdisjoint(given):
             check_dimensions(dimensions(draft), known)
 
@@ -250,8 +254,8 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
         """
-        Delete a view. Raises NotAllowed while a document of ON_VIEWS uses it. With `names_users`, the
-        message names them.
+        Delete a view. Raises NotAllowed while a document of a kind in ON_VIEWS uses it. With `names_users`,
+        the message names these documents.
         """
         await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
 

@@ -1,1 +1,3 @@
-"""Tables that both SQL engines store alike. See `connection.py` for what an engine provides."""
+"""
+Tables that both SQL engines store in the same way. `connection.py` describes what an engine provides for them.
+"""

@@ -1,5 +1,5 @@
 """
-Tables of billed money. Each day is written as a whole, together with its sums without dimensions.
+Tables of billed costs. Each day is written as a whole. The day's sums without dimensions are stored as well.
 
 Queries without dimensions read these sums.
 """
@@ -21,14 +21,15 @@ from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
 
 BILLED, BILLED_DAYS, BILLED_SUMS = "billed", "billed_days", "billed_sums"
-ROLLUPS = "billed_rollups"  # the rollups of spool.ledger.days.rollups
+ROLLUPS = "billed_rollups"  # table of rollups of billed costs (spool.ledger.days.rollups)
 _MADE = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 PLACE = ("charge", "basis", "arranged")
 LIMBS = ("high", "middle", "low")
 _DAY = ("start", "provider")
 _ROW = (*_DAY, "key", *PLACE, *LIMBS)
 _SUM = (*_DAY, *PLACE, *LIMBS)
-_COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}  # columns of a row, by dimension
+# dimension -> column of a row that has its value
+_COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}
 
 _Place = tuple[object, ...]
 
@@ -44,7 +45,7 @@ def kept_sums(prefix: str, since: str, until: str) -> str:
 
 
 def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
-    """Yield sums by start and group, in the form of cost sums. The amount counts as reported cost."""
+    """Yield sums by start and group, in the form of cost sums. The billed amount is in the reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
         measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
@@ -52,14 +53,16 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
 
 
 def source_of(prefix: str, width: int, rollup: int) -> str:
-    """Return the table of daily sums, or of a rollup if the number is not 0, and the start of a condition."""
+    """
+    Return the table and the beginning of a condition: for daily sums, or for a rollup if the number is not 0.
+    """
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
 
 
 def columns_of(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
-    """Return the columns that these dimensions of a query need."""
+    """Return the columns of a row that the given dimensions of a query need."""
     needed = _sources(query, names)
     own = [column for name, column in _COLUMNS.items() if name in needed]
     return [*own, "key"] if needed - _COLUMNS.keys() else own
@@ -75,7 +78,10 @@ def _sources(query: CostQuery, names: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterParts:
-    """The filters of a query in three parts: on sets of dimensions, on columns of a row, and on both."""
+    """
+    The filters of a query, divided into three parts: filters on sets of dimensions, on columns of a row,
+    and on both.
+    """
 
     of_keys: CostQuery
     of_bills: CostQuery
@@ -96,14 +102,14 @@ class FilterParts:
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
     def apart(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
-        """Return the columns by which rows are summed before their dimensions are looked up."""
+        """Return the columns by which rows are added up before their dimensions are joined."""
         columns = columns_of(query, (*query.group_by, *self.of_both.named))
         return ["start", *columns] if by_start else columns
 
 
 def _needs(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
     """
-    Return whether dimensions need columns of a row, and whether they need its set of dimensions, or nothing.
+    Return two flags: whether the dimensions need columns of a row, and whether they need its set of dimensions.
     """
     needed = _sources(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
@@ -111,7 +117,7 @@ def _needs(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
 
 
 class BilledTables:
-    """Reads and writes days of billed money."""
+    """Reads and writes the days of billed costs."""
 
     def __init__(self, tables: SqlConnection, prefix: str) -> None:
         self._tables = tables

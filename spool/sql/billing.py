@@ -1,5 +1,6 @@
 """
-Accepted hourly files and the hours that were sent. A commit to the log updates the files in its transaction.
+Received hourly files, and the hours of cost that were sent. A commit of the log updates the files
+in its transaction.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MONTHS = """
     SELECT month, newest FROM {schema}.billing_months
      WHERE connection = :connection AND rows > 0 ORDER BY month"""
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
-# Lock rows of months first, in the order of connections and months, so that writers cannot deadlock.
+# Lock the rows of months first, in the order of connections and months, so that writers cannot deadlock.
 _LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
 _OF_CONNECTION = """
     SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
@@ -57,7 +58,7 @@ _REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table i
 
 
 class SqlDropRows:
-    """The rows of hourly files, inside the caller's transaction. See `spool.billing.DropRows`."""
+    """The rows of hourly files within the caller's transaction. See `spool.billing.DropRows`."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
@@ -126,8 +127,8 @@ class SqlBillingDrops:
 
     async def forget(self, connection: str) -> None:
         """
-        Delete the hourly files of a connection. Needs no standby: if they reappear, they are deleted again
-        and never sent.
+        Delete the hourly files of a connection. This waits for no standby: if a failover restores files, they
+        are deleted again and never sent.
         """
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
@@ -136,8 +137,8 @@ class SqlBillingDrops:
 
     async def _remove_each(self, months: str, **values: object) -> int:
         """
-        Delete the months that a statement finds, one per transaction, so that no commit waits long.
-        Return their number.
+        Delete the months that a statement selects, each in a transaction of its own, so that no commit waits
+        long. Return their number.
         """
 
         def work(on: SqlConnection) -> int:
@@ -157,7 +158,7 @@ class SqlBillingDrops:
 
 
 def follow(connection: SqlConnection, plan: Plan) -> None:
-    """Apply a commit's hourly files to their months, in its transaction."""
+    """Apply the hourly files of a commit to their months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]
@@ -188,7 +189,10 @@ class SqlBillingHours:
         return await self._transactions.read(work)
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Store sent hours. Needs no standby: a lost hour is sent again and replaces itself upstream."""
+        """
+        Store sent hours. This waits for no standby: if a failover loses an hour, it is sent again and
+        replaces itself upstream.
+        """
         ordered = sorted(hours, key=lambda hour: hour.start)
         rows = [{"connection": connection_id, **_SENT_HOUR.values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

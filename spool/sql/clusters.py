@@ -36,7 +36,7 @@ prepare(Cluster)
 
 
 class SqlClusters:
-    """The rows of clusters for a single writing process. See `spool.clusters.ClusterRows`."""
+    """The rows of clusters, if only one process writes them. See `spool.clusters.ClusterRows`."""
 
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
@@ -56,5 +56,5 @@ class SqlClusters:
 
 
 def read(row: Sequence[Any]) -> Cluster:
-    """Return a row as a cluster. Raises an error if a value has the wrong type."""
+    """Convert a row to a cluster. Raises an error if a value has the wrong type."""
     return msgspec.convert(CLUSTER.fields(row), Cluster)

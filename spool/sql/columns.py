@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The conversion of a field to and from its stored value. None stays None."""
+    """How a field is converted to its stored value and back. None is stored as None."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -28,9 +28,9 @@ _PLAIN: Mapping[str, Form] = {}
 
 class Columns(Generic[Row]):
     """
-    The columns for the fields of a dataclass, in order, without those in `without`.
+    The columns for the fields of a dataclass, in the order of the fields. Fields in `without` have no column.
 
-    `forms` has the fields with another stored form. Booleans are converted for engines that store numbers.
+    `forms` has the fields whose stored form differs. Booleans are converted for engines that store them as numbers.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class Columns(Generic[Row]):
         return values
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
-        """Return a row from its stored values in order, and from fields that other tables store."""
+        """
+        Return a row. Its fields are the stored values, in order, and `others`, which other tables store.
+        """
         return self._row(**self.fields(kept), **others)
 
     def fields(self, kept: Sequence[Any]) -> dict[str, Any]:
@@ -73,11 +75,11 @@ class Columns(Generic[Row]):
         return values
 
 
-# -- statements for whole rows, from their column names ------------------------------------------------------
+# -- statements that read or write whole rows, built from their column names ---------------------------------
 
 
 def select(table: str, names: Sequence[str]) -> str:
-    """Return the statement that reads every row. A condition may follow."""
+    """Return the statement that selects every row. A condition may be appended."""
     return f"SELECT {', '.join(names)} FROM {{schema}}.{table}"
 
 
@@ -93,7 +95,7 @@ def upsert(table: str, names: Sequence[str], *key: str) -> str:
 
 
 def update(table: str, names: Sequence[str], *key: str) -> str:
-    """Return the statement that sets these columns of the row with a key."""
+    """Return the statement that sets these columns of the row with the given key."""
     changed = ", ".join(f"{name} = :{name}" for name in names)
     equal = " AND ".join(f"{name} = :{name}" for name in key)
     return f"UPDATE {{schema}}.{table} SET {changed} WHERE {equal}"

@@ -1,11 +1,11 @@
 """
-The interface of an engine to these tables: a connection that runs SQL, and transactions.
+Interface that an engine provides to these tables: a connection that runs SQL, and transactions.
 
-Both engines must be able to run each statement. Parameters are `:name`, tables `{schema}.NAME`. `IN :names`
-and `NOT IN :names` accept a list of texts or integers. If no column gives a parameter its type, cast it:
-`CAST(:name AS text)`. `{for_update}` at the end of a query locks its rows if other processes may write them.
-Rows are tuples. SQLite has numbers for booleans; `Columns` (`spool/sql/columns.py`) converts them. Where
-engines must differ, a class has methods that an engine overrides.
+Both engines must be able to run each statement. Parameters are `:name`, and tables are `{schema}.NAME`. `IN
+:names` and `NOT IN :names` accept a list of texts or integers. If no column gives a parameter its type, cast
+it: `CAST(:name AS text)`. `{for_update}` at the end of a query locks its rows if other processes may write
+them. Rows are tuples. SQLite stores booleans as numbers, which `Columns` (`spool/sql/columns.py`) converts.
+If the engines must differ, a class has methods that an engine overrides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 class SqlConnection(Protocol):
     def run(self, statement: str, /, **values: object) -> int:
-        """Run a statement that writes, and return the number of affected rows."""
+        """Run a statement that writes. Return the number of affected rows."""
         ...
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
@@ -32,7 +32,10 @@ class SqlConnection(Protocol):
         ...
 
     def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
-        """Return an expression that folds a text as `spool.listing.folded` does, and its parameters."""
+        """
+        Return an SQL expression that folds a text as `spool.listing.folded` does, and the parameters
+        of the expression.
+        """
         ...
 
 
@@ -40,7 +43,7 @@ class SqlTransactions(Protocol):
     """Runs functions with a connection, possibly on another thread."""
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
-        """Run `work` without a transaction. Each statement sees everything committed before it."""
+        """Run `work` without a transaction. Each statement sees every earlier commit."""
         ...
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
@@ -49,6 +52,7 @@ class SqlTransactions(Protocol):
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
         """
-        Run `work` in one transaction. If it raises, nothing changes. It may run again after a lost connection.
+        Run `work` in one transaction. If it raises, nothing is changed. If the connection is lost, `work`
+        may run again.
         """
         ...

@@ -48,7 +48,7 @@ _HELD = f"""
       FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
 _OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
-# A longer wait than the longest possible one comes from a clock that was ahead, so it is ignored.
+# A time that is further ahead than the longest pause was written while the clock was ahead, so it is ignored.
 _HAS_RESTED = f"(not_before <= :now OR not_before > :now + {container_rows.LONGEST_REST_S})"
 _WHERE: Mapping[str, str] = {
     container_rows.DUE: f"kind = :kind AND {_DUE} AND {_HAS_RESTED} ORDER BY uploaded_at NULLS FIRST, id",
@@ -68,7 +68,7 @@ _WHERE: Mapping[str, str] = {
 
 class SqlContainerRows:
     """
-    The rows of container metrics for a single writing process. See
+    The rows of container metrics, if only one process writes them. See
     `spool.container_files.container_rows.ContainerRows`.
     """
 
@@ -103,7 +103,7 @@ class SqlContainerRows:
         return await self._files(statement, **_place(identity), limit=limit, now=now, kind=kind, key=key)
 
     async def confirm(self) -> None:
-        """Do nothing, because everything readable is on disk."""
+        """Do nothing, because every row that can be read is on disk."""
 
     async def write(
         self,
@@ -168,11 +168,11 @@ def write_rows(
     changes: Iterable[BookChange],
 ) -> None:
     """
-    Delete, update and add rows and change the accounting. The order is fixed, so concurrent
+    Delete, update and add rows, and change the accounting. The order is fixed, so that concurrent
     writers cannot deadlock.
     """
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
-    # New rows are ordered by their unique name, because their ids are random.
+    # New rows are sorted by their unique name, because their ids are random.
     new = sorted((after for before, after in pairs if before is None), key=_name)
     terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
     ids = sorted(file.id for file in gone)

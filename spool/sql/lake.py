@@ -1,4 +1,4 @@
-"""Editions and manifests of data lake files."""
+"""Editions of routes to data lakes, and manifests of data lake files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spool.deliveries.values import Landing
 from spool.sql.columns import Columns, insert, select
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOG = ""  # the route name under which the editions of the log are stored
+_LOG = ""  # route name under which the editions of the log itself are stored
 _LANDING = Columns(Landing)
 _LANDINGS = select("lake_files", _LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
@@ -24,7 +24,8 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
-# If a copy is restored again before any delivery was made, the earlier edition stays, in front of all others.
+# If a copy is restored a second time before it made any delivery, the first edition is unused. It stays in
+# the list, before all other editions.
 _KEEP_UNUSED = """
     UPDATE {schema}.lake_editions
        SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other
@@ -87,7 +88,7 @@ def new_edition() -> str:
 
 
 def _begin(connection: SqlConnection, route: str) -> list[str]:
-    """Give a route the newest edition of the log, from its first number on."""
+    """Assign the newest edition of the log to a route, from its first number on."""
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.one(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)
@@ -98,7 +99,7 @@ def _begin(connection: SqlConnection, route: str) -> list[str]:
 
 
 def lands(connection: SqlConnection, route: str) -> bool:
-    """Return True if the route delivers to a lake."""
+    """Return True if the route delivers to a data lake."""
     return connection.one(_LANDS, route=route) is not None
 
 
@@ -107,5 +108,5 @@ def add(connection: SqlConnection, landing: Landing) -> None:
 
 
 def forget(connection: SqlConnection, route: str) -> None:
-    """Delete the landings of a route that is deleted. Its editions stay."""
+    """Delete the landings of a route, because the route is deleted. Its editions stay."""
     connection.run(_FORGET, route=route)

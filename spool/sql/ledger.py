@@ -1,5 +1,6 @@
 """
-Rows of the ledger that both engines store alike. Each engine stores money and builds queries in its own way.
+Rows of the ledger, as far as both engines store them in the same way. Each engine stores money and builds
+queries in its own way.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 
-# extra rows to read; if even more cost about as much as the last dearest one, the query is repeated with
-# a higher limit
+# Number of further rows to read. If more rows than this cost about as much as the last of the most expensive
+# ones, the query is repeated with a higher limit.
 ALIKE = 1000
 
 
@@ -42,7 +43,7 @@ def among_dearest(
     read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
 ) -> Sequence[tuple[Any, ...]]:
     """
-    Return the `dearest` first rows and all rows that may cost as much as the last of them.
+    Return the first `dearest` rows, and all rows that may cost as much as the last of them.
 
     `read` returns the largest rows, up to a given number. The last value of a row is its approximate cost in
     billionths of a dollar.
@@ -61,9 +62,15 @@ def among_dearest(
 
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
-METERS = "meters"  # one table for all widths
-ROLLUPS, ROLLED = "rollups", "rolled"  # sums of rollups, and the marks of the rollups that exist
-CHARGES = ("charge.", "charge/")  # sort before and after all state names of spool.currencies
+METERS = "meters"  # table of meters, the same for all widths
+ROLLUPS, ROLLED = (
+    "rollups",
+    "rolled",
+)  # tables of the sums of rollups, and of the marks of the rollups that exist
+CHARGES = (
+    "charge.",
+    "charge/",
+)  # all names of amounts in other currencies (spool.currencies) sort between these two
 _WIDTH = len(Dimensions._fields)
 _COST = 1 + len(COUNTS)  # position of the cost in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
@@ -71,17 +78,17 @@ _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first 
 
 class SqlLedgerRows(ABC):
     """
-    The rows of `spool.ledger.ledger_rows.LedgerRows` that both engines store alike.
+    The rows of `spool.ledger.ledger_rows.LedgerRows`, as far as both engines store them in the same way.
 
-    `prefix` starts the names of an engine's tables. `columns` are the columns of a sum's measures. `shown`
-    are the expressions that read them from `h`; `_measures` converts their values. `about` is the
-    approximate cost of a sum of `h` with the dimensions `k`, in billionths of a dollar; its error is at
-    most WRONG plus WRONG_OF times the cost. `cost` are the expressions of the exact cost, which
-    `cost_units` converts to units.
+    `prefix` begins the names of an engine's tables. `columns` are the columns of a sum's measures. `shown`
+    are the expressions that read these columns from `h`, and `_measures` converts their values. `about` is an
+    expression for the approximate cost of a sum in `h` with the dimensions in `k`, in billionths of a dollar.
+    Its error is at most WRONG plus WRONG_OF times the cost. `cost` are the expressions of the exact cost,
+    which `cost_units` converts to units.
     """
 
     prefix: ClassVar = ""
-    each_tag: ClassVar[str]  # a table expression for the tags of `k`, with columns `key` and `value`
+    each_tag: ClassVar[str]  # table expression for the tags of `k`, with the columns `key` and `value`
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
@@ -173,7 +180,7 @@ class SqlLedgerRows(ABC):
         return _by_place(rows)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.sql.billed import BilledTables  # imported only where billed money is used
+        from spool.sql.billed import BilledTables  # imported only if billed costs are used
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
@@ -278,7 +285,7 @@ class SqlLedgerRows(ABC):
 
     def drop_hours(self, before: int) -> int:
         """
-        Delete hourly sums before a time and return their number. Their periods become the periods of their days.
+        Delete hourly sums before a time. Return their number. Their period rows become those of the days.
         """
         deleted = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
         self._tables.run(
@@ -379,7 +386,7 @@ class SqlLedgerRows(ABC):
 
     def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
         """
-        Renew the marks of the months with changed sums, and delete the marks of rollups with changed days.
+        Renew the marks of the months whose sums changed. Delete the marks of rollups whose days changed.
         """
         self.set_state(**new_marks(starts))
         if width == DAY_S and starts:
@@ -387,12 +394,13 @@ class SqlLedgerRows(ABC):
 
     def _rollup(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
         """
-        Return the table of a rollup, its columns from the key on, and the statement that computes it from days.
+        Return the table of a rollup, its columns from the key on, and the statement that computes the
+        rollup from days.
         """
         table, days, sums = self._named(ROLLUPS), self._of(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
-            from spool.sql import billed  # imported only where billed money is used
+            from spool.sql import billed  # imported only if billed costs are used
 
             table, days = self._named(billed.ROLLUPS), self._named(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS
@@ -422,8 +430,8 @@ class SqlLedgerRows(ABC):
 
     def _of_rollup(self, width: int, rollup: int) -> str:
         """
-        Return the table of a width's sums and the start of a condition. A `rollup` number other than 0
-        selects that rollup.
+        Return the table of the sums of a width, and the beginning of a condition. If `rollup` is not 0, the
+        table is that of the rollup.
         """
         if not rollup:
             return f"{self._of(width)} WHERE"
@@ -431,7 +439,7 @@ class SqlLedgerRows(ABC):
 
     def _every_sum(self, width: int, before: str = "") -> str:
         """
-        Return the statement that reads the sums of one start with their dimensions. A condition may follow.
+        Return the statement that selects the sums of one start, with their dimensions. A condition may be appended.
         """
         return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._of_start(width)}"
 

@@ -1,8 +1,8 @@
 """
-Pages of table rows. Table and field names come from the program; every value is a bound parameter.
+Pages of table rows. Names of tables and fields come from the program, and every value is a bound parameter.
 
-People's words sort regardless of case (`spool.listing.text_rank`). Other texts sort by code point, for which
-PostgreSQL columns have `COLLATE "C"`.
+Texts that people write are sorted without regard to case (`spool.listing.text_rank`). Other texts are sorted
+by code point, so their PostgreSQL columns have `COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 class ToldValues:
     """
-    A cache of the distinct values of fields, at most TOLD_S old. Reading them scans the whole table, and
-    every page shows them.
+    A cache of the distinct values of fields. Values are at most TOLD_S old. Without it, every page would scan
+    the whole table for them.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,9 +57,9 @@ def read_page(
     within: tuple[str, Mapping[str, object]] = _EVERYTHING,
 ) -> ListPage[Row]:
     """
-    Read a page inside a snapshot. `within` restricts the table by a condition and its parameters.
+    Read a page within a snapshot. `within` is a condition with its parameters, which restricts the rows.
 
-    `row` converts the values of `columns`, which come in order.
+    `row` converts the values of `columns`, in that order.
     """
     sort = _expression(query.sort)
     identity = f'"{query.identity}"'
@@ -101,7 +101,7 @@ def read_page(
 def _known(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
-    """Return the distinct values of a field, sorted, or none if there are too many to choose from."""
+    """Return the distinct values of a field, sorted. Return none if there are too many to choose from."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
@@ -109,7 +109,7 @@ def _known(
 
 
 def _at(position: Position | None) -> dict[str, object]:
-    """Return the parameters of the position's conditions."""
+    """Return the parameters for the conditions of a position."""
     if position is None:
         return {}
     value = position.value
@@ -119,9 +119,9 @@ def _at(position: Position | None) -> dict[str, object]:
 
 def _around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
     """
-    Return conditions for the rows after and before the position. Null sorts first.
+    Return two conditions: for the rows after the position, and for the rows before it. Null sorts first.
 
-    `keys` are the sort expressions; the last but one is the value itself, the last is the identity.
+    `keys` are the sort expressions. The second to last is the value itself, and the last is the identity.
     """
     if position is None:
         return "true", "false"

@@ -31,7 +31,8 @@ _KEYS = select("keys", _KEY.names)
 _ADD_KEY = f"{insert('keys', (*_KEY.names, 'folded'))} RETURNING id"
 _NOT_CHANGED = ("id", "created_by", "last_accessed")
 _PUT_KEY = update("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
-# A clock that was set back must not make a key look unused for longer than it is.
+# If the clock was set back, the earlier access time stays, so that a key does not look unused for longer
+# than it is.
 _ACCESSED = """
     UPDATE {schema}.keys SET last_accessed = :at
      WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
@@ -39,7 +40,8 @@ _ACCESSED = """
 
 class _Table(Generic[Row]):
     """
-    Rows that both engines store alike. `news` is the kind under which other processes learn of a change.
+    Rows that both engines store in the same way. `news` is the kind under which changes are announced
+    to other processes.
     """
 
     def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
@@ -74,7 +76,7 @@ _COMMENTS = f"{_COMMENT.select} WHERE insight = :insight ORDER BY id"
 _ADD_COMMENT = f"{insert('comments', _COMMENT.columns.names)} RETURNING id"
 _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
 _PUT_DOCUMENT = upsert("documents", ("kind", "id", "body"), "kind", "id")
-# Nothing deletes from this table, so the numbers have no gaps.
+# Rows of this table are never deleted, so the numbers have no gaps.
 _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
     VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit),
@@ -85,13 +87,15 @@ class SqlRegistryRows:
     """
     The rows of the registry. See `spool.registry.registry_rows.RegistryRows`.
 
-    A shared engine overrides `_tell`, `_lock_key`, `check_actor` and `_wrote`, which do nothing here. It
-    overrides `_new_id` if a table does not number its rows itself.
+    An engine that several processes share overrides `_tell`, `_lock_key`, `check_actor` and `_wrote`, which
+    do nothing here. It also overrides `_new_id` if its tables do not assign numbers.
     """
 
     facts: ClassVar = "facts"
     secret_names: ClassVar[Sequence[str]] = ("digest", "key_id", "ends_at")
-    secret_order: ClassVar = "rowid"  # the order in which a key's secrets were written
+    secret_order: ClassVar = (
+        "rowid"  # column by which secrets are sorted in the order in which they were written
+    )
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
@@ -246,7 +250,8 @@ class SqlRegistryRows:
 
     def _tell(self, kind: str, id: str) -> None:
         """
-        Announce a changed row that other processes have in memory. See `spool.registry.following` for kinds.
+        Announce a change of a row to other processes that have it in memory. `spool.registry.following`
+        lists the kinds.
         """
 
     def _tell_of(self, table: _Table[Any], id: object) -> None:
@@ -254,16 +259,18 @@ class SqlRegistryRows:
             self._tell(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Lock a key before a change. `shuts` means that none of its secrets will work any more."""
+        """
+        Lock a key before a change. `shuts` means that after the change, none of its secrets works any more.
+        """
 
     def check_actor(self, actor: Actor) -> None:
-        """Do nothing: in a single process, the keys in memory were already checked."""
+        """Do nothing, because the keys in memory of the single process were already checked."""
 
     def _wrote(self) -> None:
-        """Called before each write."""
+        """Hook that is called before each write."""
 
     def _new_id(self, kind: str) -> int | None:
-        """Return the id of a new "key" or "comment", or None if the table assigns one."""
+        """Return the id of a new "key" or "comment". Return None if the table assigns the id."""
         return None
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:

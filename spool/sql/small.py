@@ -1,7 +1,7 @@
 """
-Small tables that every engine stores alike. Each is declared next to its protocol and opened on demand.
+Small tables that every engine stores in the same way. Each is declared next to its protocol and opened on demand.
 
-A table held in memory, or stored differently by an engine, is a field of `Storage` instead.
+If a table is held in memory, or engines store it differently, it is a field of `Storage` instead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Rows = TypeVar("Rows")
 @dataclass(frozen=True)
 class SmallTable(Generic[Rows]):
     """
-    A small table's name in error messages (`words`), and the `spool.sql` module and class that
-    implement it (`kept_by`).
+    A small table. `words` is its name in error messages. `kept_by` is the `spool.sql` module and the class
+    that implement it.
     """
 
     words: str
@@ -26,13 +26,16 @@ class SmallTable(Generic[Rows]):
 
 
 class SmallTables:
-    """The small tables of one storage. `over` gives transactions with these words in their errors."""
+    """
+    The small tables of one storage. `over` is called with a table's words, and returns transactions whose
+    errors use these words.
+    """
 
     def __init__(self, over: Callable[[str], object]) -> None:
         self._over = over
 
     def of(self, table: SmallTable[Rows]) -> Rows:
-        """Return the table for this storage. Each of its methods has its own transaction."""
+        """Return the table of this storage. Each method of the table has its own transaction."""
         module, name = table.kept_by
         opened: Callable[[Any], object] = getattr(import_module(f"spool.sql.{module}"), name)
         return cast("Rows", opened(self._over(table.words)))

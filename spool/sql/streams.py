@@ -1,4 +1,4 @@
-"""Unit-cost streams and their totals. A commit to the log updates them in its transaction."""
+"""Unit-cost streams and their totals. A commit of the log updates them in its transaction."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsInHand, TotalsPart, size_of, to_free
 
-TRIMMED_AT_ONCE = 500  # totals of one stream to delete per transaction
-NEVER = 2**63 - 1  # nanoseconds since 1970
+TRIMMED_AT_ONCE = 500  # maximum totals of one stream that are deleted per transaction
+NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 
 
 _sorted_json = json.JSONEncoder(
     sort_keys=True
-)  # reused, because json.dumps would create an encoder for each total
+)  # one encoder for all totals, because json.dumps would create an encoder for each
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
 STREAMS = select("streams", STREAM.names)
 TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
 TOTALS = select("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
-# totals whose operations have all left the log
+# condition: all operations on the total have left the log
 _SETTLED = f"""
     {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
   ORDER BY start_time, key LIMIT :at_most"""
@@ -46,7 +46,7 @@ class SqlStreamRows:
     """
     The rows of streams on a connection. See `spool.streams.StreamRows`.
 
-    Many operations of a commit change few totals, so each total is read once and written by `flush`.
+    Many operations of a commit change few totals. So each total is read once, and `flush` writes it.
     """
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -56,8 +56,8 @@ class SqlStreamRows:
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
         """
-        Read totals that are not cached, one statement per stream. One statement per total would wait for the
-        interpreter lock each time.
+        Read those totals that are not cached, with one statement per stream. With one statement per total,
+        this thread would wait for the interpreter lock each time.
         """
         missing: dict[str, list[str]] = {}
         for stream, key in places:
@@ -97,7 +97,7 @@ class SqlStreamRows:
         return self._totals[stream_key]
 
     def put_total(self, total: Total) -> None:
-        self.total(total.stream, total.key)  # reads the total, because `put` needs its previous size
+        self.total(total.stream, total.key)  # read the total first, because `put` needs its previous size
         self._totals.put(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
@@ -125,7 +125,7 @@ class SqlStreamRows:
 
 
 class SqlStreams:
-    # condition on a total: a value of a dimension is one of these
+    # condition: the total has one of these values in a dimension
     has_value: ClassVar = """
     EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
              WHERE named.key = :{name} AND one.value IN :{values})"""
@@ -159,7 +159,8 @@ class SqlStreams:
 
     async def own(self, stream: str, key: str) -> None:
         """
-        Set the key that counts a stream's space. Needs no standby: losing this sends or deletes no data.
+        Set the key to which a stream's size is charged. This waits for no standby, because a loss causes no
+        data to be sent or deleted.
         """
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
@@ -167,7 +168,7 @@ class SqlStreams:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
     def _within(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
-        """Return a condition for totals of a stream, and its parameters."""
+        """Return a condition for the totals in a part of a stream, and the parameters of the condition."""
         terms = ["stream = :of_stream"]
         values: dict[str, object] = {"of_stream": stream}
         for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
@@ -190,9 +191,9 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     Delete some of the oldest totals that may be deleted. Return the newest start among them, or 0 if
     none was deleted.
 
-    A total may be deleted only if no operation on it is left in the log, so nothing that is still to be sent
-    refers to it. That holds if it was last changed before `settled`. It must also start before `old`, or its
-    key must be near its size limit.
+    A total may be deleted only if the log has no operation on it any more, so that nothing that is still to
+    be sent refers to it. That is certain if it was last changed before `settled`. It must also start before
+    `old`, or its key must be near its size limit.
     """
     stream_sizes = sizes(connection)
     bytes_to_free = to_free(stream_sizes, max_bytes)
@@ -212,6 +213,8 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """Return the oldest totals of a stream that start before a time and have no operation left in the log."""
+    """
+    Return the oldest totals of a stream that start before a time and whose operations have all left the log.
+    """
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read(row) for row in rows]

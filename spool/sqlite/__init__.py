@@ -50,7 +50,8 @@ class SqliteSpool:
     """
     The contents of spool.sqlite. It holds the lock of its data directory until `close`.
 
-    `incarnation` changes when a damaged file was replaced. Progress noted for another incarnation is invalid.
+    `incarnation` changes when a damaged file is replaced. Progress that was noted for another
+    incarnation is invalid.
     """
 
     directory: Path
@@ -77,7 +78,7 @@ class SqliteSpool:
         close: Callable[[], Awaitable[None]],
     ) -> Storage:
         """
-        Return the storage of this spool with its ledger and registry, without the functions that need files.
+        Return the storage of this spool with its ledger and registry. Functions that need files are not included.
         """
         return Storage(
             log=self.log,
@@ -100,8 +101,8 @@ class SqliteSpool:
 
     async def close(self) -> None:
         """
-        Finish running commits, close the file and release the directory. Every step runs, even if
-        another one fails.
+        Finish running commits, close the file and release the directory. All steps are done, even if one
+        of them fails.
         """
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
@@ -121,8 +122,8 @@ async def open_spool(
     native: Native | None = None,
 ) -> SqliteSpool:
     """
-    Open the spool. Raises SpoolLocked if another process holds the directory, SpoolFromTheFuture if a newer
-    version wrote it.
+    Open the spool. Raises SpoolLocked if another process holds the directory, and SpoolFromTheFuture if a
+    newer version of Tollhouse wrote it.
     """
     lock = lock_directory(directory)
     reserve = Reserve(directory, clock)
@@ -151,7 +152,7 @@ async def open_spool(
 
         try:
             return await read()
-        except SpoolDamaged:  # the damage is marked now, so the second opening salvages
+        except SpoolDamaged:  # the first attempt has marked the damage, so the second one salvages
             return await read()
     except BaseException:
         lock.release()
@@ -170,7 +171,7 @@ async def read_spool(
     secret: bytes,
 ) -> SqliteSpool:
     """
-    Read everything that a start needs from an open database. If that fails, the database is closed.
+    Read from an open database everything that a start needs. If that fails, close the database.
 
     Raises SpoolDamaged for damage that the next opening salvages.
     """

@@ -55,7 +55,7 @@ class DiskContents:
             await asyncio.to_thread(work)
 
     async def heads(self) -> Mapping[str, bytes]:
-        """Return the first line of each file, and delete the drafts of a killed process."""
+        """Return the first line of each file. Delete drafts that a killed process left."""
 
         def work() -> dict[str, bytes]:
             heads = {}
@@ -72,8 +72,8 @@ class DiskContents:
 
 def copy_contents(directory: Path, into: Path) -> None:
     """
-    Copy and flush the files into another data directory. Files deleted meanwhile were already sent, so
-    they are skipped.
+    Copy and flush the files into another data directory. If a file is deleted during the copy, it was already
+    delivered, so it is skipped.
     """
     source = directory / DIRECTORY
     target = into / DIRECTORY

@@ -1,4 +1,6 @@
-"""Copies of the files of a data directory while they are in use. Each copy is a consistent snapshot."""
+"""
+Copies of the files of a data directory while they are in use. Each file's copy is a consistent snapshot.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,22 @@ from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import copy_contents
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# Ledger and registry come before the log, so that the log's copy has everything that they refer to.
+# The ledger and the registry are copied before the log, so that the copy of the log has everything to
+# which they refer.
 FILES = (LEDGER, REGISTRY, SPOOL)
 
 
 def copy_files(directory: Path, into: Path) -> None:
     """
-    Copy everything that must be kept into an empty directory, and flush it. This blocks until it is done.
+    Copy everything that must be kept into an empty directory, and flush it. Blocks until it is done.
 
     Each copy is checked. Raises SpoolDamaged if a file is damaged.
     """
     for name in FILES:
         if (directory / name).exists():
             _copy(directory / name, into / name)
-    # Container files come after their rows. Files uploaded meanwhile have no row in the copy; files with a
-    # row exist until they are sent.
+    # Container files are copied after their rows. A file that is uploaded in between has no row in the copy.
+    # A file with a row exists until it is sent.
     copy_contents(directory, into)
     with new_file(into / installation.FILE) as secret:
         secret.write((directory / installation.FILE).read_bytes())
@@ -38,7 +41,9 @@ def _copy(file: Path, to: Path) -> None:
         pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:
-        source.backup(target)  # in one step, because several steps would start over after each write
+        source.backup(
+            target
+        )  # copied in one step, because a copy in several steps starts over after each write
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse to salvage it")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")

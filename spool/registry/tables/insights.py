@@ -1,7 +1,7 @@
 """
 The insights and their comments. Every change by a person has an audit row.
 
-They are stored in the registry, because what operators wrote must survive a ledger that is rebuilt,
+They are stored in the registry, because text that people wrote must survive a ledger that is rebuilt,
 recalculated or lost.
 """
 
@@ -40,8 +40,8 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
 
-KEPT_S = 90 * 86400.0  # how long a finding that nobody edited is stored after it was last found
-OVER_S = 86400.0  # unedited findings that return within this time cause no new notification
+KEPT_S = 90 * 86400.0  # seconds for which a finding that nobody edited is stored after it was last found
+OVER_S = 86400.0  # seconds within which an unedited finding may return without a new notification
 
 _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
@@ -57,7 +57,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: _read(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles of the existing insights, by id."""
+        """Return the titles of those insights that exist, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
             insights = {id: rows.find(Insight, id) for id in ids}
@@ -73,7 +73,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def comments(self, id: str) -> Sequence[Comment]:
-        """Return the comments, oldest first. Raises NotThere if the insight does not exist."""
+        """Return the comments on an insight, oldest first. Raises NotThere if the insight does not exist."""
 
         def work(rows: RegistryRows) -> Sequence[Comment]:
             _read(rows, id)
@@ -92,7 +92,8 @@ class InsightTable:
 
     async def log(self, draft: Draft, *, actor: Actor) -> Insight:
         """
-        Return the insight with exactly these texts: a new one, or the existing one in its current state.
+        Add an insight and return it. If an insight with exactly these texts exists, return that one in
+        its current state.
         """
         draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
@@ -106,7 +107,8 @@ class InsightTable:
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
     ) -> Insight:
         """
-        Set the status or draft fields. The next run of a detector overwrites the fields of its own insights.
+        Change the status or draft fields. If a detector found the insight, its next run overwrites
+        the draft fields.
         """
         if status is not None:
             check_status(status)
@@ -114,7 +116,7 @@ class InsightTable:
 
         def work(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
-            # An earlier release may have stored a link that is no longer allowed. It must not make
+            # An earlier release may have stored a link that is no longer allowed. That link must not make
             # other changes fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = unchanged | dict(fields or {})
@@ -134,8 +136,8 @@ class InsightTable:
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
-        Delete an insight and return its id and the ids of its comments. If a detector finds it again, it
-        becomes a new insight.
+        Delete an insight. Return its id and the ids of its comments. If a detector finds it again, it becomes
+        a new insight.
         """
 
         def work(rows: RegistryRows) -> list[int]:
@@ -186,7 +188,7 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
-        """Delete a comment. The audit row has its author, not its text."""
+        """Delete a comment. The audit row names the comment's author, but does not contain its text."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -204,10 +206,10 @@ class InsightTable:
         """
         Store the findings of one run of the detectors `looked_for`. A finding's key begins with "detector:".
 
-        Comments and the status of known findings stay. An addressed insight that returns is new again. Open
-        insights that were not found are set to addressed. Detectors in `cut` may have found more than they
-        reported, so their missing findings are closed only after a day. Above MAX_INSIGHTS, findings are left
-        out and counted. Channels are notified of opened insights.
+        Comments and the status of known findings do not change. An addressed insight that is found again
+        becomes new. Open insights that were not found are set to addressed. Detectors in `cut` may have found
+        more than they reported, so their missing findings are closed only after a day. Above MAX_INSIGHTS,
+        findings are left out and counted. Channels are notified of insights that open.
         """
         now = self._changes.now()
 
@@ -234,7 +236,7 @@ def merge_findings(
     """
     Merge findings as `InsightTable.merge` does, within the caller's transaction.
 
-    The subscriptions in `tell` are notified of opened insights, and so are the `channels` that a finding names.
+    The subscriptions in `tell` are notified of insights that open. So are those `channels` that a finding names.
     """
     by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
@@ -249,7 +251,7 @@ def merge_findings(
     rows.put_insights(
         [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
     )
-    # Delete old findings that nobody edited, so that the table stays bounded.
+    # Delete old findings that nobody edited, to limit the size of the table.
     rows.delete_findings_before(now - KEPT_S)
     new = [_found(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
@@ -286,7 +288,7 @@ def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> 
 
 
 def _id_of(draft: Draft) -> str:
-    """Return an id that is the same for the same texts."""
+    """Return an id that is the same whenever the texts are the same."""
     texts = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 
@@ -331,14 +333,16 @@ def _detector(insight: Insight) -> str:
 
 def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
     """
-    Return True for a day if the detector may have left the finding out of its report because it found too many.
+    Return True if the detector found too many things, so that it may have left this finding out of its
+    report. True for at most a day after the insight was last found.
     """
     return _detector(insight) in cut and not _is_over(insight, now)
 
 
 def _closed(insight: Insight, now: float) -> Insight:
     """
-    Set an open insight that was not found to addressed. If somebody reopened it after it was gone, it stays open.
+    Set an open insight that was not found to addressed. If a person reopened it when it was no longer found,
+    it stays open.
     """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
@@ -347,7 +351,7 @@ def _closed(insight: Insight, now: float) -> Insight:
 
 
 def _is_short(before: Insight, now: float) -> bool:
-    """Return True if it was closed because it was not found, but returned within a day."""
+    """Return True if the insight was closed because it was not found, and is found again within a day."""
     return not before.touched and not _is_over(before, now)
 
 

@@ -1,7 +1,8 @@
 """
 Notification channels that people created in the console: values, rules and their table. All are in memory.
 
-The packages above check the channel types. Each channel has one secret, which is stored encrypted and never shown.
+The packages above this one check the channel types. Each channel has one secret, which is stored encrypted
+and never shown.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class ChannelDraft:
     """
     The channel fields that a person sets, as in [[notify]].
 
-    `secret_since` is the time when the secret was set, as text. The audit list shows a changed secret only
-    by this time.
+    `secret_since` is the time when the secret was set, as text. If the secret changes, the audit list shows
+    only that time.
     """
 
     name: str
@@ -52,7 +53,8 @@ class ChannelDraft:
     @property
     def address(self) -> tuple[str, ...]:
         """
-        Return the fields that decide where the secret is sent. To change them, people must enter the secret again.
+        Return the fields that decide where the secret is sent. A person who changes them must enter
+        the secret again.
         """
         return self.url, self.server, self.tls, self.username
 
@@ -79,7 +81,8 @@ CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 def check_channel(draft: ChannelDraft) -> ChannelDraft:
     """
-    Return the draft in its stored form. Invalid names the field and the rule. The type is checked by the caller.
+    Return the draft in its stored form. Raises Invalid with the field and the rule that is broken. The caller
+    checks the type.
     """
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
@@ -98,7 +101,7 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
     )
 
 
-# raises Invalid for a draft or secret that cannot be used
+# function that encrypts the secret; it raises Invalid for a draft or a secret that cannot be used
 Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]
 
 
@@ -122,8 +125,8 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
         """
-        Add a channel. Raises NotAllowed above the limit `most`, AlreadyThere if another or a configured
-        channel has the name.
+        Add a channel. Raises NotAllowed if `most` channels exist, and AlreadyThere if another channel,
+        created here or configured, has the name.
         """
         now = self._changes.now()
         drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
@@ -144,8 +147,8 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         actor: Actor,
     ) -> KeptChannel:
         """
-        Change the given fields. Omitted fields and an omitted secret stay. Raises Invalid for a new address
-        without the secret.
+        Change the given fields. Omitted fields and an omitted secret stay. Raises Invalid if the address
+        changes and no secret is given.
         """
         now = self._changes.now()
 

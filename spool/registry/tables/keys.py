@@ -1,5 +1,6 @@
 """
-The API keys: every change is one transaction with its audit row, and memory holds the whole table for checks.
+The API keys. Every change is one transaction with its audit row. All keys are in memory, so a check
+reads no storage.
 
 Memory is updated before a change returns, so nobody can use a key after its deletion was acknowledged.
 """
@@ -47,7 +48,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
-ACCESSES_S = 60.0  # maximum age of other processes' accesses that are read
+ACCESSES_S = 60.0  # seconds; only accesses of other processes that are newer than this are read
 _REMEMBERED_DELETIONS = 10_000
 
 
@@ -60,13 +61,15 @@ class KeyTable:
         self._changes = changes
         self._pepper = changes.secret("key hashes")
         self._keys: dict[int, Key] = {}
-        self._owners: dict[bytes, tuple[bytes, int]] = {}  # first half of a digest -> digest, key id
+        # first half of a secret's digest -> the digest and the key's id
+        self._owners: dict[bytes, tuple[bytes, int]] = {}
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
         self._file_key: FileKey | None = None
 
     async def load(self) -> None:
         """
-        Read the table. Keys that are missing from it were deleted; secrets that are missing were rotated.
+        Read the table. Keys that are no longer in it were deleted, and secrets that are no longer in
+        it were rotated.
         """
         stored_keys, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
         ids = {key.id for key in stored_keys}
@@ -77,9 +80,9 @@ class KeyTable:
 
     def find(self, secret: str) -> Key | None:
         """
-        Return the key of a secret, even if it is disabled. Return None if the secret is unknown or expired.
+        Return the key of a secret, even if the key is disabled. Return None if the secret is unknown or expired.
 
-        A near match takes as long as a match.
+        A lookup of a nearly correct secret takes as long as a lookup of the correct one.
         """
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
@@ -94,7 +97,7 @@ class KeyTable:
 
     def expectation(self, secret: str) -> Expectation | None:
         """
-        Return the expectation that this secret is still valid, or None if only this process changes keys.
+        Return the expectation that this secret is still valid. Return None if only this process changes keys.
         """
         return key_is_good(self._digest(secret)) if self._changes.is_shared else None
 
@@ -103,19 +106,23 @@ class KeyTable:
 
     def expectation_of(self, id: int) -> tuple[Expectation, ...]:
         """
-        Return the expectation that the key with this number is valid, for a submission without a secret.
+        Return the expectation that the key with this number is valid. For a submission that was made
+        without a secret.
         """
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def is_over(self, secret: str) -> bool:
-        """Return True if the secret of an existing key has expired. Another process may extend it."""
+        """
+        Return True if the text is the secret of an existing key that has expired. Another process may
+        extend the key.
+        """
         return self._digest(secret)[:16] in self._owners and self.find(secret) is None
 
     def was_deleted(self, secret: str) -> bool:
         """
-        Return True if the text was a key's secret that was deleted, rotated or expired after this process started.
+        Return True if the text is a secret that was deleted, rotated or expired after this process started.
 
-        Ended secrets of the deployment's key are stored, so they are known after a restart as well.
+        Ended secrets of the deployment's key are stored, so they are recognized even after a restart.
         """
         if self.has_ended(secret):
             return True
@@ -123,12 +130,13 @@ class KeyTable:
         return digest in self._deleted or digest[:16] in self._owners
 
     def is_of_file(self, key: Key) -> bool:
-        """Return True if the key comes from the deployment's file."""
+        """Return True if this is the key that the deployment's file contains."""
         return self._file_key is not None and self._file_key.key == key.id
 
     def has_ended(self, secret: str) -> bool:
         """
-        Return True if the text was a secret of the deployment's key that ended by deletion or a changed file.
+        Return True if the text is an ended secret of the deployment's key, because the key was deleted or
+        the file changed.
         """
         return self._file_key is not None and self._file_key.has_ended(self._digest(secret))
 
@@ -136,12 +144,12 @@ class KeyTable:
         self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
     ) -> str:
         """
-        Assign the secret of the deployment's file to its key. Return OPENS if it works, otherwise
-        DELETED or WAITS.
+        Assign the secret in the deployment's file to its key. Return OPENS if the secret is valid now,
+        otherwise DELETED or WAITS.
 
-        A deleted secret never works again. After a deletion, a different secret waits until it is adopted
-        with `anew`. Raises NotAllowed if the secret would change while the gateways named in `others` run
-        with the earlier one.
+        A deleted secret never works again. After a deletion, a different secret in the file is valid only
+        once it is adopted with `anew`. Raises NotAllowed if the secret would change while the gateways in
+        `others` run with the earlier one.
         """
         digest, now = self._digest(secret), self._changes.now()
 
@@ -192,8 +200,9 @@ class KeyTable:
         expires_at: float | None = None,
         actor: Actor,
     ) -> tuple[Key, str]:
-        """Create a key and return it with its secret, which is not stored anywhere."""
-        fixed, managed = check_grant(scopes, use_cases)  # an unknown scope is reported before a bad name
+        """Create a key. Return it with its secret, which is not stored anywhere."""
+        # checked first, so that an unknown scope is reported before a wrong name
+        fixed, managed = check_grant(scopes, use_cases)
         name = check_name(name)
         secret, now = new_secret(), self._changes.now()
         draft = Key(
@@ -232,9 +241,10 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change the given fields. Scopes or use cases replace all earlier ones. `expires_at` None removes the expiry.
+        Change the given fields. New scopes or use cases replace all earlier ones. `expires_at` None
+        removes the expiry.
 
-        Raises NotAllowed if the key no longer has the given `version`.
+        Raises NotAllowed if the key's version differs from `version`.
         """
         if scopes is not None or use_cases is not None:
             grant = check_grant(scopes or (), use_cases or ())
@@ -262,8 +272,8 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        Give the key a new secret. The previous one works for `overlap_s` more; with 0, all older secrets
-        end at once.
+        Give the key a new secret. The previous secret works for `overlap_s` more seconds. If that is 0, all
+        older secrets end at once.
 
         Raises NotAllowed if the overlap of an earlier rotation still runs and `overlap_s` is not 0.
         """
@@ -304,13 +314,13 @@ class KeyTable:
         await self._changes.change(work, forget)
 
     async def accessed(self, times: Mapping[int, float]) -> None:
-        """Store last accesses by key id, many in one transaction."""
+        """Store times of last access, by key id. All are written in one transaction."""
         await self._changes.change(
             lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
         )
 
     async def follow_accesses(self) -> None:
-        """Update memory with the last accesses that other processes stored."""
+        """Update memory with the times of last access that other processes stored."""
         since = self._changes.now() - ACCESSES_S
         self._note_accesses(await self._changes.read(lambda rows: rows.accesses(since)))
 
@@ -403,7 +413,7 @@ def _check_free(rows: RegistryRows, key: Key) -> None:
 
 
 def _describe(key: Key) -> dict[str, object]:
-    """Return the fields of a key for the audit list, without its hashes."""
+    """Return the fields of a key for the audit list. Hashes of secrets are left out."""
     return {
         "name": key.name,
         "status": key.status,

@@ -1,6 +1,6 @@
 """
-Daily counts of reports that arrived too late for their calls, by source and kind. They cover all
-processes and restarts.
+Daily counts of reports that arrived too late for their calls, by source and kind. They include all processes,
+and survive restarts.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "late_reports"
-MAX_SOURCES = 500  # per day and kind; senders of another Tollhouse may name any source
+MAX_SOURCES = 500  # maximum sources per day and kind, because another Tollhouse may name any source
 OTHER = "other"
 
-Counts = Mapping[tuple[str, str], int]  # by kind and source
+Counts = Mapping[tuple[str, str], int]  # counts by kind and source
 
 
 class LateReportTable:
-    """The counts, one document per day."""
+    """The counts, stored as one document per day."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
-        """Add counts of some days, and delete the days before `oldest`."""
+        """Add counts to some days. Delete the days before `oldest`."""
 
         def work(rows: RegistryRows) -> None:
             for day, counts in days.items():

@@ -37,7 +37,9 @@ from spool.registry.roles import Roles, check_organizer_remains, roles_of
 
 
 class NamedTurns:
-    """A limit on concurrent work. Names take turns; within a name, the longest waiter goes first."""
+    """
+    A limit on concurrent work. Names take turns. Of one name, the caller that has waited longest is next.
+    """
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -62,7 +64,7 @@ class NamedTurns:
         try:
             await waiter
         except asyncio.CancelledError:
-            # the turn was already given to this cancelled waiter: pass it on
+            # if this waiter was cancelled after it got the turn, pass the turn on
             if waiter.done() and not waiter.cancelled():
                 self._free += 1
                 self._wake()
@@ -71,7 +73,7 @@ class NamedTurns:
     def _wake(self) -> None:
         while self._free and self._waiting:
             name, waiters = self._waiting.popitem(last=False)
-            while waiters and waiters[0].done():  # the waiter was cancelled
+            while waiters and waiters[0].done():  # remove waiters that were cancelled
                 waiters.popleft()
             if waiters:
                 self._free -= 1
@@ -88,8 +90,8 @@ def end_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """
-    End every token of one sign-in at the provider. Tokens of the same person issued until `by` without a
-    sign-in id end too.
+    End every token of one sign-in at the provider. Tokens without a sign-in id end as well, if they were
+    issued to the person until `by`.
     """
     _put(rows, _id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
@@ -102,7 +104,7 @@ def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now:
 
 
 def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
-    """Return True if a token was ended. `sign_in` is empty if the token has no sign-in id."""
+    """Return True if a token has been ended. `sign_in` is empty if the token has no sign-in id."""
     if sign_in and rows.document(TOKEN_END_KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
@@ -111,7 +113,7 @@ def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, is
 
 
 def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
-    """Store a document for as long as a token may live, and delete expired ones."""
+    """Store a document for as long as a token may live. Delete documents that have expired."""
     for old, document in rows.documents(TOKEN_END_KIND).items():
         if document["until"] <= now:
             rows.delete_document(TOKEN_END_KIND, old)
@@ -127,8 +129,8 @@ def kept_operator(
     rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
 ) -> Operator:
     """
-    Return the operator account of a person from an OpenID provider. Store a new or changed account with
-    an audit row.
+    Return the operator account of a person who signed in at an OpenID provider. If the account is new or
+    changed, store it with an audit row.
     """
     email = actor.name
     account = replace(person, email=email)
@@ -150,7 +152,7 @@ def kept_operator(
 def _operator_of(
     rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
 ) -> Operator:
-    """Return the operator account as it must be stored."""
+    """Return the operator account as it must be stored now."""
     known = rows.find(Operator, email)
     if known is None:
         return Operator(
@@ -176,7 +178,7 @@ def _operator_of(
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
-_OTHER_CLOCK_S = 60.0  # by how much a provider's clock may be ahead of this one
+_OTHER_CLOCK_S = 60.0  # seconds by which a provider's clock may be ahead of this one
 
 
 class OperatorTable:
@@ -225,8 +227,8 @@ class OperatorTable:
         actor: Actor,
     ) -> Operator:
         """
-        Change an operator. Every change ends all sessions of the operator and of the console links that
-        the operator created.
+        Change an operator. Every change ends all sessions of the operator, and all sessions that began with
+        console links that the operator created.
         """
         if role is not None:
             check_role(role)
@@ -267,7 +269,9 @@ class OperatorTable:
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
-            if operator.issuer:  # an existing token would recreate the operator; only a later sign-in may
+            if (
+                operator.issuer
+            ):  # an existing token must not create the operator again; only a later sign-in may
                 by = now + _OTHER_CLOCK_S
                 end_person(rows, operator.issuer, operator.subject, by=by, now=now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
@@ -278,10 +282,11 @@ class OperatorTable:
         self, email: str, password: str, *, address: str, turn: str = ""
     ) -> tuple[str, Session] | None:
         """
-        Check the password and return a new session with its secret. Return None if the e-mail address or the
+        Check the password. Return a new session and its secret, or None if the e-mail address or the
         password is wrong.
 
-        Both failures take the same time. Password checks wait in turns by `turn`, by default the client address.
+        Both failures take the same time. Password checks take turns by the name `turn`; the default is
+        the client address.
         """
         try:
             operator = await self.get(email.strip().lower())
@@ -296,7 +301,7 @@ class OperatorTable:
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
         def work(rows: RegistryRows) -> bool:
-            # check again after the slow hash, because the account may have changed meanwhile
+            # compare again, because the account may have changed during the slow hash
             if rows.find(Operator, known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})
@@ -308,7 +313,8 @@ class OperatorTable:
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
     ) -> tuple[str, Session]:
         """
-        Start a session for a person from an OpenID provider, and return its secret. An unknown operator is added.
+        Start a session for a person who signed in at an OpenID provider. Return the session and its secret.
+        An unknown operator is added.
 
         Raises NotAllowed if the operator is disabled. Raises AlreadyThere if the e-mail address belongs to
         another person of a provider, or to an account of Tollhouse itself unless `takes_accounts`.
@@ -338,9 +344,10 @@ class OperatorTable:
         self, issuer: str, subject: str, *, sign_in: str, issued_at: float
     ) -> Operator | None:
         """
-        Return the operator that a provider's token names, or None if there is none.
+        Return the operator that a provider's token names. Return None if there is none.
 
-        Raises TokenEnded if the tokens of this sign-in, or the person's tokens of that time, were ended.
+        Raises TokenEnded if the tokens of this sign-in were ended, or the person's tokens that were
+        issued by then.
         """
 
         def work(rows: RegistryRows) -> Operator | None:
@@ -357,8 +364,8 @@ class OperatorTable:
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
         """
-        Return the operator of a person from a provider, and add it if it is unknown. Raises
-        as `sign_in_person` does.
+        Return the operator of a person at a provider. If it is unknown, add it. Raises the same
+        errors as `sign_in_person`.
         """
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
@@ -371,8 +378,8 @@ class OperatorTable:
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
         """
-        End the tokens of one sign-in at a provider. Without `sign_in`, end all of the person's tokens
-        issued until `issued_by`.
+        End the tokens of one sign-in at a provider. Without `sign_in`, end all tokens that were issued to the
+        person until `issued_by`.
         """
 
         now = self._changes.now()
@@ -386,7 +393,10 @@ class OperatorTable:
         await self._changes.change(work)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        """End every session that matches, and return the number. If none matches, nothing is written."""
+        """
+        End every session for which `is_meant` returns True. Return their number. If there are none,
+        nothing is written.
+        """
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
@@ -400,9 +410,10 @@ class OperatorTable:
 
     async def link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
-        Create a link and return its secret. It signs a person in once within ten minutes, under the actor's name.
+        Create a link and return its secret. The link signs a person in once within ten minutes, under
+        the actor's name.
 
-        The link ends with `account`, which created it.
+        If the account in `account`, which created the link, ends, the link ends as well.
         """
         secret = secrets.token_urlsafe(32)
         now = self._changes.now()
@@ -440,7 +451,9 @@ class OperatorTable:
         return None if session is None else (begun, session)
 
     async def session(self, secret: str) -> Session | None:
-        """Return the session of a cookie, or None if it is unknown or expired. A call extends the session."""
+        """
+        Return the session of a cookie, or None if it is unknown or expired. This call extends the session.
+        """
         digest, now = self._digest(secret), self._changes.now()
         session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
@@ -453,13 +466,13 @@ class OperatorTable:
         return session
 
     async def is_on(self, session: Session) -> bool:
-        """Return True if the session is still valid. A call does not extend it."""
+        """Return True if the session is still valid. This call does not extend it."""
         now = self._changes.now()
         stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
         return stored_session is not None and not stored_session.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
-        """End a session. Without an actor it has expired, and there is no audit row."""
+        """End a session. Without an actor, the session has expired, and no audit row is written."""
         await self._changes.change(lambda rows: self._end(rows, session, actor))
 
     async def sessions(self) -> Sequence[Session]:
@@ -472,7 +485,9 @@ class OperatorTable:
         ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """Return the time until which a process has claimed the provider check of each session, by digest."""
+        """
+        Return, by session digest, the time until which a process has claimed the provider check of that session.
+        """
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 

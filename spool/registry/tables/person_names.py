@@ -1,7 +1,8 @@
 """
-Names of hashed people, in a private table of the registry. Records hold only the hashes.
+Names of people whose e-mail addresses are stored as hashes, in a private table of the registry. Records have
+only the hashes.
 
-Each name is a document with the hash as its id. No name is cached in memory.
+Each name is a document whose id is the hash. No name is kept in memory.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from spool.registry.texts import check_text
 KIND = "person_name"
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
-_SHOWN = 100  # hashes in one audit row
+_SHOWN = 100  # maximum number of hashes in one audit row
 
 
 class PersonNameTable:
     """
-    The table of names. A method that raises (Invalid, NotAllowed) changes nothing. The audit list has
+    The table of names. A method that raises (Invalid, NotAllowed) changes nothing. The audit list contains
     hashes, never names.
     """
 
@@ -35,7 +36,10 @@ class PersonNameTable:
         return await self._changes.read(_read)
 
     async def keep(self, names: Mapping[str, str], *, most: int, actor: Actor) -> int:
-        """Add or replace names and return the total number. Raises NotAllowed above `most`."""
+        """
+        Add or replace names. Return the total number of names. Raises NotAllowed if there would be
+        more than `most`.
+        """
         checked = {user: check_text("name", name, MAX_NAME) for user, name in names.items()}
         wrong = next((user for user in checked if not is_hash(user)), None)
         if wrong:
@@ -57,7 +61,9 @@ class PersonNameTable:
         return await self._changes.change(work)
 
     async def forget(self, users: Collection[str] | None, *, actor: Actor) -> int:
-        """Delete these names, or all with None, and return how many existed."""
+        """
+        Delete the names of these users, or all names if `users` is None. Return the number of deleted names.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:

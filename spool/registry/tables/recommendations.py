@@ -39,7 +39,7 @@ from spool.turns.threads import prepare
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
-KEPT_S = 90 * 86400.0  # how long a closed recommendation that nobody edited is stored
+KEPT_S = 90 * 86400.0  # seconds for which a closed recommendation that nobody edited is stored
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "enabled": bool,
@@ -61,7 +61,7 @@ class RecommendationTable:
         return await self._changes.read(lambda rows: list(_all(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles of the existing recommendations, by id."""
+        """Return the titles of those recommendations that exist, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
             bodies = {id: rows.document(KIND, id) for id in ids}
@@ -80,12 +80,12 @@ class RecommendationTable:
         realized: Mapping[str, Realized] | None = None,
     ) -> Merged:
         """
-        Store the savings of one run for the types `looked_for`. `realized` has what addressed recommendations
-        saved, by id.
+        Store the savings that one run found for the types `looked_for`. `realized` has the amounts that
+        addressed recommendations saved, by id.
 
-        Status, assignee and comments stay. An addressed recommendation that is found again gets the
-        status new. Open recommendations that were not found are closed. Above MAX_RECOMMENDATIONS, savings are
-        left out and counted.
+        Status, assignee and comments do not change. The exception is an addressed recommendation that is
+        found again: it gets the status new. Open recommendations that were not found are closed. Above
+        MAX_RECOMMENDATIONS, savings are left out and counted.
         """
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
@@ -135,8 +135,8 @@ class RecommendationTable:
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
         """
-        Set the status or assignee of several recommendations. Return them by id, with None for unknown
-        or hidden ids.
+        Change the status or assignee of several recommendations. Return them by id. The value is None for
+        unknown or hidden ids.
         """
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
@@ -162,7 +162,7 @@ class RecommendationTable:
     async def comment(
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
-        """Add all of the comments or none, and return them."""
+        """Add all of the comments, or none if one is invalid. Return them."""
         checked = [check_comment(text) for text in texts]
         if not checked:
             raise Invalid("give at least one comment")
@@ -216,7 +216,7 @@ class RecommendationTable:
         await self._changes.change(work)
 
     async def types(self) -> Mapping[str, TypeSettings]:
-        """Return the settings of the types that somebody changed, by type."""
+        """Return the settings of each type whose settings were changed."""
 
         def work(rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {id: _restore(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
@@ -224,7 +224,7 @@ class RecommendationTable:
         return await self._changes.read(work)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
-        """Set `enabled`, `least_savings` or `least_share`. Disabling a type closes its recommendations."""
+        """Change `enabled`, `least_savings` or `least_share`. Disabling a type closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 

@@ -1,7 +1,8 @@
 """
-The provider bills: one document per day of a source and account, and one per month that lists its days.
+The provider bills (statements). Each day of a source and account is a document. Each month has a document
+that lists its days.
 
-See `spool.statements.Statements`. A day with unchanged rows is not written again.
+See `spool.statements.Statements`. If the rows of a day do not change, its document is not written again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MAX_MONTHS = 5000
 
 class _Day(msgspec.Struct, kw_only=True):
     """
-    An entry for a day in its month's document. `until` is the latest end of its rows. `whole` means that a
+    A day in the document of its month. `until` is the latest end of the day's rows. `whole` means that a
     statement covered the whole day.
     """
 
@@ -67,7 +68,7 @@ class _Change:
     """A day that a statement changes."""
 
     day: int
-    rows: Sequence[StatementRow] | None  # None if the rows did not change
+    rows: Sequence[StatementRow] | None  # None if the rows do not change
     entry: _Day
     revision: Revision | None
     is_new: bool
@@ -210,7 +211,7 @@ def _change(
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
-    """Return the change for a day, or None if the day stays as it is."""
+    """Return the change for a day, or None if the day does not change."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
         digest=statements.digest(after),
@@ -293,7 +294,7 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
 
 def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
     """
-    Return the runs of consecutive days per provider. A day without rows belongs to every provider of the source.
+    Return the runs of consecutive days, by provider. A day without rows counts for every provider of the source.
     """
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):

@@ -1,8 +1,9 @@
 """
-Small files next to the database that survive its damage: the marker and the note. Writes are flushed to disk.
+Two small files next to the database, which survive its damage: the marker and the note. Writes are
+flushed to disk.
 
-The marker makes the next opening salvage, and names the file under which the damaged one is moved aside. The
-note has the number of stored records per topic and the highest acknowledged number.
+If the marker exists, the next opening salvages. The marker also has the name under which the damaged file is
+moved aside. The note has the number of stored records per topic, and the highest acknowledged number.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from spool.disks import flush_directory
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
-ASIDE = "spool.sqlite.damaged-"  # followed by a timestamp
+ASIDE = "spool.sqlite.damaged-"  # prefix of the name of a damaged file; a timestamp follows
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +28,10 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """
-    The stored numbers when the note was written.
+    Record numbers of the log when the note was written.
 
-    `kept` has the stored records by topic, `accepted` the highest assigned number by topic. `progress` has
-    the lowest unsettled number by route.
+    `kept` has the number of stored records by topic. `accepted` has the highest assigned number by topic.
+    `progress` has the lowest unsettled number by route.
     """
 
     kept: Mapping[str, int] = field(default_factory=dict)
@@ -56,7 +57,7 @@ def unmark(directory: Path) -> None:
 
 
 def name_aside(directory: Path) -> str:
-    """Return the name under which the damaged file is moved aside, or "" if none is chosen."""
+    """Return the name under which the damaged file is moved aside. Return "" if no name has been chosen."""
     try:
         name = (directory / MARKER).read_text()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -66,8 +67,8 @@ def name_aside(directory: Path) -> str:
 
 def choose_name_aside(directory: Path, at: float) -> str:
     """
-    Choose a name for the damaged file and store it before any file is moved, so that every attempt uses
-    the same name.
+    Choose a name for the damaged file. The name is stored before any file is moved, so that every attempt
+    uses the same name.
     """
     name = name_aside(directory)
     if not name:
@@ -87,7 +88,7 @@ def write_note(directory: Path, note: Note) -> None:
 
 
 def read_note(directory: Path) -> Note:
-    """Read the last note, or return an empty one if there is no readable note."""
+    """Return the last note. Return an empty note if none can be read."""
     try:
         contents = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):
@@ -109,8 +110,8 @@ def _counts(counts: object) -> dict[str, int]:
 
 def write_durably(path: Path, text: str) -> None:
     """
-    Write a draft, flush it and rename it. After a crash or a power cut, the file has either the old or
-    the new content.
+    Write a temporary file, flush it and rename it. After a crash or a power cut, the file has either the old
+    or the new content.
     """
     draft = path.with_name(f"{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

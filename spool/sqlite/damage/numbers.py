@@ -1,8 +1,8 @@
 """
-Repair of numbers, accounting and routes after some data of the log was lost.
+Repair of record numbers, accounting and routes after data of the log was lost.
 
-Retention deletes only the oldest entries, so the accounting shows which numbers must exist. Missing numbers
-become damaged entries, which readers skip and count. All functions run inside the caller's transaction.
+Retention deletes only the oldest entries, so the accounting shows which numbers must exist. Damaged entries are
+added for missing numbers, so that readers skip and count them. All functions run inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
-MOST_UNKNOWN = 1 << 24  # a counter that exceeds all known numbers by more is itself damaged
+MOST_UNKNOWN = (
+    1 << 24
+)  # if a counter exceeds all known numbers by more than this, the counter itself is damaged
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +36,9 @@ _Terms = Counter[tuple[str, str]]
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
     """
-    Return a sentence about the first contradiction, or "" if there is none.
+    Return a sentence about the first contradiction in the counters, or "" if there is none.
 
-    Contradictions are an unknown counter, counters that disagree with the entries of their topic, or
+    Contradictions are an unknown counter, counters that disagree with the entries of their topic, and
     an impossible size.
     """
     counters = _counters(connection)
@@ -55,15 +57,16 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
 
 
 def behind(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
-    """Return how many acknowledged numbers, according to the note, are missing from the log."""
+    """Return how many numbers that the note lists as acknowledged are missing from the log."""
     return sum(max(0, noted.get(topic, 0) - accepted(connection, topic)) for topic in TOPICS)
 
 
 def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     """
-    Add damaged entries for lost numbers and balance counters and routes. Return the lost numbers by topic.
+    Add damaged entries for lost numbers. Balance the counters and the routes. Return the number of lost
+    numbers by topic.
 
-    Every entry without a damage mark must be intact.
+    Every entry that is not marked as damaged must be intact.
     """
     explained = _explained(connection)
     highest = _highest_numbers(connection)
@@ -82,7 +85,8 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
 
 def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
     """
-    Restore lost or outdated routes from their noted progress. Deliveries settled after the note may be sent again.
+    Restore routes that are lost or outdated, from the progress in the note. Deliveries that were settled
+    after the note may be sent again.
 
     Without this, a lost route would send everything again.
     """
@@ -106,10 +110,10 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
 
 def settle_routes(connection: sqlite3.Connection) -> bool:
     """
-    Balance the terms of the routes. Return True if any term had to change. Numbers of lost deliveries
+    Balance the terms of the routes. Return True if any term had to change. Records of lost deliveries
     are sent again.
 
-    Deliveries are cut in the order of numbers, so the missing ones are the newest below `next`.
+    Deliveries are made in the order of numbers, so the missing numbers are the highest ones below `next`.
     """
     mended = False
     for name, terms in route_terms(connection).items():
@@ -139,7 +143,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
 
 
 def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
-    """Open deliveries for the highest numbers that no delivery has. Return how many numbers these are."""
+    """Make deliveries of the highest numbers that are in no delivery. Return the number of these records."""
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
@@ -160,7 +164,7 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
 
 
 def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
-    """Add damaged entries for missing numbers, and return the number of newly lost ones."""
+    """Add damaged entries for missing numbers. Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
@@ -189,10 +193,10 @@ def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) ->
 
 def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -> tuple[int, int]:
     """
-    Return the highest number deleted by retention and the highest number assigned. `first` is the lowest
-    stored one, or 0.
+    Return two numbers: the highest that retention has deleted, and the highest that is assigned. `first` is
+    the lowest stored number, or 0.
 
-    If the counters are lost, the first number is derived from the note, which has the number of stored records.
+    If the counters are lost, the first result is computed from the note, which has the number of stored records.
     """
     deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     accepted_count = counters[topic, books.ACCEPTED]
@@ -228,7 +232,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 
 
 def _explained(connection: sqlite3.Connection) -> _Terms:
-    """Sum the terms of all commit rows."""
+    """Add up the terms of all commit rows."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
         explained.update(books.totals(books.check_terms(packed, checksum) or ()))
@@ -237,9 +241,9 @@ def _explained(connection: sqlite3.Connection) -> _Terms:
 
 def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
     """
-    Carry forward the part of counters that no commit row explains, so that the accounting balances.
+    Carry forward the part of each counter that no commit row explains, so that the accounting balances.
 
-    A counter that is lost, or lower than its commit rows, is set to their sum.
+    A counter that is lost, or is lower than the sum of its commit rows, is set to that sum.
     """
     counters = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
     for topic, term in {**counters, **explained}:
@@ -258,9 +262,7 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
 
 
 def _balance(connection: sqlite3.Connection, topic: str) -> None:
-    """
-    Set `received` of a topic to the sum of what became of its records, because its own counter may be lost.
-    """
+    """Set `received` of a topic to the sum of its outcomes, because the stored counter may be lost."""
     terms = {term: n for (counter_topic, term), n in _counters(connection).items() if counter_topic == topic}
     went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))

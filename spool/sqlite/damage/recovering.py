@@ -1,8 +1,8 @@
 """
-Recovery of records from a damaged file into the log of a data directory.
+Import of records from a damaged file into the log of a data directory.
 
-Each commit stores which records it brought, by the incarnation of the damaged log and their numbers there.
-Repeated or killed runs therefore never add a record twice.
+Each commit stores which records it imported: the incarnation of the damaged log, and the records' numbers in
+it. So a repeated or killed run never adds a record twice.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from spool.sqlite.log.entries import accepted, oldest, read_entries
 from spool.storage import Recovered
 
 DIRECTORY = "recover.tmp"
-STEP = 500  # records per commit
+STEP = 500  # number of records per commit
 
 
 async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
     """
     Add every record of the file that the log does not have.
 
-    Raises NotAllowed for the log's own file or for a file without readable rows. Raises SpoolFull without
-    space; records added so far stay, and the next run continues.
+    Raises NotAllowed for the log's own file, and for a file without readable rows. Raises SpoolFull if there
+    is no space. The records that were added before stay, and the next run continues after them.
     """
     _check(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)
@@ -121,7 +121,7 @@ class _Recovery:
     async def _bring(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
-        """Add some records in one commit. Return the ranges of numbers that are now in the log."""
+        """Import some records in one commit. Return the ranges of numbers that are then in the log."""
         known_numbers = set(_numbers(ranges.clipped(done, (begin, end))))
         if is_own:
             known_numbers |= set(dict(await self._records(self._spool.database, topic, begin, end)))
@@ -134,7 +134,8 @@ class _Recovery:
             return done
         done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
         before = await self._accepted(topic)
-        # The log knows its own ids even if the record is damaged; existing records were already excluded.
+        # No duplicate check for the log's own records. It would find their ids even if the records are
+        # damaged, and records that exist have already been excluded.
         records = list(new.values())
         submission = bring(topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own)
         await self._spool.log.append(submission)
@@ -144,7 +145,7 @@ class _Recovery:
         return done
 
     async def _ids_there(self, topic: str) -> array[int]:
-        """Return the sorted short ids of every readable record in the log."""
+        """Return the short ids of every readable record in the log, sorted."""
         ids = array("Q")
         last = await self._accepted(topic)
         for begin in range(await self._spool.database.read(partial(oldest, topic=topic)), last + 1, STEP):
@@ -172,7 +173,9 @@ def _short(record: Record) -> int:
 
 
 def _settled(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the number up to which no route of the damaged log had work left; 0 without routes."""
+    """
+    Return the number up to which the damaged log's routes had settled everything. Return 0 if it had no routes.
+    """
     needed = needed_from(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 

@@ -18,12 +18,12 @@ from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.soundness import RowCheck, with_an_end
 from spool.sqlite.database import PAGE, damage, is_corrupt
 
-# -- opening a damaged file so that everything readable can be read -------------------------------------------
+# -- opening a damaged file so that as much as possible can be read -------------------------------------------
 
 
-INTERIOR = 5  # page type whose cells lead to other pages
+INTERIOR = 5  # type of a page whose cells lead to other pages
 COPY = "spool.sqlite.copy"
-# copy of the damaged file with its write-ahead log applied
+# Copy of the damaged file with its write-ahead log applied.
 
 
 @contextmanager
@@ -67,20 +67,20 @@ def _log_of(damaged: Path) -> Path:
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, isolation_level=None
-    )  # writable, because otherwise its log cannot be read
+    )  # writable, because a read-only connection cannot read its write-ahead log
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute(
         "PRAGMA writable_schema = ON"
-    )  # a wrong page count or one damaged table must not hide other tables
+    )  # a wrong page count, or damage in one table, must not hide other tables
     connection.execute("PRAGMA cell_size_check = OFF")
     connection.execute("PRAGMA mmap_size = 0")
     return connection
 
 
 def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
-    """Return True if the file has the tables of the first version."""
+    """Return True if the file has the tables that existed in the first version."""
     try:
         return all(
             _columns(connection, table) == _columns(fresh, table)[: len(_columns(connection, table))] != []
@@ -107,10 +107,10 @@ def _copy(damaged: Path, copy: Path, log: Path) -> None:
 
 def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
     """
-    Replace the first page by that of a new file, which leads to every table.
+    Replace the first page, which leads to every table, by the first page of a new file.
 
-    Tables start at the same pages in every file of one version; see `spool.sqlite.migrations`. If the list of
-    tables needs more pages, they are appended.
+    In every file of one version, the tables begin at the same pages (see `spool.sqlite.migrations`). If the
+    list of tables needs more pages, they are appended.
     """
     data = fresh.serialize()
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
@@ -127,7 +127,7 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
                 count += 1
                 struct.pack_into(">I", first, offset, count)
         struct.pack_into(">I", first, 28, count)
-        struct.pack_into(">II", first, 32, 0, 0)  # no list of free pages
+        struct.pack_into(">II", first, 32, 0, 0)  # empty list of free pages
         file.seek(0)
         file.write(first)
 
@@ -135,14 +135,17 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
 # -- salvaging -----------------------------------------------------------------------------------------------
 
 
-FARTHEST = 1 << 40  # number of row ids to skip at once before the rest of a table is given up
+FARTHEST = 1 << 40  # maximum number of row ids to skip at once; beyond it, the rest of a table is given up
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Salvaged:
-    """Rows read and rows left out as invalid, both by table, and numbers lost by topic."""
+    """
+    Result of a salvage: rows that were read and rows that were left out as invalid, by table, and lost
+    numbers by topic.
+    """
 
     read: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -151,7 +154,7 @@ class Salvaged:
 
 def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note) -> Salvaged:
     """
-    Copy everything readable from the damaged file, within the caller's transaction.
+    Copy everything that is readable from the damaged file, within the caller's transaction.
 
     `fresh` is an empty database of this version. Raises sqlite3.DatabaseError if nothing can be read.
     """
@@ -175,7 +178,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
 
 
 def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
-    """Copy a row. Return why it could not be written, or ""."""
+    """Copy a row. Return the reason if it could not be written, else ""."""
     columns = f" ({', '.join(check.names(table, len(row)))})" if table in check.tables else ""
     marks = ", ".join("?" * len(row))
     try:
@@ -188,7 +191,7 @@ def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], ch
 
 
 def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
-    """Create tables of the damaged file that this version does not know."""
+    """Create those tables of the damaged file that this version does not know."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
     for name, statement in _until_damaged(old, schema):
@@ -210,7 +213,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     Yield rows from the start, skipping damage. Tables without row ids are read from both ends.
 
-    Yields nothing for a table that the damaged file does not have.
+    If the damaged file does not have the table, yield nothing.
     """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
@@ -220,7 +223,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         return
     try:
         old.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchall()
-    except sqlite3.OperationalError:  # WITHOUT ROWID
+    except sqlite3.OperationalError:  # the table is a WITHOUT ROWID table
         key = next(name for name, position in columns if position == 1)
         for direction in ("ASC", "DESC"):
             yield from _until_damaged(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
@@ -240,7 +243,8 @@ def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, .
 
 def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Yield rows in order. After a skip over damage, rows between the damage and the end of the skip come backwards.
+    Yield rows in order. After a skip over damage, the rows inside the skipped range are yielded
+    in descending order.
 
     The row before a damaged one is read separately, because Python would drop it when the next row raises.
     """
@@ -288,14 +292,14 @@ def _one(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[
 
 
 def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
-    """Raise disk errors again. Damage inside the file is ignored, because it is being salvaged."""
+    """Raise disk errors again. Ignore damage inside the file, because the file is being salvaged."""
     if isinstance(error, UnicodeDecodeError):
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):
         raise error
 
 
-# -- sizes of months -----------------------------------------------------------------------------------------
+# -- sizes of months of hourly files -------------------------------------------------------------------------
 
 
 _RESIZE = """
@@ -306,7 +310,7 @@ _RESIZE = """
 
 
 def resize(connection: sqlite3.Connection) -> None:
-    """Recount months from the remaining rows. Hourly files without rows are deleted."""
+    """Compute the sizes of months again from the remaining rows. Hourly files without rows are deleted."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")
     connection.execute(_RESIZE)

@@ -1,7 +1,9 @@
 """
-Checks whether Tollhouse can have written a row: column types, checksums and decodable values.
+Checks whether Tollhouse can have written a row. They check column types, checksums, and whether values
+can be decoded.
 
-A damaged page can yield rows that nobody wrote, and SQLite checks column types only when it writes.
+A damaged page can yield rows that were never written. SQLite does not help, because it checks column types
+only when it writes.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
 from spool.sqlite.database import damage
 
-MOST_REPEATS = 10_000  # a damaged page can lead back to earlier pages, so that reading never ends
+# maximum repeated rows; a damaged page can lead back to earlier pages, so that reading never ends
+MOST_REPEATS = 10_000
 
-# Errors of decoding a damaged value.
+# Errors that are raised when a damaged value is decoded.
 VALUE_ERRORS = (
     TypeError,
     ValueError,
@@ -39,7 +42,7 @@ VALUE_ERRORS = (
     struct.error,
     msgspec.MsgspecError,
 )
-LARGEST = 1 << 53  # no count, number or time in seconds is larger
+LARGEST = 1 << 53  # larger than any count, record number or time in seconds
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "INTEGER": (int,),
@@ -52,7 +55,7 @@ Row = Mapping[str, Any]
 
 
 class RowCheck:
-    """Checks of rows by table. Tables unknown to this version are not checked."""
+    """Checks of rows, by table. Rows of tables that this version does not know are not checked."""
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
@@ -70,11 +73,13 @@ class RowCheck:
         return list(self._columns)
 
     def names(self, table: str, width: int) -> list[str]:
-        """Return the names of the first columns; files of earlier versions have fewer."""
+        """
+        Return the names of the first `width` columns, because files of earlier versions have fewer columns.
+        """
         return [name for name, _, _ in self._columns[table]][:width]
 
     def problem(self, table: str, row: Sequence[Any]) -> str:
-        """Return why nobody can have written this row, or ""."""
+        """Return why Tollhouse cannot have written this row, or "" if it can."""
         columns = self._columns.get(table)
         if columns is None:
             return ""
@@ -228,7 +233,7 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
 
 
 def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows. Raises damage if they repeat endlessly."""
+    """Yield rows. Raises a damage error if the rows repeat endlessly."""
     seen: set[int] = set()
     repeats = 0
     for row in rows:

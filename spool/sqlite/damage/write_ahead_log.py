@@ -1,9 +1,9 @@
 """
-SQLite's write-ahead log, read without SQLite, according to its file format.
+Reader of SQLite's write-ahead log that follows its file format and does not use SQLite.
 
-SQLite takes the first frame with a wrong checksum for the end of the log and drops all commits after it.
-After a power cut that is correct, because only the last transaction was not flushed. Complete commits after a
-wrong frame mean damage, and their pages can still be read.
+SQLite treats the first frame with a wrong checksum as the end of the log, and drops all commits after it.
+After a power cut, that is correct, because only the last transaction was not flushed. But if complete commits
+follow a wrong frame, the log is damaged, and their pages can still be read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from typing import NamedTuple
 
 KEPT_LOG = "spool.sqlite-wal.kept"
 
-HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two checksums
-FRAME = struct.Struct(">6I")  # page, pages after a commit or 0, two salts, two checksums
-SHARED = struct.Struct("=16xI")  # in the shared index file: the last frame of a complete transaction
+HEADER = struct.Struct(
+    ">8I"
+)  # fields: magic number, version, page size, checkpoint, two salts, two checksums
+# fields: page number, number of pages if the frame ends a commit or else 0, two salts, two checksums
+FRAME = struct.Struct(">6I")
+SHARED = struct.Struct("=16xI")  # field of the shared index file: the last frame of a complete transaction
 LITTLE, BIG = 0x377F0682, 0x377F0683  # magic numbers, by the byte order of the checksums
 WORD = 0xFFFFFFFF
 
@@ -27,17 +30,21 @@ _Sums = tuple[int, int]
 
 class Frame(NamedTuple):
     """
-    One page in the log. If it is not sound, its checksum is wrong, so its content or header may be damaged.
+    One page in the log. `is_sound` False means that the checksum is wrong, so its content or its header
+    may be damaged.
     """
 
     page: int
-    pages_after: int  # number of database pages if the frame ends a commit, else 0
-    at: int  # offset of its page in the file
+    pages_after: int  # number of pages in the database if the frame ends a commit, else 0
+    at: int  # offset of the page in the log file
     is_sound: bool
 
 
 def frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """Return the frames of the newest generation, up to the last one with its salts. Empty without a log."""
+    """
+    Return the frames of the newest generation, up to the last frame with its salts. Return none if there
+    is no log.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -63,7 +70,7 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
 
 
 def is_whole(path: Path, page_size: int) -> bool:
-    """Return True if SQLite can read the whole write-ahead log, or if there is none."""
+    """Return True if SQLite can read the whole write-ahead log. Also True if there is no log."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
@@ -76,7 +83,7 @@ def is_whole(path: Path, page_size: int) -> bool:
 
 def count_marked(path: Path, page_size: int) -> int:
     """
-    Return the position of the last frame with the salts of the newest generation, from frame headers only.
+    Return the position of the last frame with the salts of the newest generation. Only frame headers are read.
     """
     step = FRAME.size + page_size
     count = 0
@@ -95,7 +102,8 @@ def count_marked(path: Path, page_size: int) -> int:
 
 def newest_page(path: Path, page_size: int, number: int) -> bytes:
     """
-    Return a page as of the newest commit in the log, from frame headers only, or b"" if the log does not have it.
+    Return a page as of the newest commit in the log, or b"" if the log does not have the page. Checksums of
+    frames are not verified.
     """
     step = FRAME.size + page_size
     if not path.exists():
@@ -120,7 +128,8 @@ def newest_page(path: Path, page_size: int, number: int) -> bytes:
 
 def count_seen(shared: Path) -> int:
     """
-    Return the number of frames that SQLite found when it opened the database, from its shared index; 0 without one.
+    Return the number of frames that SQLite found when it opened the database, from its shared index. Return 0
+    if there is no index.
     """
     try:
         head = shared.read_bytes()[: SHARED.size]
@@ -131,7 +140,8 @@ def count_seen(shared: Path) -> int:
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
     """
-    Return True if flushed commits follow the frames that SQLite read. A single one may be an incomplete write.
+    Return True if flushed commits follow the frames that SQLite read. A single such commit may be an
+    incomplete write, so it does not count.
     """
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
@@ -140,11 +150,12 @@ def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
 
 def lay_over(log: Path, database: Path, page_size: int) -> None:
     """
-    Write the pages of every commit in the log into the database, including unsound ones, because
-    rows have checksums.
+    Write the pages of every commit in the log into the database. Pages with a wrong checksum are included,
+    because rows have checksums of their own.
     """
     log_frames = list(frames(log, page_size))
-    while log_frames and not log_frames[-1].pages_after:  # a transaction without its end was never committed
+    # drop frames of a transaction without an end, because it was never committed
+    while log_frames and not log_frames[-1].pages_after:
         log_frames.pop()
     if not log_frames:
         return
@@ -160,7 +171,7 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
 
 def _begin(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
     """
-    Return byte order, salts and checksums from the header, or from the first frame if the header is damaged.
+    Return byte order, salts and checksums from the header. If the header is damaged, use the first frame.
     """
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
