@@ -2,9 +2,10 @@
 Statements: amounts that a provider billed or metered, as in its reports. Values, rules, and a
 storage protocol. Pure.
 
-Equal cells are added up, days are replaced as a whole, and money is exact. A row belongs to the UTC day in
-which its bucket starts. A row that starts outside its statement's span, such as a correction of an earlier
-month, is billed with the statement. It is filed under the span's first day, and `corrects` keeps its own time.
+Rows of the same cell are added up, days are replaced as a whole, and money is exact. A row belongs to the UTC
+day in which its time bucket starts. A row that starts outside its statement's span, such as a correction of
+an earlier month, is billed with the statement. It is filed under the first day of the span, and its own time
+is in `corrects`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ import msgspec
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.operators import Actor
 
-# Units. Money in another currency has its code in lower case. ACCRUED are dollars by which a bill changes if
-# fees are assigned to the usage that they cover instead of the day of purchase. Only rows stored without
-# `amount_effective` have it.
+# Units. Money in another currency has its code in lower case. ACCRUED is the amount in dollars by which a
+# bill changes if fees are assigned to the usage that they cover, instead of to the day of purchase. Only rows
+# that were stored without `amount_effective` have it.
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
-# Seats of assistants. The kind SEAT is their fee, the unit SEATS their number; a seat for a whole month is 1.
+# Seats of assistants. Rows of the kind SEAT have their fee. The unit SEATS counts them: a seat for a whole
+# month is 1.
 SEAT, SEATS = "seat", "seats"
-# Types of a line that its kind does not show. COVERED is paid by a commitment; UNUSED is the unused part of one.
+# Types of a line, if its kind does not show the type. A commitment pays a COVERED line. UNUSED is the unused
+# part of a commitment.
 REFUND, CORRECTION, COVERED, UNUSED, PURCHASE = "refund", "correction", "covered", "unused", "purchase"
 LINE_TYPES = (REFUND, CORRECTION, COVERED, UNUSED, PURCHASE)
 DAY_S = 86400
@@ -39,20 +42,20 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
     One cell of a provider's report. A fact that the report does not state is None.
 
-    A token is in exactly one row of its bucket; `input` excludes cached tokens. `start` and `end` are the
-    bucket's edges in epoch seconds. `settled` is False while the provider may still change the row.
+    A token is in exactly one row of its bucket, so `input` excludes cached tokens. `start` and `end` are the
+    limits of the bucket in epoch seconds. `settled` is False while the provider may still change the row.
 
     `amount_list`, `amount_contracted` and `amount_effective` are the cost at list prices, at negotiated
     prices, and with fees assigned to the usage that they cover. `line_type` is one of LINE_TYPES. `line_id`
-    is set for lines without tokens, because a cell of tokens consists of many lines. `corrects` to
-    `corrects_until` is the time of the calls that a credit or a later charge is for.
+    is set only for lines without tokens, because a cell of tokens combines many lines. A credit or a later
+    charge is for calls in the time from `corrects` to `corrects_until`.
     """
 
     source: str
-    provider: str  # provider as spool.providers names it
-    account: str | None  # organization, project, workspace or resource that is billed
+    provider: str  # provider, by its name in spool.providers
+    account: str | None  # the billed organization, project, workspace or resource
     key: str | None
-    model: str | None  # model as named on the bill
+    model: str | None  # model, by its name on the bill
     start: int
     end: int
     unit: str
@@ -77,11 +80,11 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    A report of one source from `start` to `end`. What it leaves out there was not billed.
+    A report of one source from `start` to `end`. Anything that it does not list was not billed in that time.
 
-    `account` distinguishes reports of one source about different customers. `read_at` is when the provider
-    reported it, and `name` where it came from. Days that end after `settled_until` are open, including days
-    without a row.
+    `account` distinguishes reports of one source about different customers. `read_at` is the time when the
+    provider returned the report, and `name` is its origin. Days that end after `settled_until` are open,
+    including days without a row.
     """
 
     source: str
@@ -96,7 +99,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """Consecutive UTC days of one source and provider, all read at once, and all settled or all open."""
+    """
+    Consecutive UTC days of one source and provider. All were read at the same time, and all are settled or
+    all are open.
+    """
 
     source: str
     provider: str
@@ -111,8 +117,8 @@ class StatementInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
     """
-    Stored statement of one source and account for a month. `billed` is in dollars. `settled` counts
-    the settled `days`.
+    The stored statement of one source and account for a month. `billed` is in dollars. `settled` is the
+    number of settled days among `days`.
     """
 
     id: str
@@ -131,7 +137,7 @@ class StatementMonth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A day with amounts that a later report changed, in dollars and tokens."""
+    """A day whose amounts a later report changed, in dollars and tokens."""
 
     day: int
     billed_before: Decimal
@@ -142,7 +148,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """Changes that a statement made. `rows` is the number of rows for its span now."""
+    """Changes that a statement made. `rows` is the number of rows that are now stored for its span."""
 
     rows: int
     days: int
@@ -158,7 +164,7 @@ MAX_DAYS = 400  # maximum days per statement
 MAX_DIGITS = 60  # maximum digits per amount
 MAX_DECIMALS = 27  # maximum decimals per amount, as in the totals
 MAX_TEXT = 300
-MAX_DAY_ROWS = 50_000  # different cells of a source and account on one day
+MAX_DAY_ROWS = 50_000  # maximum number of different cells per source, account and day
 
 EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (
@@ -207,11 +213,11 @@ class RowAmounts(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
-        """Add the amounts. An amount that one side does not have is None in the result."""
+        """Add two sets of amounts. An amount that is missing on one side is None in the result."""
         return self.each(_added, other)
 
     def each(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
-        """Change each amount that is not None."""
+        """Apply a function to each amount that is not None."""
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
@@ -220,7 +226,7 @@ def _added(first: Decimal | None, second: Decimal | None) -> Decimal | None:
 
 
 def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """Sum rows per cell, in a fixed order. Cells of 0 are left out."""
+    """Add up rows with the same cell, in a fixed order. Cells whose amounts are 0 are omitted."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
@@ -240,7 +246,7 @@ def _plain_if_told(amount: Decimal | None) -> Decimal | None:
 
 
 def plain(amount: Decimal) -> Decimal:
-    """Return the same number without exponent and trailing zeros, so that equal amounts have equal texts."""
+    """Return the same number without exponent or trailing zeros, so that equal amounts have equal texts."""
     short = EXACT.normalize(amount)
     return Decimal(format(short, "f"))
 
@@ -280,7 +286,9 @@ def _in_years(seconds: int) -> bool:
 
 
 def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
-    """Return every day of the span with its rows. A row that starts outside is filed under the first day."""
+    """
+    Return every day of the span with its rows. A row that starts outside the span is filed under the first day.
+    """
     rows_by_day: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
     first = next(iter(rows_by_day))
     for row in statement.rows:
@@ -295,7 +303,7 @@ def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
 
 
 def outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
-    """Yield the rows that a statement of this span leaves unchanged."""
+    """Yield the rows that start outside this span, which a statement of the span leaves unchanged."""
     return (row for row in rows if not start <= row.start < end)
 
 
@@ -316,7 +324,7 @@ def day_from(text: str) -> int:
 
 
 def statement_id(source: str, account: str, month: str) -> str:
-    """Return the id of a statement, which is the same in every installation."""
+    """Return the id of a statement. Every installation computes the same id."""
     encoded = msgspec.json.encode([source, account, month])
     return f"st_{sha256(encoded).hexdigest()[:20]}"
 
@@ -352,30 +360,30 @@ def digest(rows: Sequence[StatementRow]) -> str:
 
 class Statements(Protocol):
     """
-    Storage of statements. A statement replaces the stored rows of its source and account in its span,
-    and nothing else.
+    Storage of statements. A statement replaces only the stored rows of its source and account that start
+    in its span.
     """
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
         """
-        Store a statement. Storing the same statement again changes nothing.
+        Store a statement. If the same statement is stored again, nothing changes.
 
-        Raises Invalid if a value breaks a rule, NotAllowed if it is too large.
+        Raises Invalid if a value breaks a rule, and NotAllowed if the statement is too large.
         """
         ...
 
     async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        """Return the rows with buckets that overlap the span."""
+        """Return the rows whose buckets overlap the span."""
         ...
 
     async def statements(self) -> Sequence[StatementInfo]:
-        """Return the covered days, including those without a row."""
+        """Return the covered days, including days without a row."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete a month. Raises NotThere if there is none with this id."""
+        """Delete the statement of a month. Raises NotThere if there is none with this id."""
         ...
 
     async def pull_state(self, name: str) -> Mapping[str, Any] | None:

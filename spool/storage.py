@@ -1,7 +1,7 @@
 """
-Interface of the storage: everything that Tollhouse stores, whatever the engine.
+Interface of the storage: everything that Tollhouse stores, independent of the engine.
 
-`spool.engines.open_storage` opens a storage. Only the folder of an engine contains SQL and file names.
+`spool.engines.open_storage` opens a storage. Only the folders of engines contain SQL and file names.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class StorageOptions:
     Options for opening a storage.
 
     `cache_bytes`: limit of the cache of decoded entries, None for the engine's default. `ledger_chunk`:
-    record numbers that the ledger counts per transaction. `registry_clock`: clock for changes of keys,
-    operators and insights, None for `clock`. `new_registry`: start a new registry if it is damaged or
-    missing, and keep the old file aside. `native`: the compiled module, None for no use of it. `declared`:
+    number of records that the ledger counts per transaction. `registry_clock`: clock for changes of keys,
+    operators and insights, None for `clock`. `new_registry`: if the registry is damaged or missing, start a
+    new one and preserve the old file. `native`: the compiled module, or None to work without it. `declared`:
     tables of the registry that higher packages declare. `is_unfinished_copy`: open a storage that is still
     being copied, which only the copy itself may do.
     """
 
     settings: SpoolSettings
     clock: Clock
-    directory: Path = Path()  # data directory, for engines with files
+    directory: Path = Path()  # data directory, if the engine has files
     observer: Observer | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
@@ -58,12 +58,13 @@ class StorageOptions:
     new_registry: bool = False
     is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
-    storage: StorageSettings = field(default_factory=StorageSettings)  # for engines that several nodes share
+    # settings of the engine; most are only for engines that several nodes share
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """A database that replicates this one. `is_synchronous`: commits may wait for it."""
+    """A database that replicates this one. `is_synchronous` means that commits may wait for it."""
 
     name: str
     is_synchronous: bool
@@ -77,23 +78,26 @@ class DatabaseHealth:
     Figures of a database that several nodes share. They are the same on every node, except for
     `failed_connections`.
 
-    `standbys` and `oldest_transaction_s` are None if the database role may not see them. `needs_standby`:
-    commits need a synchronous standby. Waits are those of this moment, as their number and the longest.
+    `standbys` and `oldest_transaction_s` are None if the database role may not see them. `needs_standby`
+    means that commits need a synchronous standby. For waits that are in progress, there are their number and
+    the duration of the longest.
     """
 
     needs_standby: bool
     standbys: Sequence[Standby] | None
-    standby_waits: int  # commits that no standby has confirmed yet
+    standby_waits: int  # number of commits that no standby has confirmed yet
     standby_wait_s: float
-    head_waits: int  # nodes that wait for another node's commit
+    head_waits: int  # number of nodes that wait for another node's commit
     head_wait_s: float
-    oldest_transaction_s: float | None  # age of the oldest transaction of any client of this database
-    connections: int  # connections of all clients of the server
+    oldest_transaction_s: (
+        float | None
+    )  # age in seconds of the oldest transaction of any client of this database
+    connections: int  # number of connections of all clients of the server
     max_connections: int
-    failed_connections: int  # failed connection attempts of this node
-    nodes: int  # number of live nodes
+    failed_connections: int  # number of failed connection attempts of this node
+    nodes: int  # number of running nodes
     leases_held: int
-    leases_free: int  # leases that a live node needs but none holds
+    leases_free: int  # number of leases that a running node needs and no node holds
     reporters: int  # number of stored senders, which are rows of `Heard`
 
 
@@ -114,17 +118,17 @@ class Storage:
     """
     An open storage. `close` finishes the running writes and releases the data directory, even if a step fails.
 
-    `registry` is None while its file is damaged. The log continues, and `registry_problem` is the message for
-    operators. A damaged ledger is replaced and counted again from the log.
+    `registry` is None while its file is damaged. The log continues to work, and `registry_problem` is the
+    message for operators. A damaged ledger is replaced and counted again from the log.
 
-    `incarnation` changes when the log had to be started again. Progress through a log of another incarnation
-    is meaningless. `secret` is the secret of the installation. `is_shared`: other processes change the
-    storage as well, and `leases` decide which tasks this process may run.
+    `incarnation` changes when a new log had to be started. Progress through a log of another incarnation is
+    invalid. `secret` is the secret of the installation. `is_shared` means that other processes change the
+    storage as well; `leases` then decide which tasks this process may run.
 
     `copy` fills an empty directory with copies of the data as of one commit of the log, while the log is
-    being written. `health` returns the figures of a shared database, None without one. It raises
-    SpoolUnavailable while the database is unreachable. `is_damage` returns True if a later error is damage of
-    the log, and stores this fact, so that the next opening salvages.
+    being written. `health` returns the figures of a shared database, or None for other storages. It raises
+    SpoolUnavailable while the database is unreachable. `is_damage` returns True if damage of the log caused a
+    later error. It stores this fact, so that the next opening salvages.
     """
 
     log: Log
@@ -153,7 +157,8 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
     """
-    Outcome for the records of a damaged file: imported, already known, settled before the damage, and unreadable.
+    Number of records of a damaged file by outcome: imported, already known, settled before the
+    damage, and unreadable.
     """
 
     added: int
@@ -173,13 +178,13 @@ async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
 @dataclass(frozen=True, kw_only=True)
 class Administration:
     """
-    Administration of a storage that several nodes share, while no server has it open.
+    Administration of a storage that several nodes share. It needs no running server.
 
-    `problems`: every reason why a configuration is unusable. `make` creates what is missing.
+    `problems` yields every reason why a configuration is unusable. `make` creates what is missing.
     `bring_up_to_date` migrates to the version of this Tollhouse. `status` describes the storage; its
     `problem` says why nothing can be stored. `change` changes settings for all nodes. Operators see the
-    results. `lost` returns a sentence for each loss of data that the node of a data directory had
-    acknowledged. Raises SpoolError if the storage is unreachable.
+    results. `lost` returns one sentence for each loss of data that the node of a data directory had
+    acknowledged. All functions raise SpoolError if the storage is unreachable.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -193,19 +198,20 @@ class Administration:
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """
-    Parts of an engine for code outside its folder. `docs/storage-engines.md` lists its obligations.
+    Parts of an engine that code outside its folder uses. `docs/storage-engines.md` lists what an
+    engine must guarantee.
 
-    `is_new`: whether a data directory has no data of the engine; raises OSError if it cannot be read.
-    `version`: version for bug reports. `known_faults`: faults of that version, with their effects.
-    `check_not_newer`: raise SpoolFromTheFuture if a newer release wrote into a data directory, which may
+    `is_new`: returns True if a data directory has no data of the engine; raises OSError if it cannot be
+    read. `version`: version for bug reports. `known_faults`: faults of that version, with their effects.
+    `check_not_newer`: raises SpoolFromTheFuture if a newer release wrote into a data directory, which may
     be in use.
 
-    `recover`: import the records of a damaged file that the log does not have. Raises NotAllowed if nothing
+    `recover`: imports the records of a damaged file that the log does not have. Raises NotAllowed if nothing
     in the file is readable. `administration`: None for a storage of a single node.
 
-    `tables`: open all data for a copy to another storage. Raises NotAllowed while a node has them open.
-    `take_over`: fill an empty storage with them. Nobody may use it before it is finished. Both are None if
-    the storage cannot be copied.
+    `tables`: opens all data for a copy to another storage. Raises NotAllowed while a node has the storage
+    open. `take_over`: fills an empty storage with these tables. No node may use that storage before it is
+    finished. Both are None if the storage cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]

@@ -2,7 +2,7 @@
 Unit-cost streams: the definition of each stream, and the total of each of its records.
 
 Totals change in the same transaction as the operations, in the order of the log. This module defines each
-operation for all storage engines. Records that are equal except for their value are the same record.
+operation for all storage engines. Operations whose records differ only in their value refer to the same record.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ HOURLY, DAILY, MONTHLY = "HOURLY", "DAILY", "MONTHLY"
 GRANULARITIES = (HOURLY, DAILY, MONTHLY)
 SUM, REPLACE, DELETE, CREATE, DROP = "sum", "replace", "delete", "create", "drop"
 
-_EXACT = Context(prec=100)  # exact for totals of any number of 15-digit values of any size
+_EXACT = Context(prec=100)  # precision that is exact for totals of any number of 15-digit values of any size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """
-    Fixed properties of a stream. `keys` are the names of its records' dimensions, None if not known yet.
+    Fixed properties of a stream. `keys` are the names of its records' dimensions. It is None while
+    they are unknown.
     """
 
     name: str
@@ -48,10 +49,10 @@ class Stream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
     """
-    One record of a stream with its value after all operations.
+    One record of a stream, with its value after all operations.
 
-    `whole`: the total includes every operation ever made on the record, so it may replace the value in
-    your cost service.
+    `whole` means that the total includes every operation ever made on the record. Only then may it replace
+    the value in your cost service.
     """
 
     stream: str
@@ -68,7 +69,7 @@ class Total:
 @dataclass(frozen=True, slots=True)
 class StreamSize:
     """
-    Size of a stream's totals in bytes. `created_by` is the name of a key, "" if no key created the stream.
+    Size of a stream's totals in bytes. `created_by` is the name of the key that created the stream, or "".
     """
 
     name: str
@@ -79,7 +80,8 @@ class StreamSize:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
     """
-    Filter for totals: they begin in [since, until), in nanoseconds, and have one of the values in each dimension.
+    Filter for totals. They begin in [since, until), in nanoseconds, and have one of the values in each
+    dimension of `dimensions`.
     """
 
     since: int | None = None
@@ -111,7 +113,7 @@ class StreamRows(Protocol):
         ...
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """Read at once the totals that will be needed, by stream and key."""
+        """Read totals that will be needed, by stream and key, with few statements."""
         ...
 
     def total(self, stream: str, key: str) -> Total | None: ...
@@ -143,7 +145,7 @@ class StreamReader(Protocol):
         ...
 
     async def own(self, stream: str, key: str) -> None:
-        """Store the key that created a stream, unless one is already stored."""
+        """Store the key that created a stream, unless a key is already stored."""
         ...
 
 
@@ -151,8 +153,8 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
     """
     Apply operations in order.
 
-    `since` is the time from which this data directory stores totals. A period that began earlier may have
-    a history elsewhere.
+    `since` is the time from which this data directory stores totals. For a period that began earlier, other
+    operations may have been made elsewhere.
     """
     keyed = [
         (operation, key_of(operation) if operation.operation in (SUM, REPLACE) else "")
@@ -182,7 +184,7 @@ def stream_of(operation: UnitCostOperation) -> Stream:
 
 
 def key_of(operation: UnitCostOperation) -> str:
-    """Return a key, in hex, that is equal for records that differ only in their value."""
+    """Return a key in hex. Records that differ only in their value have the same key."""
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
         operation.granularity,
@@ -193,7 +195,7 @@ def key_of(operation: UnitCostOperation) -> str:
 
 
 def period_start(time_ns: int, granularity: str | None) -> int:
-    """Return the start of the UTC hour, day or month. Records of a metric are daily."""
+    """Return the start of the UTC hour, day or month. The records of a metric are daily."""
     moment = datetime.fromtimestamp(time_ns // NS, UTC)
     start = moment.replace(minute=0, second=0, microsecond=0)
     if granularity != HOURLY:
@@ -204,15 +206,19 @@ def period_start(time_ns: int, granularity: str | None) -> int:
 
 
 def rounded_text(value: Decimal) -> str:
-    """Format a value with at most 15 significant digits, to which sums of doubles agree."""
+    """
+    Format a value with at most 15 significant digits. Up to that precision, sums of doubles are equal
+    in every order.
+    """
     return decimal_text(Context(prec=15).plus(value))
 
 
 class StreamBook:
     """
-    Definitions of all streams, in memory, so that of two contradictory first requests only one is accepted.
+    Definitions of all streams, in memory. If two first requests contradict each other, only one of
+    them is accepted.
 
-    A claim holds until its operations are on disk or given up.
+    A claim holds until its operations are on disk, or are given up.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -246,7 +252,7 @@ class StreamBook:
 
     def follow(self, streams: Sequence[Stream]) -> None:
         """
-        Apply the streams as stored by all processes.
+        Replace the known streams by the stored streams, which any process may have changed.
 
         A stream that was never read from the storage stays, because its operations are being committed.
         """
@@ -257,14 +263,14 @@ class StreamBook:
         self._kept = names
 
     def learn(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Apply operations that were committed without a claim."""
+        """Learn the streams of operations that were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merged(known, stream_of(operation))
 
 
 def merged(known: Stream | None, described: Stream) -> Stream:
-    """Return the known stream, with its open fields filled from the description."""
+    """Return the known stream. Fields that it does not have are filled in from the description."""
     if known is None:
         return described
     keys = described.keys if known.keys is None else known.keys
@@ -313,7 +319,7 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
 
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
-    """Delete every total of the period that has the element and dimensions of the operation."""
+    """Delete every total of the operation's period that has the element and dimensions of the operation."""
     known = rows.stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
@@ -325,7 +331,7 @@ def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
 
 
 def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
-    """Return True if a total has the operation's values in each dimension that the operation names."""
+    """Return True if a total has the operation's value in each dimension that the operation names."""
     dimension_items = operation.dimensions.items()
     return all(set(values) == set(total.dimensions.get(name, ())) for name, values in dimension_items)
 
@@ -333,11 +339,11 @@ def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
 # -- limit on the size of totals, shared by the keys that created the streams --------------------------------
 
 
-OVERHEAD = 192  # bytes of a row and its index entry, with keys
+OVERHEAD = 192  # estimated bytes of a row and its index entry, with keys
 NEARLY_FULL, ROOM = (
     0.9,
     0.8,
-)  # parts of what a key may hold: over NEARLY_FULL, settled totals are removed down to ROOM
+)  # parts of a key's share: if a key uses more than NEARLY_FULL, old totals are deleted until it uses ROOM
 
 
 def size_of(total: Total) -> int:
@@ -348,9 +354,7 @@ def size_of(total: Total) -> int:
 
 
 class TotalsInHand:
-    """
-    Totals that a transaction has read, its changes to them, and the changes in the sizes of their streams.
-    """
+    """Totals that a transaction has read and changed, and the changes in the sizes of their streams."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], Total | None] = {}  # totals by stream and key
@@ -365,25 +369,25 @@ class TotalsInHand:
         return self._totals[place]
 
     def note(self, place: tuple[str, str], total: Total | None) -> None:
-        """Note a total as stored."""
+        """Note a total in its stored state."""
         self._totals[place] = total
         self._sizes[place] = size_of(total) if total else 0
 
     def put(self, total: Total) -> None:
-        """Replace a total that was noted before, also one noted as None."""
+        """Replace a total that was noted before, even if it was noted as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 
     def remove(self, place: tuple[str, str]) -> None:
-        """Note that a total is removed. The caller deletes the row."""
+        """Note that a total is deleted. The caller deletes the row."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
         """
-        Return the totals to store now, and the bytes by which streams grow with them. Both are in order
-        of their keys.
+        Return the totals to store now, and the number of bytes by which each stream grows. Both are
+        sorted by key.
         """
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
@@ -399,7 +403,7 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Drop the totals after `settle`, because they may no longer match the storage."""
+        """Drop the totals after `settle`, because they may no longer equal the stored ones."""
         self._totals.clear()
         self._sizes.clear()
 
@@ -417,7 +421,8 @@ def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) 
 
 def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
     """
-    Return the bytes to free by stream, largest streams of a key first, for keys that nearly use up their share.
+    Return the bytes to free by stream, for keys that nearly use up their share. Of a key's streams, the
+    largest come first.
     """
     held, total = _held(sizes)
     bytes_by_stream: dict[str, int] = {}
@@ -425,7 +430,7 @@ def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
         allowed = max_bytes - total
         if own <= NEARLY_FULL * allowed:
             continue
-        # Freed bytes count twice, because the key holds less and more space is free.
+        # Freed bytes count twice, because the key then holds less and leaves more space free.
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
         for size in sorted(sizes, key=lambda stream_size: -stream_size.bytes):
             if size.created_by == key and excess > 0:

@@ -31,8 +31,9 @@ from spool.turns.threads import lower_priority
 T = TypeVar("T")
 WAL_BYTES = (
     64 << 20
-)  # if the write-ahead log stays larger, something keeps SQLite from moving it into the file
-CHECKPOINT_EVERY_S = 60.0  # in addition to SQLite's own checkpoints, which do not report their errors
+)  # maximum bytes of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
+# seconds between checkpoints that are made in addition to SQLite's own, which do not report their errors
+CHECKPOINT_EVERY_S = 60.0
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")
 
@@ -40,25 +41,26 @@ _log = logging.getLogger(__name__)
 
 Watch = Callable[
     [str, Callable[[], bool]], None
-]  # gets a file's name, and a function that returns whether the file is in its place
+]  # function that gets the name of a file, and a function that returns whether the file is in its place
 
 # Pages of deleted entries are returned to the disk in steps. This setting only works before the first table
-# exists. Repeating it on an existing file would be a commit before the start has checked the log for damage.
+# exists. On an existing file, it would be a commit before the start has checked the log for damage.
 IN_STEPS = 2
 GIVE_BACK = f"PRAGMA auto_vacuum = {IN_STEPS}"
 # Each setting with its reason. page_size also works only before the first table exists.
 SETTINGS = (
-    # entries are tens of kilobytes; this halves the overflow pages and index levels compared with 4096
+    # entries have tens of kilobytes; compared with 4096, this halves the number of overflow pages and index levels
     "PRAGMA page_size = 8192",
-    "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
-    "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns, so a 2xx means that the data is on disk
-    # 16 MiB of log before a checkpoint: fewer, longer checkpoints at high rates
+    "PRAGMA journal_mode = WAL",  # a commit is one append and one flush, and readers never wait for it
+    "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns, so a 2xx means that the data are on disk
+    # 16 MiB of log before a checkpoint, so that checkpoints at high rates are fewer and longer
     "PRAGMA wal_autocheckpoint = 2000",
-    f"PRAGMA journal_size_limit = {WAL_BYTES}",  # a burst does not leave a large log file behind
-    "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever locks the file
-    "PRAGMA cell_size_check = ON",  # finds damage where it is, not where it leads
-    "PRAGMA trusted_schema = OFF",  # a manipulated file cannot run code
-    "PRAGMA mmap_size = 0",  # a torn page causes an error that can be handled, not a signal
+    f"PRAGMA journal_size_limit = {WAL_BYTES}",  # after a burst, the log file becomes small again
+    # maximum wait in milliseconds; only a backup, or the recovery by a reader, ever locks the file
+    "PRAGMA busy_timeout = 5000",
+    "PRAGMA cell_size_check = ON",  # so damage is found on the damaged page, not on the page to which it leads
+    "PRAGMA trusted_schema = OFF",  # so a manipulated file cannot run code
+    "PRAGMA mmap_size = 0",  # so a torn page causes an error that can be handled, not a signal
 )
 
 
@@ -66,8 +68,8 @@ def _end_statements(error: BaseException | None) -> None:
     """
     End the unfinished statements in the frames of an error.
 
-    An unfinished statement keeps its connection on an old snapshot for all later reads. The error may live
-    until its response is sent, or until the garbage collector runs.
+    An unfinished statement makes its connection use an old snapshot for all later reads. The error, and so
+    the statement, may exist until its response is sent, or until the garbage collector runs.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -75,10 +77,12 @@ def _end_statements(error: BaseException | None) -> None:
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """Return True if the file itself is damaged, not the disk below it, and it is not just locked."""
+    """
+    Return True if the file itself is damaged. Return False if the disk below it failed or the file is only locked.
+    """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # Some damage has no error code of its own: a header with an unknown format, invalid text, and missing
-    # tables or columns.
+    # Some kinds of damage have no error code of their own: a header with an unknown format, invalid text, and
+    # missing tables or columns.
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
@@ -90,8 +94,8 @@ def damage(why: str) -> sqlite3.DatabaseError:
 
 
 PAGE = 8192
-# Fixed values in the header of every file, by offset: page size, write-ahead log, page fill, schema format,
-# UTF-8, and incremental vacuum.
+# Values that are the same in the header of every file, by offset: page size, write-ahead log, page fill,
+# schema format, UTF-8, and incremental vacuum.
 HEADER = {
     16: (">H", (PAGE,)),
     18: (">5B", (2, 2, 0, 64, 32)),
@@ -110,7 +114,7 @@ class _Connection(aiosqlite.Connection):
     flush_seconds = 0.0
     checkpoint_problem = ""
     _checkpoint_at = 0.0
-    began: float | None = None  # start of the work on the thread; None when idle
+    began: float | None = None  # time at which the running work began on the thread; None if there is none
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -146,7 +150,7 @@ class _Connection(aiosqlite.Connection):
             connection.execute("COMMIT")
             self.flush_seconds = time.perf_counter() - began
         except BaseException:
-            # After some errors (disk full) SQLite has already rolled back.
+            # After some errors, such as a full disk, SQLite has already rolled back.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -155,7 +159,7 @@ class _Connection(aiosqlite.Connection):
         return result
 
     def _try_checkpoint(self) -> None:
-        """Run a checkpoint. SQLite does this itself, but does not report whether it works."""
+        """Run a checkpoint. SQLite runs checkpoints itself, but does not report whether they succeed."""
         self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
         problem = ""
         try:
@@ -173,11 +177,12 @@ class _Connection(aiosqlite.Connection):
 
 class Database:
     """
-    One file with a single writing connection. SQLite before 3.51.3 can corrupt a WAL that two connections write.
+    One file with a single writing connection. Before SQLite 3.51.3, two connections that write can
+    corrupt a WAL.
 
-    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT. When it returns, everything is on disk;
-    if it raises, nothing is. `read` runs a function on the second connection, which cannot write and never
-    checkpoints. Both run on threads, so the functions must not touch objects of the event loop.
+    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT. When it returns, all changes are on
+    disk. If it raises, no change is. `read` runs a function on the second connection, which cannot write and
+    never makes checkpoints. Both run on threads, so the functions must not use objects of the event loop.
     """
 
     def __init__(self, path: Path, writer: _Connection, reader: _Connection) -> None:
@@ -199,7 +204,7 @@ class Database:
         writer.path = path
         try:
             await writer.run(prepare)
-            # A start reads pages that no commit needs, so release their memory.
+            # A start reads pages that no commit needs, so release the memory of these pages.
             await writer.run(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
             reader = await _opened(lambda: _connect_to_read(path))
         except BaseException:
@@ -208,7 +213,7 @@ class Database:
         return cls(path, writer, reader)
 
     def watch_damage(self, met: Callable[[sqlite3.Error], None]) -> None:
-        """Call `met` for all damage found from now on by either connection."""
+        """Call `met` for all damage that either connection finds from now on."""
         self._writer.met_damage = self._reader.met_damage = met
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -216,7 +221,9 @@ class Database:
         return self._writer.transaction(work)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        """Run `work` concurrently with the writer. It sees every transaction that has returned."""
+        """
+        Run `work` concurrently with the writer. It sees the changes of every `transaction` call that has returned.
+        """
         return self._reader.run(work)
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -232,12 +239,14 @@ class Database:
         return await self._reader.run(within)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` on the writing connection outside a transaction (vacuum, checkpoint, backup)."""
+        """
+        Run `work` on the writing connection outside a transaction, such as a vacuum, a checkpoint or a backup.
+        """
         return await self._writer.run(work)
 
     @property
     def flush_seconds(self) -> float:
-        """Return the duration of the last COMMIT: writing and flushing the log."""
+        """Return the seconds that the last COMMIT took, for writing and flushing the log."""
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
@@ -258,18 +267,21 @@ class Database:
 
     @property
     def checkpoint_problem(self) -> str:
-        """Return why the log cannot be moved into the file, or ""."""
+        """Return why the write-ahead log cannot be moved into the file, or ""."""
         return self._writer.checkpoint_problem
 
     @property
     def busy_s(self) -> float:
-        """Return the seconds for which the writing connection has been busy; 0 when it is idle."""
+        """
+        Return the seconds for which the writing connection has been busy with the running work. 0 if it is idle.
+        """
         began = self._writer.began
         return 0.0 if began is None else time.monotonic() - began
 
     async def close(self) -> None:
         """
-        Close both connections. The writer must be last, because the last connection moves the log into the file.
+        Close both connections. The writer is closed last, because the last connection moves the log
+        into the file.
         """
         try:
             await self._reader.close()
@@ -291,12 +303,12 @@ async def passes_quick_check(database: Database) -> bool:
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    # a connection left open after a failure must not keep the process from ending
+    # so that a connection which a failure left open does not keep the process from ending
     connection._thread.daemon = True
     try:
         await connection
     except BaseException:
-        # aiosqlite does not wait for its thread, and its last callback would reach a closed event loop.
+        # aiosqlite does not wait for its thread, whose last callback would then reach a closed event loop.
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection
@@ -314,8 +326,11 @@ def _size(path: Path) -> int:
 
 
 def _check_header(path: Path) -> None:
-    """Raise damage if the header differs from what SETTINGS produce, because SQLite would trust it."""
-    if not path.exists() or path.stat().st_size <= PAGE:  # all but the first page may still be in the log
+    """
+    Raise a damage error if the header differs from what SETTINGS produce, because SQLite would trust the header.
+    """
+    # in a file of one page, all other pages may still be in the log
+    if not path.exists() or path.stat().st_size <= PAGE:
         return
     with path.open("rb") as file:
         header = file.read(100)
@@ -325,13 +340,13 @@ def _check_header(path: Path) -> None:
 
 def _create(path: Path) -> None:
     """
-    Create the file with mode 0600. SQLite would use the umask for it, and copies its mode to the log files.
+    Create the file with mode 0600. SQLite would apply the umask. It copies the mode of this file to its log files.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Add the function `folded`, which folds texts with characters outside ASCII."""
+    """Add the SQL function `folded`, which also folds characters outside ASCII."""
     connection.create_function("folded", 1, folded, deterministic=True)
 
 
@@ -357,7 +372,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Connect on the reading thread, which gets a low priority so that queries do not delay commits."""
+    """Connect on the reading thread. The thread gets a low priority, so that queries do not delay commits."""
     lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
@@ -398,7 +413,10 @@ class SqliteConnection:
 
 
 class SqliteTransactions:
-    """See `spool.sql.connection.SqlTransactions`. Errors name `what`, such as "billing hours"."""
+    """
+    Transactions as `spool.sql.connection.SqlTransactions` describes them. Errors name `what`,
+    such as "billing hours".
+    """
 
     def __init__(self, database: Database, what: str) -> None:
         self._database = database
@@ -427,7 +445,7 @@ class SqliteTransactions:
 
 @cache
 def _text(statement: str) -> tuple[str, Sequence[str]]:
-    """Translate a statement of `spool/sql` for SQLite, and return the names of its list parameters."""
+    """Translate a statement of `spool/sql` for SQLite. Return it with the names of its list parameters."""
     plain = statement.replace("{schema}.", "").replace("{for_update}", "")
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", plain), _LIST.findall(plain)
 
@@ -435,7 +453,8 @@ def _text(statement: str) -> tuple[str, Sequence[str]]:
 @cache
 def _of_rows(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
     """
-    Return the statement with positional parameters, which bind faster, and a function that orders a row's values.
+    Return the statement with positional parameters, which bind faster, and a function that puts a row's
+    values in their order.
     """
     text, _ = _text(statement)
     names = _PARAMETER.findall(text)

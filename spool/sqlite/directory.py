@@ -1,4 +1,4 @@
-"""The data directory: it is private, and only one process at a time may hold it."""
+"""The data directory. Only its owner can read it, and only one process at a time may use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 class DirectoryLock:
     """
-    A lock that is held until `release`. The kernel also releases it when the process ends for any reason.
+    A lock that is held until `release`. If the process ends for any reason, the kernel releases the lock.
     """
 
     def __init__(self, descriptor: int | None) -> None:
@@ -38,8 +38,8 @@ class DirectoryLock:
 
 def lock_directory(directory: Path) -> DirectoryLock:
     """
-    Create the directory (mode 0700) if it is missing, and lock it. Raises SpoolLocked if another
-    process holds it.
+    Create the directory (mode 0700) if it is missing, and lock it. Raises SpoolLocked if another process
+    has locked it.
     """
     try:
         _make_private(directory)
@@ -54,14 +54,19 @@ def lock_directory(directory: Path) -> DirectoryLock:
         owner = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {owner}: stop it, or use another data directory"
         raise SpoolLocked(message) from error
-    with suppress(OSError):  # the process id in the file is only informative, and the disk may be full
+    with suppress(
+        OSError
+    ):  # not essential: the process id in the file is only information, and the disk may be full
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return DirectoryLock(descriptor)
 
 
 def _make_private(directory: Path) -> None:
-    """Make the directory private if it is new, empty, or was locked before. Warn about any other one."""
+    """
+    Make the directory private if it is new, empty, or was locked before. In all other cases, warn if others
+    can read it.
+    """
     make_directory(directory, 0o700)
     mode = directory.stat().st_mode & 0o777
     if not mode & 0o077:
@@ -75,7 +80,7 @@ def _make_private(directory: Path) -> None:
         )
 
 
-# -- the mark of an unfinished copy of another storage: while it exists, nobody may use the directory -----------
+# -- mark of an unfinished copy of another storage: while it exists, no process may use the directory -----------
 
 
 MARK = "unfinished-copy"
@@ -83,7 +88,7 @@ MARK = "unfinished-copy"
 
 def check_finished(directory: Path) -> None:
     """
-    Raise UnfinishedCopy if the directory is an unfinished copy, SpoolUnavailable if it cannot be accessed.
+    Raise UnfinishedCopy if the directory is an unfinished copy. Raise SpoolUnavailable if it cannot be accessed.
     """
     try:
         is_marked = (directory / MARK).exists()
@@ -94,7 +99,7 @@ def check_finished(directory: Path) -> None:
 
 
 def check_free(directory: Path) -> None:
-    """Raise NotAllowed if the directory contains anything but an unfinished copy."""
+    """Raise NotAllowed if the directory contains files that do not belong to an unfinished copy."""
     if not directory.exists() or (directory / MARK).exists():
         return
     if any(path.name != LOCK_FILE for path in directory.iterdir()):
@@ -117,7 +122,8 @@ def finish_copy(directory: Path) -> None:
 
 def discard_copy(directory: Path) -> None:
     """
-    Delete an unfinished copy. The mark is deleted last, so a killed process leaves nothing that could be used.
+    Delete an unfinished copy. The mark is deleted last. So if the process is killed, the rest is still
+    marked as unfinished.
     """
     _remove(directory, but=(MARK,))
     (directory / MARK).unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """
-SQLite without files: the same tables and rules in the memory of the process. All data is lost when it ends.
+SQLite without files: the same tables and rules in the memory of the process. All data are lost when
+the process ends.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NOWHERE = Path("/dev/null")  # no file can be created in a directory with this n
 
 
 class MemoryDatabase(Database):
-    """A database without a file. Each function runs at once, on the thread of its caller."""
+    """A database without a file. Each function runs at once, on the caller's thread."""
 
     flush_seconds = busy_s = 0.0
     checkpoint_problem = ""
@@ -71,7 +72,7 @@ class MemoryDatabase(Database):
         return 0
 
     async def close(self) -> None:
-        """Do nothing: the rows stay for the next opening, and are freed with this object."""
+        """Do nothing. The rows stay for the next opening, and are freed with this object."""
 
 
 def _connected() -> sqlite3.Connection:
@@ -82,7 +83,7 @@ def _connected() -> sqlite3.Connection:
 
 @cache
 def _prepared(file: str) -> bytes:
-    """Return the empty tables of a file, created once per process."""
+    """Return a file's empty tables as bytes. They are created once per process."""
     with closing(_connected()) as connection:
         migrate(connection, statements(file))
         return connection.serialize()

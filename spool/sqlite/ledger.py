@@ -1,4 +1,4 @@
-"""The ledger on SQLite. A sum is a row of measures; each amount of money is stored in three limbs."""
+"""The ledger on SQLite. A sum is a row of measures. Each amount of money is stored in three limbs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, statements
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
-# positions of the amounts in a row, as in MONEY
+# positions of the two amounts in a row, in the order of MONEY
 _REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
 
 
 class AskedSums:
-    """The columns that a query needs for some measures, and the conversion of their sums to measures."""
+    """The columns that a query reads for some measures, and the conversion of their sums to measures."""
 
     def __init__(self, measures: Sequence[str]) -> None:
         needed = needed_sums(measures)
@@ -60,13 +60,13 @@ class AskedSums:
 
 
 def joined(values: Sequence[int]) -> Measures:
-    """Return measures from columns, with the limbs of money joined."""
+    """Return measures from column values. The limbs of money are joined."""
     reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
 
 def columns_of(measures: Measures) -> Iterator[int]:
-    """Yield the stored values of measures, in the order of COLUMNS."""
+    """Yield measures as stored values, in the order of COLUMNS."""
     counts = len(COUNTS)
     yield from measures[:counts]
     for units in measures[counts : counts + len(MONEY)]:
@@ -78,12 +78,15 @@ def columns_of(measures: Measures) -> Iterator[int]:
 
 
 FUNCTION = (
-    "derived"  # SQL function; its arguments are the name of a derived dimension and the values of its sources
+    # name of an SQL function; its arguments are the name of a derived dimension and the values of its sources
+    "derived"
 )
 
 
 def where(query: CostQuery) -> tuple[str, list[str]]:
-    """Return the filters of a query as the end of a condition, with its parameters."""
+    """
+    Return an SQL condition for the filters of a query, to be appended to another condition, and its parameters.
+    """
     terms = ""
     values = list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
@@ -101,12 +104,12 @@ def where(query: CostQuery) -> tuple[str, list[str]]:
 
 
 def shown_as(dimension: str | Derived) -> str:
-    """Return SQL for a dimension in a result, where unknown values are NULL."""
+    """Return the SQL expression for a dimension in a result. Unknown values are NULL."""
     return f"NULLIF({expression(dimension)}, '')"
 
 
 def expression(dimension: str | Derived) -> str:
-    """Return SQL for a dimension. The name of a tag becomes part of the SQL."""
+    """Return the SQL expression for a dimension. The name of a tag becomes part of the SQL."""
     if isinstance(dimension, Derived):
         name = dimension.name.replace("'", "''")
         return f"{FUNCTION}('{name}'{''.join(f', {expression(source)}' for source in dimension.sources)})"
@@ -118,16 +121,16 @@ def expression(dimension: str | Derived) -> str:
         return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:
         return expression(TAG + ROW_TAG + dimension)
-    if dimension == "corrects":  # the part of a provider's key after the separator
+    if dimension == "corrects":  # the part of the column `provider` after the separator
         return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
     name = dimension.removeprefix(TAG).replace("'", "''")
-    # A JSON path has no escapes, so a name with these characters is searched among all tags.
+    # A JSON path has no escapes, so a name with these characters is looked up in the list of all tags.
     json_value = f"json_extract(k.tags, '$.\"{name}\"')"
     if not {'"', "\\"}.isdisjoint(name):
         json_value = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
-    # Without tags the text is empty, which is not valid JSON.
+    # A set of dimensions without tags has an empty text, which is not valid JSON.
     return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {json_value} END, '')"
 
 
@@ -140,23 +143,24 @@ _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
-_FEW = 3  # with more starts than this, sums are added up by number before their dimensions are looked up
-_LOOKED_UP = 20_000  # with more sums than this, a scan of the whole time range is faster than lookups
-_LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))  # without the lowest limb
-# The limbs of the cost that counts.
+_FEW = 3  # if there are more starts than this, sums are added up by number before their dimensions are joined
+_LOOKED_UP = 20_000  # if there are more sums than this, a scan of the whole time range is faster than lookups
+# columns of the two higher limbs of each amount
+_LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))
+# The limbs of the cost that counts: the reported cost, or else the estimate.
 _LIMBS_OF_COST = [
     "CASE WHEN k.status = 'cached' THEN 0"
     f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
     f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END"
     for limb in (1, 2, 3)
 ]
-# Limbs are added as integers. Doubles that cancel each other would add a larger error.
+# Limbs are added as integers. Adding doubles with opposite signs would cause a larger error.
 _COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
-# The most frequent status and cost source among the newest dimensions.
+# Select the most frequent pair of status and cost source among the newest sets of dimensions.
 _NEWEST_OUTCOME = """
     SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
      GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
-# A filter, the maximum number of its results, and the results.
+# a filter, the maximum number of results, and the results
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 
 
@@ -166,7 +170,7 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 
 class SqliteLedgerRows(SqlLedgerRows):
-    # Without tags the text is empty, which is not valid JSON.
+    # A set of dimensions without tags has an empty text, which is not valid JSON.
     each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)
@@ -198,7 +202,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        sums = sorted(sums)  # in table order, so that neighbours are on one page
+        sums = sorted(sums)  # sorted in table order, so that neighbouring sums are on the same page
         self._unmark_changed(width, {start for start, _, _ in sums})
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
@@ -226,10 +230,11 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(
             ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
         )
-        # Group by names first. Most rows share one status and cost source, which therefore separate few rows.
+        # Names come first in GROUP BY. Status and cost source come last, because most rows have the same
+        # ones, so they separate few rows.
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
-        # Looking up the dimensions of each row costs more than adding it up, except for a few days.
+        # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
         if by_number:
             sums_sql = ", ".join(f"SUM({name}) AS {name}" for name in needed_columns.wanted)
             summed = f"(SELECT key, {sums_sql} FROM {within} GROUP BY key)"
@@ -250,8 +255,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         """
         Return the sums by status and cost source only.
 
-        The sums of the most frequent pair are the total minus all other pairs. Most rows are therefore added
-        in table order, without sorting or lookups.
+        The sums of the most frequent pair are computed as the total minus all other pairs. So most rows are
+        added in table order, without sorting or lookups.
         """
         start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
         sums = ", ".join(needed_columns.sums)
@@ -315,10 +320,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        Return the sums of a query as SQL, with parameters. `of` is a table and the start of a condition,
-        `terms` its end.
+        Return the SQL of the sums of a query, with parameters. `of` is a table and the beginning of a
+        condition, and `terms` is the end of that condition.
 
-        The numbers that pass a filter are selected first. If they are few, their sums are looked up one by one.
+        The numbers that pass a filter are selected first. If there are few, their sums are looked up one by one.
         """
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
@@ -383,7 +388,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        from spool.sql import billed  # imported only where billed money is used
+        from spool.sql import billed  # imported only if billed costs are used
 
         names = [expression(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.of(query)
@@ -394,10 +399,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         if "key" in group_columns or of_keys or rollup:
             table = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._within(table, width, since, until, of_keys, keys)
-        else:  # days have stored sums for these columns
+        else:  # there are stored sums of days for these columns
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
-        # Looking up the dimensions of each row costs more than adding it up.
+        # Joining the dimensions to each row would cost more than adding up the rows first.
         limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
         group_sql = f" GROUP BY {', '.join(group_columns)}" if group_columns else ""
         joined = " JOIN keys k ON k.id = h.key" if "key" in group_columns else ""
@@ -432,7 +437,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return joined(values)
 
     def _derive(self, derived: DerivedDimensions) -> None:
-        """Make derived dimensions available as an SQL function, by their names."""
+        """Make derived dimensions available to the SQL function, by their names."""
         known = self._functions
         added = {
             name: dimension.value
@@ -452,7 +457,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
 
 T = TypeVar("T")
-VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # raised by damaged values
+VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # errors that damaged values raise
 
 _log = logging.getLogger(__name__)
 
@@ -500,7 +505,7 @@ class SqliteLedger:
             raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
-        """Replace a damaged file by a new one. Return False if another caller already did so."""
+        """Replace a damaged file by a new one. Return False if another caller has already replaced it."""
         async with self._repair:
             if self._database is not damaged:
                 return False
@@ -538,12 +543,13 @@ async def _open(path: Path, clock: Clock) -> Database:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """
-    Migrate the file and check its state. Commits are flushed, because log entries may be deleted once
-    they are counted.
+    Migrate the file and check its state. Commits are flushed, because a log entry may be deleted once
+    it is counted.
     """
     prepare(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
-        raise damage("a value of the ledger's state has another type")  # find it at the start, not later
+        # checked here, so that damage is found at the start and not later
+        raise damage("a value of the ledger's state has another type")
 
 
 def _move_aside(path: Path, clock: Clock) -> None:

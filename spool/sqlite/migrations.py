@@ -19,7 +19,8 @@ from spool.sqlite.damage.write_ahead_log import newest_page
 from spool.sqlite.database import PAGE, damage
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# The files in schema/ of each version. Released versions never change: add a new version at the end.
+# For each file, the files in schema/ of each version. Do not change released versions. Add a new version
+# at the end.
 VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
     SPOOL: (
         (
@@ -35,7 +36,7 @@ VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
     REGISTRY: (("registry.sql",),),
     LEDGER: (("ledger.sql",),),
 }
-MARK = 0x546F6C00  # "Tol" plus the version
+MARK = 0x546F6C00  # the bytes "Tol"; the version is added in the lowest byte
 # Offsets of `user_version` and `application_id` in the header of a database file.
 VERSION_AT, MARK_AT, HEADER_BYTES = 60, 68, 100
 
@@ -53,7 +54,8 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     """
     Migrate the file to version len(versions). Raises SpoolFromTheFuture if its version is higher.
 
-    The header stores the version twice, so a flipped bit is recognized as damage, not as another version.
+    The header stores the version twice. So a flipped bit is recognized as damage, and not taken
+    for another version.
     """
     current = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
@@ -62,7 +64,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
         raise damage("the header of the file has an inconsistent version")
     _check_known(current, len(versions))
     for number, statements in _steps(current, versions):
-        # executescript would first commit an open transaction, so the transaction is part of the script.
+        # executescript would first commit an open transaction, so BEGIN and COMMIT are part of the script
         try:
             numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {MARK + number};"
             connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;{numbered}\nCOMMIT;")
@@ -78,16 +80,16 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
 
 def check_not_newer(path: Path, known: int) -> None:
     """
-    Raise SpoolFromTheFuture if a release with more versions wrote the file.
+    Raise SpoolFromTheFuture if a release that knows more versions wrote the file.
 
-    The file is read without SQLite, which would write to it and create files next to it.
+    The file is read without SQLite, because SQLite would write to it and create files next to it.
     """
     try:
         header = newest_page(path.with_name(f"{path.name}-wal"), PAGE, 1)
         if not header:
             with path.open("rb") as file:
                 header = file.read(HEADER_BYTES)
-    except OSError:  # opening the file will report the error
+    except OSError:  # ignored, because opening the file will report the error
         return
     if len(header) >= HEADER_BYTES:
         (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))
@@ -104,7 +106,7 @@ def _check_known(current: int, known: int) -> None:
 
 
 def _steps(current_version: int, versions: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the missing versions, each with its number. A new file gets all of them in one step."""
+    """Return the missing versions, each with its number. For a new file, return all of them as one step."""
     if not current_version and versions:
         return [(len(versions), ";\n".join(versions))]
     return list(enumerate(versions[current_version:], start=current_version + 1))

@@ -1,5 +1,5 @@
 """
-Waiting partial reports in spool.sqlite. The commit of a submission also writes its changes of partial reports.
+Waiting partial reports in spool.sqlite. The commit of a submission also writes the changes that it makes to them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spool.log.planning.plan import Plan
 from spool.shares import Holdings
 from spool.sqlite.database import Database
 
-# A later report replaces the earlier one with the same key.
+# A later report replaces an earlier report with the same key.
 _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
 
 _FORGET = "DELETE FROM pending WHERE key = ?"
 
-# In the order in which their waiting time ends.
+# Sorted by the end of their waiting time.
 _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
 _ONE = "SELECT key, at, body FROM pending WHERE key = ?"
@@ -30,7 +30,7 @@ _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?)
 
 
 class SqlitePartialReports:
-    """The partial reports of a single writing process."""
+    """The partial reports, if only one process writes them."""
 
     is_shared = False
 
@@ -59,22 +59,24 @@ class SqlitePartialReports:
 def find(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """Return the reports stored under these keys, and under keys that start with a prefix in `under`."""
+    """
+    Return the reports with these keys, and the reports whose key begins with one of the prefixes in `under`.
+    """
     rows = [row for key in keys for row in connection.execute(_ONE, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
 
 def follow(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
-    """Write a commit's changes of partial reports. None deletes a report."""
+    """Write the changes that a commit makes to partial reports. None deletes a report."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
 
 
-# -- which senders reported calls ----------------------------------------------------------------------------
+# -- senders that reported calls -----------------------------------------------------------------------------
 
 
-STEP = 500  # rows deleted per transaction
+STEP = 500  # number of rows that are deleted per transaction
 
 _ADD = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
 _SINCE = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"
@@ -88,7 +90,8 @@ _log = logging.getLogger(__name__)
 
 class SqliteHeard:
     """
-    The senders that reported calls. Above `max_senders`, the oldest ones of the key with the most are deleted.
+    The senders that reported calls. If there are more than `max_senders`, the oldest senders of the key with
+    the most are deleted.
     """
 
     is_shared = False
@@ -99,11 +102,11 @@ class SqliteHeard:
         self._max_senders = max_senders
         self._of_callers: dict[
             bytes, list[tuple[bytes, float]]
-        ] = {}  # senders stored before this process started
+        ] = {}  # senders that were stored before this process started
         self._newest = 0.0
 
     async def open(self) -> None:
-        """Read the senders stored by earlier processes."""
+        """Read the senders that earlier processes stored."""
         await self._database.read(self._load)
 
     def _load(self, connection: sqlite3.Connection) -> None:
@@ -149,7 +152,7 @@ class SqliteHeard:
 
 
 def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Add the senders that reported calls in a commit, in its transaction."""
+    """Store the senders that reported the calls of a commit, in its transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]
@@ -157,7 +160,7 @@ def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _forget(connection: sqlite3.Connection, before: float) -> int:
-    """Delete some of the rows that are too old, and return their number."""
+    """Delete some of the rows that are too old. Return their number."""
     oldest = connection.execute(_OLDEST, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]
     connection.executemany(_REMOVE, old)
@@ -166,7 +169,7 @@ def _forget(connection: sqlite3.Connection, before: float) -> int:
 
 def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
     """
-    Delete some of the oldest rows of a key. Return the number of senders in them, which may exceed `count`.
+    Delete some of the oldest rows of a key. Return the number of senders in these rows, which may exceed `count`.
     """
     removed = 0
     for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():

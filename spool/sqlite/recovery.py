@@ -1,5 +1,5 @@
 """
-Opening spool.sqlite in any state, so that the log always starts.
+Opening of spool.sqlite in any state, so that the log can always start.
 
 A damaged file is moved aside as a whole, and its readable rows are copied into a new file.
 """
@@ -32,7 +32,9 @@ from spool.sqlite.migrations import migrate, statements, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
-SALVAGED = "salvaged"  # fact with the name of the damaged file that these rows come from
+SALVAGED = (
+    "salvaged"  # name of the fact with the name of the damaged file from which these rows were salvaged
+)
 SMALL_TABLES = (
     "facts",
     "books",
@@ -58,11 +60,11 @@ if TYPE_CHECKING:
 
 
 class _NothingRead(Exception):
-    """Raised if a damaged file has no readable row or is missing."""
+    """A damaged file has no readable row or does not exist."""
 
 
 async def open_database(path: Path, clock: Clock) -> Database:
-    """Open spool.sqlite at the current version. If it is damaged, salvage it first."""
+    """Open spool.sqlite, migrated to the current version. If it is damaged, salvage it first."""
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
@@ -86,17 +88,17 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def incarnation(connection: sqlite3.Connection) -> str:
-    """Return the id of this log. Progress noted for a log with another id is invalid."""
+    """Return the id of this log. Progress that was noted for a log with another id is invalid."""
     name: bytes = connection.execute(queries.FACT, (INCARNATION,)).fetchone()[0]
     return name.decode()
 
 
 async def is_damage(database: Database, error: BaseException | None) -> bool:
     """
-    Return True if an error was caused by damage of the file, and mark the file so that the next
+    Return True if damage of the file caused an error. In that case, mark the file so that the next
     opening salvages it.
 
-    An unexpected value counts as damage only if SQLite also finds damage. Otherwise it is an error of the program.
+    An unexpected value counts as damage only if SQLite also finds damage. Otherwise the program has a defect.
     """
     directory = database.path.parent
     while error is not None and not notes.is_marked(directory):
@@ -109,7 +111,7 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
 
 @contextmanager
 def damage_remembered(directory: Path) -> Iterator[None]:
-    """Mark damage for the next start, and raise it as SpoolDamaged."""
+    """If the block finds damage, mark it for the next start, and raise it as SpoolDamaged."""
     try:
         yield
     except sqlite3.Error as error:
@@ -123,10 +125,10 @@ def damage_remembered(directory: Path) -> Iterator[None]:
 
 def _keep_log(path: Path, kept_log: Path) -> None:
     """
-    Copy the write-ahead log before SQLite opens and shortens it.
+    Copy the write-ahead log before SQLite opens the log and shortens it.
 
-    If the last start crashed, a copy may exist next to an empty log; then the copy is the truth. A salvage
-    trusts the copy, so it gets its name only when it is complete and on disk.
+    If the last start crashed, there may be a copy and an empty log. Then the copy is the valid log. A salvage
+    trusts the copy, so the copy gets its name only when it is complete and on disk.
     """
     log = path.with_name(f"{path.name}-wal")
     if not log.exists() or not log.stat().st_size:
@@ -143,8 +145,8 @@ def _keep_log(path: Path, kept_log: Path) -> None:
 
 def _forget_log(kept_log: Path) -> None:
     """
-    Delete the copy of the log durably. After a power cut it could otherwise reappear and bring
-    back outdated commits.
+    Delete the copy of the log, and flush the deletion. Otherwise the copy could reappear after a power cut,
+    and restore outdated commits.
     """
     if kept_log.exists():
         kept_log.unlink()
@@ -152,7 +154,9 @@ def _forget_log(kept_log: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
-    """Migrate, and read and write everything that a start or a commit needs, so that damage is found now."""
+    """
+    Migrate the file. Read and write everything that a start or a commit needs, so that damage is found now.
+    """
     with damage_remembered(path.parent):
         seen = _commits_seen(connection, path, kept_log)
         known = notes.read_note(path.parent)
@@ -176,7 +180,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
 
 
 def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
-    """Return True if SQLite read the whole log. Raises damage if it dropped commits that were on disk."""
+    """
+    Return True if SQLite read the whole log. Raise a damage error if it dropped commits that were on disk.
+    """
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not kept_log.exists():
         return True
@@ -216,10 +222,10 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
     salvage_fact = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
-    # an earlier process was killed before it removed the marker
+    # an earlier process salvaged this file, but was killed before it removed the marker
     if salvage_fact is not None and salvage_fact[0] == aside.name.encode():
         return
-    from spool.sqlite.damage.salvage import resize  # imported only for damaged files
+    from spool.sqlite.damage.salvage import resize  # imported only if a file is damaged
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
@@ -262,7 +268,7 @@ def _salvaged(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> 
 
 def empty_database() -> sqlite3.Connection:
     """
-    Return an empty spool.sqlite of this version in memory. Its tables start at the same pages as in every file.
+    Return an empty spool.sqlite of this version in memory. Its tables begin at the same pages as in every file.
     """
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
@@ -282,7 +288,9 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Raise damage if a table differs from this version, because then the list of tables is damaged."""
+    """
+    Raise a damage error if a table differs from this version, because then the list of tables is damaged.
+    """
     for table, columns in _made().columns.items():
         if _columns(connection, table) != columns:
             raise damage(f"the definition of the table {table} is damaged")
@@ -295,7 +303,9 @@ class _Made(NamedTuple):
 
 @cache
 def _made() -> _Made:
-    """Return the tables of an empty file. Cached, because creating the file takes a fifth of a start."""
+    """
+    Return the tables of an empty file. They are cached, because creating the file takes a fifth of a start.
+    """
     with closing(empty_database()) as fresh:
         check = RowCheck(fresh)
         return _Made(check, {table: _columns(fresh, table) for table in check.tables})
@@ -308,10 +318,12 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[object, .
 
 
 def _try_everything(connection: sqlite3.Connection) -> None:
-    """Read the small tables completely, write where the next commit will write, and roll back."""
+    """
+    Read the small tables completely. Write at the positions where the next commit will write, and roll back.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = _made().check  # _check_tables has verified the tables
+        check = _made().check  # `_check_tables` has checked these tables
         for table in SMALL_TABLES:
             for row in with_an_end(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.problem(table, row)
@@ -323,7 +335,9 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
-    except sqlite3.IntegrityError as error:  # a number was assigned twice, so the tables are inconsistent
+    except (
+        sqlite3.IntegrityError
+    ) as error:  # the same number was assigned twice, so the tables contradict each other
         raise damage(str(error)) from error
     except VALUE_ERRORS as error:
         raise damage(f"a value has the wrong type for its column ({type(error).__name__})") from error
@@ -334,10 +348,11 @@ def _try_everything(connection: sqlite3.Connection) -> None:
 
 def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:
     """
-    Move the damaged file and its logs aside. After a crash, the marker names where the remaining files belong.
+    Move the damaged file and its logs aside. If this process crashes, the marker has the name under which the
+    remaining files must be moved.
 
-    The file itself is moved last. Once it is moved, a file with the old name is the result of a salvage, and
-    its log must not be moved next to the damaged file.
+    The database file is moved last. If it is moved already, a file with the old name is the result of a
+    salvage. The log of that file must not be moved next to the damaged file.
     """
     name = notes.choose_name_aside(path.parent, clock.now())
     if path.with_name(name).exists():

@@ -19,7 +19,7 @@ from spool.sqlite.log import queries
 from spool.sqlite.migrations import migrate, statements
 
 T = TypeVar("T")
-# Errors of reading a damaged row. Changes also run rules, and an error in a rule is not damage.
+# Errors that a damaged row raises when it is read. A change also runs rules, whose errors are not damage.
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 BEGIN_ANEW = (
     "The spool is not affected. Restore this file from a backup, or start a new one with `tollhouse "
@@ -85,7 +85,8 @@ async def open_registry(
     watch: Watch | None = None,
 ) -> Registry:
     """
-    Open the registry of a data directory; the caller holds its lock. Raises RegistryDamaged if it cannot be read.
+    Open the registry of a data directory. The caller holds the lock of the directory. Raises RegistryDamaged
+    if it cannot be read.
     """
     store = await SqliteRegistry.open(directory)
     if watch is not None:
@@ -95,7 +96,7 @@ async def open_registry(
 
 def prepare(connection: sqlite3.Connection) -> None:
     migrate(connection, statements(REGISTRY))
-    # The file is small, so checking all of it at the start is better than finding damage during a change.
+    # The file is small, so all of it is checked at the start. Otherwise a later change might find the damage.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
@@ -106,13 +107,13 @@ def _rows(connection: sqlite3.Connection) -> RegistryRows:
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
-    # disk full or no permission: the file itself is not damaged
+    # the disk is full or access is denied, so the file itself is not damaged
     if isinstance(error, sqlite3.OperationalError) and not is_corrupt(error):
         return SpoolUnavailable(f"{path.name} cannot be used: {error}")
     return RegistryDamaged(f"{path} is damaged ({error}). {BEGIN_ANEW}")
 
 
-# -- whether a registry existed before: if it is missing now, that is damage, not a first start -----------------
+# -- a note that a registry exists: if its file is missing later, that is damage and not a first start ----------
 
 
 FACT = "registry"
@@ -128,7 +129,7 @@ async def check_expected(spool: Database, directory: Path) -> None:
 
 
 async def remember_registry(spool: Database) -> None:
-    """Remember that a registry exists, once. If the disk is full, a later start does it."""
+    """Note that a registry exists, if that is not noted yet. If the disk is full, a later start notes it."""
     if await spool.read(_is_remembered):
         return
     try:
@@ -139,7 +140,7 @@ async def remember_registry(spool: Database) -> None:
 
 
 def move_aside(directory: Path, clock: Clock) -> None:
-    """Rename a damaged registry so that it is preserved."""
+    """Rename a damaged registry, so that a new one does not overwrite it."""
     path = directory / REGISTRY
     new_path = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
     for suffix in ("", "-wal", "-shm"):

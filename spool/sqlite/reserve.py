@@ -1,8 +1,8 @@
 """
 Reserved disk space that is freed when the disk is full, because deleting also needs space.
 
-Only a start frees the second, small file. SQLite needs files next to a database even to read it, and the main
-reserve may already be freed by then.
+There are two files. Only a start frees the second, smaller one. SQLite needs files next to a database even to
+read it, and the main reserve may already be freed by then.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ FILE = "reserve"
 START_SIZE = 1 << 20
 START_FILE = "reserve.start"
 MOST_WAIT_S = 60.0
-CALM_S = 3 * MOST_WAIT_S  # if the reserve is freed again within this time, the next restore waits longer
+CALM_S = 3 * MOST_WAIT_S  # seconds; if the reserve is freed again sooner, the next restore waits longer
 
 _log = logging.getLogger(__name__)
 
 
 class Reserve:
-    """Files of zeros in the data directory. Methods raise OSError if the directory is inaccessible."""
+    """Files of zeros in the data directory. Methods raise OSError if the directory cannot be accessed."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory
@@ -38,8 +38,8 @@ class Reserve:
         """
         Allocate the reserve again when twice its size is free. Return False until then.
 
-        A quota may make free space unusable without the file system reporting it. The reserve would then be
-        freed and restored repeatedly, so each wait is twice as long as the one before.
+        A quota may make free space unusable although the file system reports it as free. The reserve would
+        then be freed and allocated again and again. So each wait is twice as long as the one before.
         """
         self._allocate(START_FILE, START_SIZE)
         if self._held(FILE, SIZE):
@@ -49,7 +49,7 @@ class Reserve:
         return self._allocate(FILE, SIZE)
 
     def give_up(self) -> None:
-        """Free the reserve so that deleting has space."""
+        """Free the reserve, so that deleting has space."""
         if self._release(FILE):
             now = self._clock.monotonic()
             is_repeated = now < self._given_up_at + CALM_S
@@ -58,15 +58,15 @@ class Reserve:
 
     def give_up_when_full(self) -> None:
         """
-        Free the reserve at a start on a full disk, because SQLite needs space for files next to the database
-        even to read.
+        Free the small reserve if a start finds the disk full, because SQLite needs space for files next to
+        the database even to read it.
         """
         for name in (FILE, START_FILE):
             if disks.is_full(self._directory):
                 self._release(name)
 
     def disk_is_full(self) -> bool:
-        """Return True if an I/O error may in fact be caused by a full disk or quota."""
+        """Return True if a full disk or quota may be the cause of an input or output error."""
         return disks.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
@@ -81,7 +81,7 @@ class Reserve:
                 os.posix_fallocate(descriptor, 0, size)
             finally:
                 os.close(descriptor)
-        except OSError as error:  # no space, no inode, or over quota
+        except OSError as error:  # no space, no inode, or a quota is exceeded
             path.unlink(missing_ok=True)
             if error.errno not in disks.FULL:
                 raise

@@ -1,4 +1,4 @@
-"""Opening of all SQLite files of a data directory: spool.sqlite, ledger.sqlite and registry.sqlite."""
+"""Opens all SQLite files of a data directory: spool.sqlite, ledger.sqlite and registry.sqlite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def open_storage(options: StorageOptions) -> Storage:
     try:
         return await _open(options)
     except sqlite3.Error as error:
-        # a full disk or a device error; damage was already handled
+        # a full disk or a device error, because damage has been handled already
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
 
 
@@ -81,9 +81,7 @@ async def _open(options: StorageOptions) -> Storage:
 
 
 def _check_not_newer(directory: Path) -> None:
-    """
-    Raise SpoolFromTheFuture if a newer release wrote the directory. Must run before anything is written.
-    """
+    """Raise SpoolFromTheFuture if a newer release wrote the directory. Call it before anything is written."""
     for file, versions in VERSIONS.items():
         check_not_newer(directory / file, len(versions))
 
@@ -119,7 +117,7 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
 
 
 async def _tables(options: StorageOptions) -> OpenTables:
-    from spool.sqlite.transfer import tables  # imported only for copies, never by a server
+    from spool.sqlite.transfer import tables  # imported only for copies, which a server never makes
 
     return await tables(options)
 

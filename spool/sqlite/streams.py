@@ -1,4 +1,4 @@
-"""Streams and totals in spool.sqlite. A commit to the log updates them in its transaction."""
+"""Streams and totals in spool.sqlite. A commit of the log updates them in its transaction."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     try:
         await database.transaction(begin)
     except sqlite3.Error as error:
-        # on a full disk, existing data stays readable and no total counts as complete
+        # on a full disk, existing data can still be read, and no total counts as complete
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
             raise SpoolUnavailable(f"the streams cannot be read: {error}") from error
     return SqlStreams(SqliteTransactions(database, "streams"))
 
 
 def follow(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Apply the unit-cost operations of a commit to the totals, in its transaction."""
+    """Apply the unit-cost operations of a commit to the totals, in the transaction of the commit."""
     records = plan.records.get(UNIT_COST)
     if not records:
         return
@@ -53,8 +53,8 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
     """
     Delete some of the oldest totals that may be deleted. Return False if none was deleted.
 
-    Later operations on such a record start a new total, which is incomplete and therefore never replaces
-    the service's total.
+    A later operation on such a record starts a new total. The new total is incomplete, so it never replaces
+    the total of the cost service.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.trim(
@@ -69,7 +69,7 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
 
 
 def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
-    """From now on, treat totals that start at or before `start_time` as incomplete."""
+    """Treat totals that start at or before `start_time` as incomplete from now on."""
     row = connection.execute(queries.FACT, (SINCE,)).fetchone()
     since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
     connection.execute(queries.KEEP_FACT, (SINCE, repr(since).encode()))
@@ -79,7 +79,7 @@ def forget_whole(connection: sqlite3.Connection) -> None:
     """
     Mark all totals as incomplete after a salvage, because lost rows may belong to any of them.
 
-    Sizes are recounted, because rows of both tables may be lost.
+    Sizes are computed again, because rows of both tables may be lost.
     """
     connection.execute("UPDATE stream_totals SET whole = 0")
     connection.execute(queries.FORGET_FACT, (SINCE,))

@@ -1,4 +1,6 @@
-"""The files of a data directory as tables, for copies and archives. No other process has the files open."""
+"""
+The files of a data directory as tables, for copies and archives. No other process may have the files open.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,14 @@ from spool.transfer.tables import (
 FILES = {"": SPOOL, "registry": REGISTRY, "ledger": LEDGER}
 COUNTED = frozenset(
     {"sizes", "rollups", "rolled", "billed_rollups"}
-)  # derived from other tables, at the end or in the background
+)  # tables that are not copied, because they are made again from other tables, at the end or in the background
 _NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name"
 _HAS_NUMBERS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteTables:
-    """The tables of a data directory. Use them on the thread that opened them. Rows are ordered by row id."""
+    """The tables of a data directory. Use them on the thread that opened them. Rows are sorted by row id."""
 
     def __init__(self, directory: Path, connections: dict[str, sqlite3.Connection]) -> None:
         self.secret = installation.installation_secret(directory)
@@ -112,7 +114,7 @@ async def tables(options: StorageOptions) -> OpenTables:
 
 @contextmanager
 def _open_tables(directory: Path) -> Iterator[SqliteTables]:
-    """Open the tables. Raises SpoolLocked while a process uses the directory."""
+    """Open the tables. Raises SpoolLocked if a process uses the directory."""
     lock = lock_directory(directory)
     try:
         with ExitStack() as stack:
@@ -130,7 +132,7 @@ def _open_tables(directory: Path) -> Iterator[SqliteTables]:
 
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
-_ID = re.compile(r"[0-9A-Za-z_-]+")  # a valid file name
+_ID = re.compile(r"[0-9A-Za-z_-]+")  # only such ids are accepted as file names
 _BEGUN = frozenset({"facts", "state"})  # tables in which a new file already has rows
 
 _log = logging.getLogger(__name__)
@@ -138,10 +140,10 @@ _log = logging.getLogger(__name__)
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill a new directory. It is marked as unfinished from the start.
+    Fill a new directory. It is marked as an unfinished copy from the start.
 
-    Raises NotAllowed if the directory contains anything but an unfinished copy, SpoolLocked while another
-    process fills it.
+    Raises NotAllowed if the directory contains files that do not belong to an unfinished copy, and
+    SpoolLocked while another process fills it.
     """
     directory = options.directory
     check_free(directory)
@@ -172,7 +174,7 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
         for name, file in FILES.items():
             path = directory / file
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                # the complete file is flushed before the copy becomes valid
+                # no flush per commit, because the complete file is flushed before the copy becomes valid
                 connection.execute("PRAGMA synchronous = OFF")
                 known |= _fill_file(connection, name, tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -183,8 +185,7 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
 
 def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
     """
-    Warn about settings that differ. A data directory stores no settings, so the configuration applies
-    from now on.
+    Warn about settings that differ. A data directory stores no settings, so from now on the configuration applies.
     """
     for fact in facts.rows:
         fact_row = dict(zip(facts.columns, fact, strict=True))
@@ -201,7 +202,7 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
 
 
 def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
-    """Fill a file and return the names of all its tables."""
+    """Fill a file. Return the names of all its tables."""
     sql_by_table = dict(connection.execute(TABLES).fetchall())
     for name in sorted(sql_by_table.keys() - COUNTED):
         if kept_name(file, name) in tables.names:
@@ -244,12 +245,12 @@ def _fill_table(
 
 
 def _value(value: object, kind: str) -> object:
-    """Decode bytes for a text column, because another engine may store text as bytes."""
+    """Decode bytes for a text column, because another engine may store the text as bytes."""
     return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows in their own transaction, so that the write-ahead log stays small."""
+    """Write rows in a transaction of their own, so that the write-ahead log stays small."""
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(statement, rows)
     connection.execute("COMMIT")

@@ -2,7 +2,7 @@
 Archives: everything in a storage as one file, from which an empty storage of any engine can be filled.
 
 An archive is a zip file. Each table and each container metrics file is a member: a zstd stream of frames
-(length, then msgpack). `manifest.json` has the recounted accounting and the SHA-256 of every other member.
+(length, then msgpack). `manifest.json` has the recounted accounting, and the SHA-256 of every other member.
 The archive contains the installation's secret.
 """
 
@@ -69,10 +69,10 @@ async def export_archive(
     progress: Progress = no_progress,
 ) -> ArchiveManifest:
     """
-    Write everything in a storage into a new file, while no server has the storage open.
+    Write everything in a storage into a new file. No server may have the storage open.
 
-    Raises AlreadyThere if the file exists, NotAllowed if it cannot be written, SpoolDamaged if the accounting
-    does not balance.
+    Raises AlreadyThere if the file exists, NotAllowed if it cannot be written, and SpoolDamaged if the
+    accounting does not balance.
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -122,7 +122,7 @@ async def import_archive(
 
 
 def check_archive(archive: Path) -> ArchiveManifest:
-    """Check every member of an archive against its checksum and return the manifest."""
+    """Check every member of an archive against its checksum. Return the manifest."""
     try:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
@@ -163,7 +163,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 
 
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
-    """Yield the columns, then parts of the rows."""
+    """Yield the columns of a table, then parts of its rows."""
     yield list(table.columns)
     done = 0
     for part in parts(table.rows):
@@ -173,7 +173,7 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
-    """Write one member and return its SHA-256."""
+    """Write one member. Return its SHA-256."""
     compressor = zstd.ZstdCompressor()
     sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:
@@ -194,7 +194,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
 
 
 class ArchiveTables:
-    """The tables of an archive, as `spool.transfer.tables.KeptTables`."""
+    """The tables of an archive, with the interface of `spool.transfer.tables.KeptTables`."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)

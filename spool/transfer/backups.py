@@ -1,8 +1,8 @@
 """
-Backups: the files of a storage and a manifest with their checksums.
+Backups: the files of a storage, and a manifest with their checksums.
 
-A backup is written under a temporary name and renamed when it is complete. The same applies
-to a restored directory.
+A backup is written under a temporary name and renamed when it is complete. A restored directory is written in
+the same way.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class BackedUpFile:
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """
-    The contents of a backup. `made_at` is its time in RFC 3339. `records` are the highest record
-    numbers by topic.
+    The contents of a backup. `made_at` is its time in RFC 3339. `records` has the highest record number
+    of each topic.
     """
 
     version: str
@@ -58,8 +58,8 @@ async def back_up(
     """
     Write a backup to the new directory `to`. `copy` must fill an empty directory.
 
-    An unfinished backup of a killed process is deleted first. Raises AlreadyThere if `to` exists, NotAllowed
-    if it cannot be written.
+    If a killed process left an unfinished backup, it is deleted first. Raises AlreadyThere if `to` exists,
+    and NotAllowed if it cannot be written.
     """
     draft = _draft(to)
 
@@ -93,9 +93,9 @@ def _begin(draft: Path, to: Path) -> None:
 
 def check(backup: Path) -> Manifest:
     """
-    Check every file of a backup against its checksum and return the manifest.
+    Check every file of a backup against its checksum. Return the manifest.
 
-    Raises NotAllowed if it is not a backup, SpoolDamaged if a file is missing or changed.
+    Raises NotAllowed if it is not a backup, and SpoolDamaged if a file is missing or has changed.
     """
     try:
         contents = json.loads((backup / MANIFEST).read_bytes())
@@ -116,9 +116,9 @@ def check(backup: Path) -> Manifest:
 
 def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
-    Copy a backup's files into a temporary directory next to `directory`. `put_in_place` then renames it.
+    Copy a backup's files into a temporary directory next to `directory`. Later, `put_in_place` renames it.
 
-    Raises NotAllowed unless `directory` is empty or missing.
+    Raises NotAllowed if `directory` exists and is not empty.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NotAllowed(f"{directory} is not empty: restore into a new directory")

@@ -1,8 +1,9 @@
 """
 Copying of everything in one storage into another, empty storage. The engines may differ.
 
-The copy is valid only if the accounting of both storages, recounted, is equal. Otherwise it is deleted. Until
-then nobody can use it. If a killed process left an unfinished copy, the next run starts again.
+The accounting of both storages is recounted. The copy is valid only if both results are equal. Otherwise it
+is deleted. Until it is valid, no server can use it. If a killed process left an unfinished copy, the next
+run starts again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Terms = Mapping[str, Mapping[str, int]]
 @dataclass(frozen=True, kw_only=True)
 class CopiedStorage:
     """
-    The accounting that source and copy share: terms by topic and by route, and the next record number
+    The accounting of source and copy, which is equal: terms by topic and by route, and the next record number
     of each topic.
     """
 
@@ -38,10 +39,10 @@ async def copy_storage(
     progress: Progress = no_progress,
 ) -> CopiedStorage:
     """
-    Copy a storage while no server has either of them open.
+    Copy a storage. No server may have source or target open.
 
-    Raises NotAllowed if that is impossible, with what to do. Raises SpoolDamaged if the accounting of the
-    source does not balance or differs from that of the copy.
+    Raises NotAllowed if that is impossible; the message says what to do. Raises SpoolDamaged if the
+    accounting of the source does not balance, or differs from the accounting of the copy.
     """
     if source_engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -54,7 +55,7 @@ async def copy_storage(
 async def take(
     opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
 ) -> CopiedStorage:
-    """Fill a storage from another one with the given accounting."""
+    """Fill a storage from another one, whose accounting is `before`."""
     if engine.take_over is None:
         raise NotAllowed("this storage engine cannot be filled from another storage")
     made_copy = await engine.take_over(target, opened, progress)
@@ -65,7 +66,7 @@ async def take(
     except BaseException:
         await made_copy.discard()
         raise
-    await made_copy.finish()  # from here on the copy may be valid, even if `finish` fails
+    await made_copy.finish()  # the copy may be valid from now on, even if `finish` fails
     return after
 
 
@@ -99,5 +100,5 @@ def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
 
 
 def _present(terms: Terms) -> Terms:
-    """Drop terms that are 0, because a missing term means the same."""
+    """Return the terms that are not 0, because a missing term means the same as 0."""
     return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 from spool.errors import NotAllowed
 
-SETTINGS = "settings"  # the fact with the shared [spool] settings as JSON; storages of one node have none
-NEWEST_NUMBERS = "sqlite_sequence"  # the table with the newest number of each table: name, seq
-AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows per part, and bytes per part, which its last row may exceed
+# name of the fact with the shared [spool] settings as JSON; a storage for one node has no such fact
+SETTINGS = "settings"
+# name of the table with the highest id of each table; its columns are name and seq
+NEWEST_NUMBERS = "sqlite_sequence"
+# maximum rows per part, and maximum bytes per part, which the last row may exceed
+AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20
 
-# Called often and from any thread, with the current step and the number of rows copied so far.
+# Function that gets the current step and the number of rows copied so far. It is called often, from any thread.
 Progress = Callable[[str, int], None]
 
 
@@ -25,7 +28,7 @@ def no_progress(what: str, rows: int) -> None: ...
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTable:
-    """A table's columns and stored rows. The rows are read lazily, once."""
+    """A table's columns and stored rows. The rows are read on demand, and only once."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -33,7 +36,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """A container metrics file, read lazily. `head` is the line that precedes its bytes."""
+    """A container metrics file, read on demand. `head` is the line before the file's bytes."""
 
     id: str
     head: bytes
@@ -42,7 +45,8 @@ class KeptContent:
 
 def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     """
-    Split rows into parts that fit in memory, each with at least one row. A log entry may have megabytes.
+    Split rows into parts that fit in memory. Each part has at least one row, because a log entry
+    may have megabytes.
     """
     part = list[tuple[Any, ...]]()
     size = 0
@@ -62,21 +66,21 @@ def bytes_of(row: Iterable[Any]) -> int:
 
 
 class KeptTables(Protocol):
-    """A consistent snapshot of a storage that nobody has open. Used on one thread."""
+    """A consistent snapshot of a storage that no server has open. Use it on one thread."""
 
     secret: bytes
     names: Sequence[str]
 
     def table(self, name: str) -> KeptTable:
         """
-        Return a table by one of `names`, which `kept_name` makes.
+        Return a table by one of `names`, which are results of `kept_name`.
 
-        NEWEST_NUMBERS has the highest number ever assigned in each table that never reuses numbers.
+        The table NEWEST_NUMBERS has the highest id ever assigned in each table that never reuses ids.
         """
         ...
 
     def contents(self) -> Iterator[KeptContent]:
-        """Yield the contents one by one. Each must be read before the next."""
+        """Yield the container files one by one. Each must be read before the next one is requested."""
         ...
 
 
@@ -84,7 +88,7 @@ def kept_name(file: str, table: str) -> str:
     """
     Return the unique name of a SQLite table, for archives and PostgreSQL schemas.
 
-    `file` is registry, ledger or empty.
+    `file` is "registry", "ledger", or "" for the log.
     """
     return f"{file}_{table}" if file == "ledger" else table
 
@@ -100,7 +104,7 @@ def check_known(tables: KeptTables, known: Collection[str]) -> None:
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """Return the newest number of each table, by table name."""
+    """Return the highest id ever assigned in each table, by table name."""
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")
@@ -113,7 +117,7 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    A copy that nobody may use yet, even after a crash. `finish` makes it valid; `discard` deletes it.
+    A copy that no server may use yet, even after a crash. `finish` makes it valid; `discard` deletes it.
 
     If `finish` fails, the copy may or may not be valid, so it is not deleted.
     """

@@ -1,15 +1,18 @@
 """
-Fair scheduling of requests. Keys, people and addresses take turns by the processor time they used, not by requests.
+Fair scheduling of requests. Keys, people and addresses take turns by the processor time that they used, not
+by the number of their requests.
 
 A party is a key, a person or an address. Its use is the processor time that it used recently. A party that
-used less than a tenth of that time never waits. So many quiet keys are as fast as one key with the same load.
+used less than a tenth of that time never waits. So many keys that each send a little are as fast as one key
+with the same load.
 
-A lone party works without waiting. If others are active, each step of a party with more use waits for its
-turn. Each pass of the event loop runs such steps for about STEP_S, the party with the least use first. There
-is a short pause while a request of a party with far less use is pending. Reading the heavy party's next
-request waits in the same way.
+A party that is alone works without waiting. If others are active, each step of a party with more use waits
+for its turn. Each pass of the event loop runs such steps for about STEP_S, beginning with the party with the
+least use. There is a short pause while a request of a party with far less use is pending. Reading the next
+request of a party with much use waits in the same way.
 
-A party is charged for the time that others waited for its requests, so a slow party cannot delay the rest.
+A party is charged for the time that other parties waited for its requests, so a slow party cannot delay
+them for long.
 """
 
 from __future__ import annotations
@@ -29,32 +32,38 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.0005  # duration after which a step lets others work
+STEP_S: Final = 0.0005  # seconds of a step after which other parties may work
 LEAST_STEP_S: Final = 0.00005
-ALONE_S: Final = 0.004  # duration after which a step lets others work if no other party is active
-MEMORY_S: Final = 2.0  # past use decays with this time constant; it counts half after some 1.4 s
-LATELY_S: Final = 2.0  # a party that had something to commit within this time may have more at any moment
-# for this time after a party had something to commit, the other parties do not count as alone
+ALONE_S: Final = 0.004  # seconds of a step after which other tasks may work, if no other party is active
+MEMORY_S: Final = 2.0  # time constant of the decay of past use; use counts half after some 1.4 s
+LATELY_S: Final = (
+    2.0  # seconds; a party that had something to commit within this time may have more at any moment
+)
+# seconds after a party had something to commit during which other parties do not count as alone
 RECENT_S: Final = 10.0
-# A party with less recent use and nothing to commit, such as a scraper, only counts as active while a
-# request is pending.
+# Seconds of recent use. A party with less use and nothing to commit, such as a scraper, counts as active only
+# while a request of it is pending.
 LITTLE_S: Final = 0.05
-# a request that has run no step for this time waits for something else and delays nobody
+# seconds; a request without a step for this time waits for something else, so no party must pause for it
 URGENT_S: Final = 0.05
-# Pause between two steps of parties with more use while a request of a party with far less use is pending:
-# REST times the last step, within these bounds.
+# Limits in seconds of the pause between two steps of parties with more use, while a request of a party with
+# far less use is pending. The pause is REST times the duration of the last step.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
-FAR_LESS: Final = 2.0  # a party used far less if its use is less than the other's, divided by this
-# Weighted seconds of recent use, about a tenth of the time. A party below it gives way to nobody.
+# a party used far less than another if its use is less than the other's use divided by this number
+FAR_LESS: Final = 2.0
+# Weighted seconds of recent use, about a tenth of the time. A party with less use gives way to no other party.
 HEAVY_S: Final = 0.2
-MOST_LOOKED_AT: Final = 64  # parties with pending requests that are searched for one with less use
-_RENEW_S: Final = 0.1  # interval between updates of the weight
-_FAR: Final = 100.0  # rescale all sums past this exponent, long before exp() overflows
+# maximum number of parties with pending requests that are searched for a party with less use
+MOST_LOOKED_AT: Final = 64
+_RENEW_S: Final = 0.1  # seconds between updates of the weight
+_FAR: Final = 100.0  # exponent at which all sums are scaled down, long before exp() overflows
 
 
 class Party:
-    """A key, a person or an address, with the processor time that it used. Newer time has a higher weight."""
+    """
+    A key, a person or an address, with the processor time that it used. Recent time has a higher weight.
+    """
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
@@ -62,20 +71,24 @@ class Party:
         self.turns = turns
         self.name = name
         self.used = 0.0
-        self.in_hand = 0  # number of pending requests
+        self.in_hand = 0  # number of pending requests of this party
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
-        self.step_s = LEAST_STEP_S  # estimated duration of its steps, rather too high than too low
-        # futures get True if the turn is certain
+        # estimated duration of the party's steps in seconds; an estimate that is too high is better than one
+        # that is too low
+        self.step_s = LEAST_STEP_S
+        # waiting steps; a future gets True if its turn is certain, and a function is called
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
     def is_little(self) -> bool:
-        """Return True if it used less than a tenth of the recent time. It gives way to nobody then."""
+        """
+        Return True if the party used less than a tenth of the recent time. It then gives way to no other party.
+        """
         return self.used < HEAVY_S * self.turns.weight
 
     def spend(self, seconds: float) -> None:
-        """Charge time to the party. Callable from any thread."""
+        """Charge processor time to the party. Any thread may call it."""
         self.used += seconds * self.turns.weight
 
 
@@ -84,29 +97,31 @@ class FairTurns:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
-        self.are_shared = False  # several parties are active
-        self.commits_are_shared = False  # several parties had something to commit recently
-        # a request arrived from a party with less use than the one that has the thread for long jobs
+        self.are_shared = False  # True if several parties are active
+        self.commits_are_shared = False  # True if several parties had something to commit recently
+        # True if a request arrived from a party with less use than the party that holds the thread for long jobs
         self.is_wanted = False
-        self.aside: Party | None = None  # the party that has the thread for long jobs
+        self.aside: Party | None = None  # the party that holds the thread for long jobs
         self._now = clock
         self._began = clock()
         self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        self._submitting: dict[str, Party] = {}  # parties that had something to commit recently
+        self._submitting: dict[
+            str, Party
+        ] = {}  # name -> party, for parties that had something to commit recently
         self._waiting: dict[str, Party] = {}
-        self._is_looking = False  # the next pass of the event loop runs `_next`
+        self._is_looking = False  # True if the next pass of the event loop will run `_next`
         self._left_s = STEP_S  # approximate time left in this pass of the event loop
         self._timer: asyncio.TimerHandle | None = None
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
-        self._nobody = Party(self, "")  # stands for all background work
+        self._nobody = Party(self, "")  # party to which all background work is charged
         self._nobody.step_s = STEP_S
 
     def party(self, name: str) -> Party:
-        """Return the party of a name and note that it is active now."""
+        """Return the party with a name, and note that it is active now."""
         now = self._now()
         if now >= self._renew_at:
             self._renew(now)
@@ -125,8 +140,8 @@ class FairTurns:
 
     def expects_lighter(self, used: float) -> bool:
         """
-        Return True if a party that used far less than `used` had something to commit lately. False if
-        `used` is little.
+        Return True if a party that used far less than `used` had something to commit lately. Return False if
+        `used` is small.
         """
         if used < HEAVY_S * self.weight:
             return False
@@ -135,7 +150,7 @@ class FairTurns:
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
     def request(self, name: str) -> WorkInHand:
-        """Return the work of a request. `name` is its party, unless `begin` states another."""
+        """Return the work of a request. `name` is its party, unless `begin` sets another."""
         return WorkInHand(self, name)
 
     def enter(self, party: Party) -> None:
@@ -151,7 +166,7 @@ class FairTurns:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # another party is waiting, perhaps for this one
+            if self._timer is not None:  # another party is waiting, perhaps because of this request
                 self._timer.cancel()
                 self._timer = None
                 self._next()
@@ -160,8 +175,8 @@ class FairTurns:
         """
         Wait for the party's turn.
 
-        Returns at once if the party is alone, used little, or used the least of those with requests. So many
-        keys that each send a little are as fast as one key that sends as much.
+        Returns at once if the party is alone, used little, or used the least of the parties with requests. So
+        many keys that each send a little are as fast as one key that sends the same total.
         """
         if not self.are_shared or party.is_little:
             return
@@ -177,7 +192,7 @@ class FairTurns:
             pass
 
     async def _given_turn(self, party: Party) -> bool:
-        """Wait for a turn. Return False if a request of a party with far less use arrived meanwhile."""
+        """Wait for a turn. Return False if a request of a party with far less use arrived while waiting."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
@@ -190,31 +205,34 @@ class FairTurns:
             raise
         if is_certain:
             return True
-        await asyncio.sleep(0)  # lets requests begin that arrived in this pass of the event loop
+        await asyncio.sleep(0)  # so that requests that arrived in this pass of the event loop can begin
         return self._lighter(party) is None
 
     def heavy(self, name: str) -> Party | None:
         """
-        Return the party of a name if it used much while others are active. Its next request must wait
-        for its turn.
+        Return the party with a name if it used much while other parties are active. Its next request must
+        wait for its turn.
         """
         party = self._parties.get(name)
         return None if party is None or party.is_little or not self.are_shared else party
 
     def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
-        """Call a job, which must not raise, at the party's turn."""
+        """Call a job when it is the party's turn. The job must not raise."""
         party.waiting.append(job)
         self._waiting[party.name] = party
         self._look_again()
 
     async def background_turn(self) -> None:
-        """Wait for a turn of background work, which yields to requests of parties with little use."""
+        """Wait for a turn of background work, which gives way to requests of parties with little use."""
         self._nobody.used = FAR_LESS * HEAVY_S * self.weight
         await self.turn(self._nobody)
 
     @asynccontextmanager
     async def thread(self, party: Party) -> AsyncIterator[None]:
-        """Wait for the one thread for long jobs and hold it. The waiting party with the least use is next."""
+        """
+        Wait for the single thread for long jobs, and hold it. Of the waiting parties, the one with the least
+        use is next.
+        """
         await self.turn(party)
         if self.aside is not None:
             waits = asyncio.get_running_loop().create_future()
@@ -235,7 +253,7 @@ class FairTurns:
     def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
             self._for_thread = [waiter for waiter in self._for_thread if waiter[1] is not waits]
-        else:  # the thread was given to this party a moment ago, so pass it on
+        else:  # this party was cancelled right after it got the thread, so pass the thread on
             self._free_thread()
 
     def _free_thread(self) -> None:
@@ -244,7 +262,7 @@ class FairTurns:
         if waiting:
             first = min(waiting, key=lambda waiter: waiter[0].used)
             self._for_thread = [waiter for waiter in waiting if waiter is not first]
-            self.aside = first[0]  # no other party can take the thread in between
+            self.aside = first[0]  # set here, so that no other party can take the thread in between
             first[1].set_result(None)
         else:
             self._for_thread = []
@@ -255,16 +273,16 @@ class FairTurns:
             del self._waiting[party.name]
 
     def _look_again(self) -> None:
-        """Schedule `_next` for the next pass of the event loop, which has time again."""
+        """Schedule `_next` for the next pass of the event loop, which has its own share of time."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         """
-        Let waiting parties continue for about STEP_S, the party with the least use first.
+        Let waiting parties continue for about STEP_S, beginning with the party with the least use.
 
-        Pauses first if a party with far less use is working.
+        If a party with far less use is working, pauses first.
         """
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
@@ -288,7 +306,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Return how long a party pauses in favor of `lighter`, which is charged for the pause."""
+        """Return the seconds that a party pauses in favor of `lighter`. The pause is charged to `lighter`."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0
@@ -304,7 +322,10 @@ class FairTurns:
         return remaining_s
 
     def _lighter(self, party: Party) -> Party | None:
-        """Return a party that used far less and has a pending request that worked a moment ago."""
+        """
+        Return a party that used far less and has a pending request that worked a moment ago. Return None if
+        there is none.
+        """
         if party.is_little:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS
@@ -348,7 +369,7 @@ class FairTurns:
 
 class WorkInHand:
     """
-    Work of one request: its party, and the duration of the running step.
+    Work of one request: its party, and the duration of the present step.
 
     Use it as a context manager in the task of the request, for as long as the request is pending.
     """
@@ -356,12 +377,12 @@ class WorkInHand:
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
     def __init__(self, turns: FairTurns, name: str) -> None:
-        """`name` is the party, unless `begin` states another."""
+        """Create the work of a request. `name` is its party, unless `begin` sets another."""
         self.turns = turns
         self.party: Party | None = None  # None before `begin`, because the sender is not known yet
         self._name = name
         self._before: Token[WorkInHand | None]
-        self._before_s = 0.0  # processor time that was used before `begin`
+        self._before_s = 0.0  # seconds of processor time that were used before `begin`
         self._began = 0.0
 
     def __enter__(self) -> WorkInHand:
@@ -374,7 +395,7 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def begin(self, name: str = "") -> None:
-        """Wait for the turn of the sender's party, once it is known. Further calls are ignored."""
+        """Set the party once the sender is known, and wait for its turn. Further calls do nothing."""
         if self.party is None:
             self.party = party = self.turns.party(name or self._name)
             self.turns.enter(party)
@@ -384,8 +405,8 @@ class WorkInHand:
 
     async def end_in_turn(self) -> None:
         """
-        Wait for a turn before responding, so that the next request of this sender is not read before
-        those of others.
+        Wait for a turn before responding. So the next request of this sender is not read before requests
+        of other parties.
         """
         if self.party is None:
             await self.begin()
@@ -404,20 +425,22 @@ class WorkInHand:
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Party]:
-        """Hold the one thread for long jobs, after waiting for the party's turn."""
+        """Wait for the party's turn, and then hold the single thread for long jobs."""
         party = self.party or self.turns.party(self._name)
         async with self.turns.thread(party):
             yield party
 
     async def pause_when_due(self) -> None:
-        """Pause if this step has taken long enough."""
+        """End the step if it has taken long enough, and pause."""
         step_limit_s = STEP_S if self.turns.are_shared else ALONE_S
         if time.perf_counter() - self._began > step_limit_s:
             await self.pause()
 
     @coroutine
     def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
-        """Run a job and return its result. Each of its steps on the event loop is charged to the party."""
+        """
+        Run a job and return its result. Each of the job's steps on the event loop is charged to the party.
+        """
         steps = job.__await__()
         error: BaseException | None = None
         while True:
@@ -434,7 +457,7 @@ class WorkInHand:
                 if party is None:
                     self._before_s += seconds
                 else:
-                    party.used += seconds * self.turns.weight  # `Party.spend`, inlined
+                    party.used += seconds * self.turns.weight  # same as `Party.spend`, inlined
                     party.urgent_until = now + URGENT_S
                     party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
                     self.turns.last_step_s = seconds
@@ -445,7 +468,7 @@ class WorkInHand:
 
 
 class BackgroundWork(WorkInHand):
-    """Background work, which belongs to no request."""
+    """Background work that belongs to no request."""
 
     __slots__ = ()
 
@@ -455,7 +478,7 @@ class BackgroundWork(WorkInHand):
 
 
 async def in_background(turns: FairTurns, job: Awaitable[T]) -> T:
-    """Run a job whose steps yield to requests of parties with little use."""
+    """Run a job in the background. Its steps give way to requests of parties with little use."""
     with BackgroundWork(turns, ""):
         return await job
 
@@ -464,12 +487,12 @@ _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=Non
 
 
 def current_work() -> WorkInHand | None:
-    """Return the work of the request that this task belongs to, or None in the background."""
+    """Return the work of the request to which this task belongs, or None in the background."""
     return _current.get()
 
 
 def others_are_there() -> bool:
-    """Return True if several parties are active, as far as this task knows."""
+    """Return True if several parties are active. Always False outside a request."""
     work = _current.get()
     return work is not None and work.turns.are_shared
 
@@ -484,7 +507,7 @@ async def pause() -> None:
 
 
 async def pause_when_due() -> None:
-    """Pause if the running step of this request has taken long enough. Background work always pauses."""
+    """Pause if the present step of this request has taken long enough. Background work always pauses."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -499,11 +522,13 @@ def _used(party: Party) -> float:
 # -- limits of rate and burst --------------------------------------------------------------------------------
 
 
-NEARLY = 1e-6  # rounding error up to which a token counts as available
+NEARLY = 1e-6  # rounding error up to which a missing part of a token is ignored
 
 
 class TokenBucket:
-    """Rate limit: `per_s` tokens a second on average and at most `burst` at once. It starts full."""
+    """
+    Rate limit with tokens: `per_s` tokens a second on average, and at most `burst` at once. It starts full.
+    """
 
     __slots__ = ("_at", "_clock", "_level", "_per_s", "burst")
 
@@ -515,13 +540,16 @@ class TokenBucket:
         self._at = clock.monotonic()
 
     def wait_s(self, amount: float) -> float:
-        """Return the seconds until the bucket holds `amount`, which must not exceed `burst`. 0 means now."""
+        """
+        Return the seconds until the bucket has `amount` tokens. `amount` must not exceed `burst`. 0 means now.
+        """
         missing = amount - self._filled()
         return 0.0 if missing <= NEARLY else missing / self._per_s
 
     def charge(self, amount: float) -> None:
         """
-        Remove `amount`, which may exceed the level. The debt must be refilled before the next tokens are available.
+        Remove `amount` tokens, which may be more than the bucket has. The debt must be refilled before
+        further tokens are available.
         """
         self._level = self._filled() - amount
 

@@ -1,10 +1,10 @@
 """
-Thread priorities, types that threads share, and long computations in short steps.
+Thread priorities, types that several threads use, and long computations in short steps.
 
 Threads that receive requests and commit get the processor as soon as they wake. Threads and processes that
-compute large responses or read large bodies have a lower priority. Threads that answer queries share the
-interpreter with the event loop, which waits for each of their steps. Sorting 100,000 rows in one step would
-take a quarter of a second.
+compute large responses or read large bodies have a lower priority. Threads that compute query results share
+the interpreter with the event loop, which waits while one of their steps runs. Sorting 100,000 rows in one
+step would take a quarter of a second.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-# Nice levels to add. A thread with this priority gets about a tenth of the processor next to a normal thread.
-# With a quarter, the kernel could delay a waking thread by up to a tick of its clock, 4 ms.
+# Amount that is added to the nice level. A thread with this priority gets about a tenth of the processor next
+# to a normal thread. If it got a quarter, the kernel could delay a waking thread by up to a tick of its
+# clock, 4 ms.
 STEPS_LOWER: Final = 10
-# A waking thread preempts a thread with longer slices at once. Otherwise the committing thread would wait for
-# the next tick of the kernel's clock after each flush: 4 ms, when a flush takes 0.5 ms.
-SHORT_SLICE_NS: Final = 100_000  # the shortest slice that Linux accepts
-USUAL_SLICE_NS: Final = 0  # 0 selects the kernel's default, about 3 ms
+# A waking thread preempts a thread with longer slices at once. Otherwise, after each flush of 0.5 ms, the
+# committing thread would wait up to 4 ms for the next tick of the kernel's clock.
+SHORT_SLICE_NS: Final = 100_000  # nanoseconds, the shortest slice that Linux accepts
+USUAL_SLICE_NS: Final = 0  # 0 selects the kernel's default slice of about 3 ms
 
 _SCHED_SETATTR: Final = {
     "x86_64": 314,
     "aarch64": 274,
-}  # numbers of the system call, which Python does not provide
+}  # numbers of the system call by machine type, because Python does not provide the call
 _KEEP_POLICY: Final = 0x08
-# struct sched_attr: size, policy, flags, nice, priority, runtime (here the slice length), deadline, period
+# Layout of struct sched_attr: size, policy, flags, nice, priority, runtime (here the slice
+# length), deadline, period.
 _ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")
 
 _log = logging.getLogger(__name__)
@@ -43,9 +45,9 @@ _log = logging.getLogger(__name__)
 
 def shorten_slices() -> None:
     """
-    Give the calling thread, and the threads that it starts, short slices of the processor.
+    Give short processor slices to the calling thread, and to the threads that it starts.
 
-    Linux 6.12 and newer support it. Older kernels ignore it, and other systems are not affected.
+    Linux 6.12 and newer support this. Older kernels ignore it, and on other systems this does nothing.
     """
     _set_slice(SHORT_SLICE_NS)
 
@@ -54,8 +56,8 @@ def lower_priority() -> None:
     """
     Lower the priority of the calling thread, and give it slices of the usual length.
 
-    Only Linux has a priority per thread. On other systems, or if it is denied, responses are slower while
-    large queries run.
+    Only Linux has a priority per thread. On other systems, or if the call is denied, responses are slower
+    while large queries run.
     """
     if sys.platform != "linux":
         return
@@ -72,7 +74,7 @@ def lower_priority() -> None:
 def _set_slice(nanoseconds: int) -> None:
     number = _SCHED_SETATTR.get(platform.machine()) if sys.platform == "linux" else None
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return  # the service runs with another scheduling policy, which has no such slices
+        return  # the service runs with another scheduling policy, which does not use such slices
     nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, _KEEP_POLICY, nice, 0, nanoseconds, 0, 0)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -88,8 +90,8 @@ def prepare(*types: Any) -> None:
     """
     Let msgspec prepare types at import.
 
-    Two threads that use a type for the first time at once crash the process, because one reads what the other
-    has only half prepared.
+    If two threads use a type for the first time at the same moment, the process can crash, because one thread
+    reads data that the other has prepared only in part.
     """
     for decoded_type in types:
         msgspec.msgpack.Decoder(decoded_type)
@@ -99,21 +101,21 @@ def prepare(*types: Any) -> None:
 
 
 T = TypeVar("T")
-STEP = 2048  # values that are sorted or summed per step
+STEP = 2048  # number of values that are sorted or added up per step
 
 
 def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
-    """Sort as `sorted` does, in calls of at most STEP values."""
+    """Sort as `sorted` does, in steps of at most STEP values."""
     unsorted = list(values)
     if len(unsorted) <= STEP:
         return sorted(unsorted, key=key)
-    # The merge computes keys again. If they were stored, the garbage collector would traverse all of these objects.
+    # The merge computes keys again. If they were stored, the garbage collector would have to traverse them.
     runs = [sorted(unsorted[begin : begin + STEP], key=key) for begin in range(0, len(unsorted), STEP)]
     return list(merge(*runs, key=key))
 
 
 def sums(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
-    """Sum each column of rows with `width` columns."""
+    """Add up each column of rows with `width` columns."""
     totals = (0,) * width
     for begin in range(0, len(rows), STEP):
         columns = zip(*rows[begin : begin + STEP], strict=True)

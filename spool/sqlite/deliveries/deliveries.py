@@ -1,8 +1,8 @@
 """
 The deliveries on SQLite: numbered requests, stored before they are first sent.
 
-Every method is one transaction. Only memory knows which deliveries are being sent, so after a crash all of
-them are due.
+Every method is one transaction. Only the memory of the process has the list of deliveries that are being
+sent. So after a crash, all deliveries are due.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class SqliteDeliveries(SentDeliveries):
         self._database = database
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(
             dict
-        )  # deliveries being sent: id -> fence
-        # Workers of a route choose one at a time, so that two never get the same delivery.
+        )  # deliveries that are being sent: id -> fence
+        # Workers of a route choose one after the other, so that two workers never get the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Routes without due deliveries: the watermark at the last look, and the time of the next due delivery.
-        # Idle workers ask often, and their queries would use the thread that commits.
+        # Routes without a due delivery: the watermark at the last check, and the time when the next delivery
+        # is due. Without this, queries of idle workers would often occupy the thread that commits.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._changes = 0
 
@@ -124,7 +124,8 @@ class SqliteDeliveries(SentDeliveries):
                     connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
                 )
 
-            return self._take(await self._change(work))  # it may have split a delivery
+            # choosing may have split a delivery, so further deliveries may be due
+            return self._take(await self._change(work))
 
     async def next_due_at(self, route: str) -> float | None:
         if route in self._quiet:
@@ -266,7 +267,7 @@ class SqliteDeliveries(SentDeliveries):
     # -- helpers ---------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write in one transaction. Raises SpoolUnavailable if the file cannot be written now."""
+        """Run `work` in one transaction. Raises SpoolUnavailable if the file cannot be written now."""
         try:
             result = await self._database.transaction(work)
             self.version += 1
@@ -309,7 +310,7 @@ class SqliteDeliveries(SentDeliveries):
             self._quiet.pop(delivery.route, None)
 
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write in one transaction that may make deliveries due."""
+        """Run `work` in one transaction. Afterwards, deliveries may be due."""
         try:
             return await self._write(work)
         finally:
@@ -322,7 +323,7 @@ class SqliteDeliveries(SentDeliveries):
 
 def _where(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
     """
-    Return the parameters for statements in `queries`: the route, the time, and the deliveries being sent.
+    Return the parameters of statements in `queries`: the route, the time, and the deliveries that are being sent.
     """
     return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
 
@@ -335,7 +336,7 @@ def _next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float
 def _due_or_cut(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    """Take the oldest delivery of the backlog that may be sent now, or cut and take a new one."""
+    """Take the oldest waiting delivery that may be sent now. If there is none, make and take a new one."""
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
         if id in in_hand:
@@ -354,7 +355,8 @@ def _fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
     """
-    Take a single record that was never refused alone. If necessary, split it from a batch or cut it from the log.
+    Take a single record that was never rejected alone. If necessary, split it off from a batch or make
+    a new delivery.
     """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
@@ -367,6 +369,6 @@ def _fresh_single(
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
-    """Read the existing rejected records, each once."""
+    """Read those rejected records that exist, each once."""
     rows = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
     return [delivery_rows.dead_letter(row) for row in rows if row is not None]

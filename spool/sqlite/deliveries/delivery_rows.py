@@ -1,5 +1,5 @@
 """
-Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions take a connection.
+Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions get a connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spool.sqlite.log.entries import accepted
 
 Values = Mapping[str, object] | tuple[object, ...]
 
-# Positional parameters, because SQLite searches each named parameter among all names.
+# Parameters are positional, because SQLite searches all names for each named parameter.
 _columns = attrgetter(*queries.INSERTED)
 _changed = attrgetter(*queries.CHANGED, "id")
 
@@ -107,7 +107,7 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
 
 
 def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
-    """Store that a delivery is about to be sent, in the transaction that chose it."""
+    """Note that a delivery is being sent, in the transaction that chose it."""
     if delivery is None:
         return None
     change = transitions.take(delivery)
@@ -238,7 +238,7 @@ def needed_from(connection: sqlite3.Connection, topic: str) -> int | None:
 
 def cut_below(connection: sqlite3.Connection, topic: str) -> int:
     """
-    Return the number below which some route has cut deliveries. The records of these deliveries never change.
+    Return the number below which some route has made deliveries. The records of these deliveries never change.
     """
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
@@ -246,7 +246,8 @@ def cut_below(connection: sqlite3.Connection, topic: str) -> int:
 
 def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     """
-    Skip the undelivered records of optional routes below a number. Return their number, summed over the routes.
+    Skip the undelivered records of optional routes below a number. Return the number of skipped records,
+    summed over the routes.
     """
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():

@@ -34,7 +34,7 @@ INSERTED = (
     "replay",
     "fence",
     *CHANGED,
-)  # plus the two columns of the record that the delivery carries itself
+)  # and two columns of the record that the delivery itself carries
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
@@ -53,36 +53,36 @@ def _insert(table: str, columns: Iterable[str]) -> str:
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
-# A delivery, the topic of its route, and the number of deliveries that the route had accepted.
+# Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
     SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM deliveries d JOIN routes r ON r.name = d.route"""
 
-# Open deliveries of a route that this process is not sending.
+# Select open deliveries of a route that this process is not sending.
 _FREE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
-# The open deliveries of a route without replays, oldest first, and whether each is in
-# `StoredDelivery.waits_apart`. Deliveries being sent are included, because excluding them by id costs
-# more. After a crash a route finds the same row again, so no repair is needed and the retry has the same
-# records and key.
+# Select the open deliveries of a route without replays, oldest first, and whether
+# `StoredDelivery.waits_apart` is True for each. Deliveries that are being sent are included, because it would
+# be slower to exclude them by id. After a crash, a route finds the same row again. So no repair is needed,
+# and the retry has the same records and key.
 BACKLOG = f"""
     SELECT id, not_before, first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}) FROM deliveries
      WHERE route = ? AND replay = 0 AND state = 'open' ORDER BY first"""
 
-# The oldest replay of a route that may be sent now.
+# Select the oldest replay of a route that may be sent now.
 DUE_REPLAY = f"{_FREE} AND d.not_before <= :now AND d.replay = 1 ORDER BY d.first LIMIT 1"
 
-# A single record that was never refused alone.
+# Select a single record that was never rejected alone.
 FRESH_SINGLE = f"""{_FREE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
-# The oldest single record that may be retried, refused or not. An ambiguous delivery must not be split, so it
-# is retried as a whole.
+# Select the oldest single record that may be tried again, whether it was rejected or not. An ambiguous
+# delivery must not be split, so it is tried again as a whole.
 SUSPECT = f"{_FREE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
-# The newest delivery of several records. Its last record is farthest from the refused ones.
+# Select the newest delivery with several records. Its last record is farthest from the rejected records.
 NEWEST_BATCH = f"{_FREE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
 
 ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
@@ -91,7 +91,7 @@ EVERY_OPEN = f"{_DELIVERY} WHERE d.state = 'open' ORDER BY d.id"
 
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
-# Columns for the operator, without the record that some deliveries carry.
+# Columns that operators see. The record that some deliveries carry is left out.
 UNSETTLED_COLUMNS = (
     "id",
     "route",
@@ -105,18 +105,18 @@ UNSETTLED_COLUMNS = (
 )
 EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER BY id"
 
-# Open deliveries of a route below a number that need its entries.
+# Select open deliveries of a route that begin below a number and need entries of the log.
 BELOW = f"""{_DELIVERY}
      WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
-# The number of single records that were refused alone.
+# Count the single records that were rejected alone.
 SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' AND refusals > 0"
 
 NEXT_DUE_AT = """
     SELECT min(not_before) FROM deliveries
      WHERE route = :route AND state = 'open' AND id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
-# Numbers of a route that a replay skips.
+# Select the numbers of a route that a replay must skip, because they are not settled.
 UNSETTLED = """
     SELECT first, last FROM deliveries WHERE route = :route
      UNION ALL
@@ -140,7 +140,7 @@ ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
 NAMES = "SELECT name FROM routes"
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes"
 
-# The lowest unsettled number of every route.
+# Select the lowest unsettled number of every route.
 PROGRESS = """
     SELECT name, min(next, coalesce((SELECT min(d.first) FROM deliveries d
                                       WHERE d.route = name AND NOT d.replay AND d.state = 'open' AND d.kept IS NULL),
@@ -148,7 +148,7 @@ PROGRESS = """
       FROM routes"""
 OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND NOT required"
 
-# Every route with its `Backlog`. Replays are not part of its progress and terms.
+# Select every route with its `Backlog`. Replays do not count in its progress and terms.
 ROUTES = f"""
     SELECT {_of("r", ROUTE_COLUMNS)},
            coalesce(sum(iif(d.replay, 0, d.last - d.first + 1)), 0),
@@ -160,15 +160,15 @@ ROUTES = f"""
       FROM routes r LEFT JOIN deliveries d ON d.route = r.name AND d.state = 'open'
   GROUP BY r.name ORDER BY r.name"""
 
-# The lowest number that routes of a topic still have to read. Retried rejected records carry their own data,
-# so they need no entry.
+# Select the lowest number that routes of a topic still have to read. A retried rejected record is stored in
+# its delivery, so it needs no entry.
 NEEDED = """
     SELECT count(*), min(iif(r.required, r.next, NULL)),
            (SELECT min(d.first) FROM deliveries d JOIN routes q ON q.name = d.route
              WHERE q.topic = :topic AND q.required AND d.kept IS NULL)
       FROM routes r WHERE r.topic = :topic"""
 
-# The first number of a topic from which no route has cut deliveries.
+# Select the first number of a topic that is in no delivery of any route.
 CUT_BELOW = "SELECT coalesce(max(next), 1) FROM routes WHERE topic = ?"
 
 DECLARE = _insert("routes", ROUTE_COLUMNS)
@@ -180,7 +180,7 @@ SET_STATE = f"""
            state_since = CASE :state WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE :now END
      WHERE name = :route"""
 
-# Deleting a route keeps its rejected records.
+# Delete a route and its deliveries. Its rejected records are not deleted.
 FORGET = (
     "DELETE FROM deliveries WHERE route = ?",
     "DELETE FROM refusals WHERE route = ?",
@@ -192,7 +192,8 @@ FORGET = (
 @cache
 def count(counts: tuple[str, ...]) -> str:
     """
-    Return the statement that adds to counts of a route. Its parameters are the amounts in order, then the route.
+    Return the statement that adds to counts of a route. Its parameters are the amounts in the order of
+    `counts`, then the route.
     """
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 
@@ -208,11 +209,11 @@ REFUSED = _insert("refusals", REFUSAL_COLUMNS)
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
 
-# Add a delivery that is in a lake; check whether a route delivers to a lake.
+# Insert a delivery that is in a data lake. The next statement selects whether a route delivers to a data lake.
 LANDED = _insert("lake_files", LANDING_COLUMNS)
 LANDS = "SELECT 1 FROM lake_editions WHERE route = ? LIMIT 1"
 
-# Delete all but the newest partial refusals of a route.
+# Delete all partial rejections of a route except the newest ones.
 PRUNE_REFUSALS = """
     DELETE FROM refusals
      WHERE route = :route
@@ -222,7 +223,7 @@ PRUNE_REFUSALS = """
 
 COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? AND first <= ? ORDER BY first DESC LIMIT 1"
 
-# Numbers committed in a time range.
+# Select the numbers that were committed in a time range.
 COMMITTED = """
     SELECT first, first + count - 1 FROM entries
      WHERE topic = ? AND committed_at >= ? AND committed_at < ? ORDER BY first"""

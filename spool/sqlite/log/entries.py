@@ -1,7 +1,7 @@
 """
-Entries on disk as readers see them: closed and merged with their added reports. Damaged records are None.
+Entries on disk as readers see them: closed records, merged with their added reports. A damaged record is None.
 
-These are functions of a connection. They work inside a transaction and on the reading connection.
+The functions get a connection. They work inside a transaction and on the reading connection.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def read_entries(
     packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
-    Return the stored entries from number first to last, cut to that range, merged with added reports, in order.
+    Return the stored records with numbers from `first` to `last`, as entries in order, merged with added reports.
 
-    The records of a damaged entry are None; newly found damage is added to `damage`, so that the caller can
-    mark it. A damaged page that leads to entries raises an error, because the entries behind it may be intact
-    and a salvage can find them. With `packed`, plain records stay packed.
+    The records of a damaged entry are None. Newly found damage is added to `damage`, so that the caller can
+    mark it. A damaged page that leads to entries raises an error. These entries may be intact, and a salvage
+    can find them. With `packed`, plain records stay packed.
     """
     if first > last:
         return []
@@ -73,7 +73,7 @@ def read_entries(
 
 
 def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
-    """Return the entries that contain any number from first to last, without their bodies."""
+    """Return the entries that contain a number from `first` to `last`, without their bodies."""
     cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, cursor))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
@@ -85,9 +85,10 @@ def read_record(
     connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache, last_rows: dict[str, EntryRow]
 ) -> Record | None:
     """
-    Return a record, closed or open, merged with its added reports, or None if it is deleted or damaged.
+    Return a record, closed or open, merged with its added reports. Return None if it is deleted or damaged.
 
-    `last_rows` caches the last entry read per topic within a transaction, because duplicates are usually adjacent.
+    `last_rows` has the last entry that was read in each topic within a transaction, because duplicates
+    are usually adjacent.
     """
     try:
         row = last_rows.get(topic)
@@ -110,7 +111,7 @@ def read_record(
 
 
 def accepted(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the highest number assigned in a topic, or 0."""
+    """Return the highest number that is assigned in a topic, or 0."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
@@ -156,9 +157,9 @@ def _packed_entry(
     amendments: Mapping[int, dict[str, object]],
 ) -> Entry | None:
     """
-    Return an entry with packed records, or None if the records must be decoded, for example to locate damage.
+    Return an entry with packed records. Return None if the records must be decoded, for example to locate damage.
     """
-    from spool.packed.records import packed_records  # imported only with the compiled module
+    from spool.packed.records import packed_records  # imported only if the compiled module is used
 
     begin = max(first, row.first)
     end = min(last, row.first + row.records - 1)
@@ -197,7 +198,10 @@ def _entry(
 def _amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
-    """Return the added fields by number. Damaged ones are skipped, so their record stays as first stored."""
+    """
+    Return the added fields by record number. Damaged fields are skipped, so their record stays as it
+    was first stored.
+    """
     fields_by_number = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:

@@ -1,4 +1,7 @@
-"""Health of the log. The last commit shows if records can be stored; after a failed one, a test commit does."""
+"""
+Health of the log. The last commit shows whether records can be stored. After a failed commit, a test
+commit shows it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class LogHealth:
     The health of the log after its last write.
 
     After a failed flush, nothing is acknowledged until a test commit succeeds. SQLite writes the frames of the
-    failed commit again at the same place, so pages that the kernel dropped after the error are written again.
+    failed commit again at the same position. So pages that the kernel dropped after the error are written again.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
-        self.files_gone = ""  # names of the files missing in the last check
+        self.files_gone = ""  # names of the files that were missing at the last check
         self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
         self.last_error: str | None = None
 
@@ -45,8 +48,8 @@ class LogHealth:
 
     def check_files(self) -> None:
         """
-        Raise SpoolUnavailable if one of the files was moved or deleted, because new data would be lost
-        at a restart.
+        Raise SpoolUnavailable if one of the files was moved or deleted, because a restart would then
+        lose new data.
         """
         missing = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
         if missing != self.files_gone:
@@ -63,7 +66,7 @@ class LogHealth:
             )
 
     def begin(self) -> None:
-        """Start even if the disk is full. Then reading and deleting work, but nothing is stored."""
+        """Start even if the disk is full. Reading and deleting then work, but nothing is stored."""
         try:
             if self._reserve.restore():
                 return
@@ -75,14 +78,14 @@ class LogHealth:
         _log.error("no space for the reserve: nothing is stored for now", extra={"action": "disk_full"})
 
     def failed(self, error: sqlite3.Error | OSError) -> SpoolError:
-        """Remember an error and return the error for the submitters."""
+        """Note an error of a commit, and return the error that senders get."""
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if self.well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
         self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
-            # A constraint failed that valid data cannot violate, so a stored value is damaged.
+            # Valid data cannot violate this constraint, so a stored value is damaged.
             if isinstance(error, sqlite3.IntegrityError) or (
                 isinstance(error, sqlite3.Error) and is_corrupt(error)
             ):
@@ -90,7 +93,7 @@ class LogHealth:
             if self._disk_full:
                 self._reserve.give_up()
         except OSError as further:
-            # no file descriptor or a read-only mount: submitters wait for recovery in the same way
+            # no file descriptor, or a read-only mount; senders wait for the recovery in the same way
             _log.error(
                 "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
             )
@@ -100,7 +103,8 @@ class LogHealth:
 
     async def recover(self) -> None:
         """
-        Restore the reserve if needed, and run a test commit. Raises SpoolFull or SpoolUnavailable if either fails.
+        Restore the reserve if needed, and run a test commit. Raises SpoolFull or SpoolUnavailable if one
+        of them fails.
         """
         now = str(self._clock.now()).encode()
         try:

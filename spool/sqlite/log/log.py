@@ -55,7 +55,8 @@ from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import trim
 
-CACHE_BYTES = 16 << 20  # decoded entries for readers, about nine thousand records; at most twice as much
+# bytes of decoded entries for readers, about nine thousand records; at most twice as much memory
+CACHE_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class SqliteLog:
         )
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._unfolded = UnfoldedCommits()
-        self._names = 0  # number of commits that added names to earlier records
+        self._names = 0  # number of commits that have added names to earlier records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
@@ -103,20 +104,22 @@ class SqliteLog:
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        self._turn = asyncio.Lock()  # held by a commit or a fold, because both read and change the known ids
+        self._turn = (
+            asyncio.Lock()
+        )  # held by a commit or a fold, because each reads and changes the known ids
         self._folds = FoldsAside(self._turn, self._keep_fold_aside)
         # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
         self._series = 0  # number of known series
-        self._series_pushed_out = 0  # series deleted for lack of space
+        self._series_pushed_out = 0  # number of series that were deleted for lack of space
         self._mount = mount
         self._durability = mount.durability if mount else FSYNC
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
-        """Read the stored state, then accept submissions. On a full disk, only reading works."""
+        """Read the stored state, then accept submissions. If the disk is full, only reading works."""
         if self._mount and self._mount.warning:
             _log.warning(
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
@@ -145,8 +148,8 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Add a reader before the first read. Retention preserves the entries that it needs; entries that it has
-        read are closed.
+        Add a reader before the first read. Retention does not delete entries that the reader needs. Entries
+        that it has read are closed.
         """
         self.readers.append(reader)
         for topic in TOPICS:
@@ -184,7 +187,7 @@ class SqliteLog:
                 return answers
 
     async def _keep(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
-        """Store a group in one transaction, then update memory."""
+        """Store a group in one transaction, then update the state in memory."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
         try:
@@ -218,8 +221,8 @@ class SqliteLog:
         now: float,
     ) -> tuple[Plan, Sequence[Answer]]:
         """
-        Plan and write a group within a transaction, on the connection's thread. Everything that can
-        fail happens here.
+        Plan and write a group within a transaction, on the connection's thread. All steps that can fail
+        are done here.
         """
         # a write-ahead log that cannot be moved into the file counts as used space
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
@@ -247,7 +250,7 @@ class SqliteLog:
         """Recover from a failed commit. Called after every group, and every second while it returns True."""
         if self._health.last_error is None:
             return False
-        with suppress(SpoolError):  # already logged, and tried again
+        with suppress(SpoolError):  # the error is already logged, and the recovery will be tried again
             try:
                 await self._health.recover()
             except SpoolFull:
@@ -256,8 +259,7 @@ class SqliteLog:
 
     async def _fold_what_is_due(self) -> None:
         """
-        Move the newest ids into runs: in the background if they can wait, else now. The caller holds
-        the turn lock.
+        Move the newest ids into runs. If they can wait, do it in the background. The caller holds the turn lock.
         """
         now = settled_now(self._clock)
         while self._index.due(now, self._horizon.closed()):
@@ -267,7 +269,7 @@ class SqliteLog:
             await self._keep_fold(self._index.fold(now))
 
     async def _fold_closed(self, *, but_newest: bool = False) -> None:
-        """Move every closed id into runs. Planning may take long, so commits continue meanwhile."""
+        """Move every closed id into runs. Planning may take long, so commits continue during it."""
         is_kept = False
         while not is_kept:
             async with self._turn:
@@ -275,7 +277,9 @@ class SqliteLog:
                 oldest = self._index.oldest(now, self._horizon.closed(), but_newest=but_newest)
             fold = await asyncio.to_thread(oldest.fold)
             async with self._turn:
-                is_kept = self._index.folds == oldest.folds  # otherwise another fold moved some of these ids
+                is_kept = (
+                    self._index.folds == oldest.folds
+                )  # if not, another fold has moved some of these ids
                 if is_kept:
                     await self._keep_fold(fold)
 
@@ -288,8 +292,8 @@ class SqliteLog:
 
     def _first_kept(self, taken: int = 0) -> dict[str, int]:
         """
-        Return the lowest number of each topic that is open or has an id outside the runs, after `taken`
-        ids are moved.
+        Return the lowest number of each topic that is open or whose id is in no run, assuming that `taken`
+        more ids are moved into runs.
         """
         closed = self._horizon.closed()
         first_unfolded = self._unfolded.first_left(taken)
@@ -304,8 +308,8 @@ class SqliteLog:
 
     async def _make_room(self) -> bool:
         """
-        Delete entries early if no reader needs them. Return False if none was deleted, now or within
-        the last second.
+        Delete entries early if no reader needs them. Return False if no entry was deleted, by this call or
+        within the last second.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
@@ -320,10 +324,10 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if wanted:  # a full disk has room for nothing but runs
+        if wanted:  # a full disk has space only for the runs
             self._index.removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
-            await self._fold_closed()  # an entry may be deleted only when its ids are in runs
+            await self._fold_closed()  # because an entry may be deleted only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         if wanted or removed:
             self._index.removed_below(await self._database.read(partial(oldest, topic=AI_TELEMETRY)))
@@ -381,7 +385,7 @@ class SqliteLog:
             return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries once, and count and log their records."""
+        """Mark damaged entries, and count and log their records. Each entry is marked only once."""
         log_damage(topic, damage)
 
         def mark(connection: sqlite3.Connection) -> None:
@@ -392,7 +396,7 @@ class SqliteLog:
 
         try:
             await self._database.transaction(mark)
-        except sqlite3.Error as error:  # the page cannot be written either; reading continues without it
+        except sqlite3.Error as error:  # the mark cannot be written either, but reading continues without it
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
     def closed_below(self, topic: str) -> int:
@@ -462,7 +466,7 @@ class SqliteLog:
                 sums, wrong, damage, unread = await recount(self._database, limits, twice_accepted)
                 is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
             verified = books.verified(limits.counters, sums, limits.routes, wrong)
-            # A salvage repairs rows and numbers that contradict each other. Damage that is only local
+            # If rows or numbers contradict each other, a salvage will repair them. Damage to single rows
             # is marked here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
@@ -489,8 +493,8 @@ class SqliteLog:
         self, border: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
         """
-        Exclude damaged commit rows, so that they are reported only once. The caller must
-        prevent retention meanwhile.
+        Exclude damaged commit rows, so that they are reported only once. During this call, the caller
+        must prevent retention.
         """
         if not commits or len(commits) < len(wrong):
             return False
@@ -510,7 +514,7 @@ class SqliteLog:
         return True
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
-        """Add a file without which nothing can be stored."""
+        """Add a file that must be in its place; otherwise nothing is stored."""
         self._health.files[name] = is_in_place
 
     def _trouble(self) -> str | None:
@@ -582,7 +586,7 @@ class SqliteLog:
         return removed
 
     async def _forget_series(self, now: float) -> None:
-        """Delete series that are too old, then the oldest above the limit."""
+        """Delete series that are too old. If there are still too many, delete the oldest ones."""
         while await self._database.transaction(partial(drop_old_series, now=now)):
             pass
         count = await self._database.read(
@@ -596,7 +600,7 @@ class SqliteLog:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Translate SQLite errors. Damage is marked, so that the next start salvages."""
+        """Translate SQLite errors. Damage is marked, so that the next start salvages the file."""
         try:
             yield
         except sqlite3.Error as error:
@@ -609,33 +613,40 @@ class SqliteLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Translate errors of a write for the submitters, and record them in the health."""
+        """Translate errors of a write for senders, and note them in the health."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self._health.failed(error) from error
 
     def settled(self) -> None:
-        """Note a settled delivery soon, so that a salvage repeats few deliveries."""
+        """
+        Write the note soon after a delivery is settled, so that few deliveries are repeated after a salvage.
+        """
         self._rest.changed()
 
     async def close(self) -> None:
         """
-        Commit what waits, then move all but the newest ids into runs, so that the next start reads little.
+        Commit the waiting submissions. Then move all but the newest ids into runs, so that the next
+        start reads little.
 
-        The newest ids stay, because late reports may still correct their records after the start.
+        The newest ids are not moved, because late reports may still correct their records after the start.
         """
         await self._writer.close()
         await self._folds.end()
         await self._rest.end()
-        if self._writer.died:  # the disk may have more than memory; the next start reads it
+        if (
+            self._writer.died
+        ):  # the disk may have records that memory does not know; the next start reads them
             return
         try:
             await (
                 self._rest.note()
-            )  # first, because the rest may meet damage and the next start needs the note
+                # the note is written first, because the remaining steps may find damage, and the next start
+                # needs the note
+            )
             await self._fold_closed(but_newest=True)
-        except sqlite3.Error as error:  # the next start reads these ids from the entries
+        except sqlite3.Error as error:  # no loss: the next start reads these ids from the entries
             _log.warning(
                 "known ids were not saved in runs: %s",
                 error,

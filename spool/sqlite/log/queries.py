@@ -9,7 +9,7 @@ ADD_ENTRY = """
     INSERT INTO entries (topic, first, count, committed_at, version, checksum, body)
          VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
-# Entries with any number of a range, without bodies. The first one may start before the range.
+# Select the entries with any number in a range, without bodies. The first entry may begin before the range.
 ENTRIES_BETWEEN = """
     SELECT rowid, first, count, committed_at, damaged, version, checksum
       FROM entries
@@ -18,20 +18,20 @@ ENTRIES_BETWEEN = """
        AND first <= :last
   ORDER BY first"""
 
-# A body is read separately, so that a damaged page in it affects nothing else.
+# Select a body. It is read separately, so that a damaged page of the body affects nothing else.
 BODY = "SELECT body FROM entries WHERE rowid = ?"
 
-# Changes no row if the entry is already marked.
+# Mark an entry as damaged. If it is already marked, no row changes.
 MARK_DAMAGED = "UPDATE entries SET damaged = 1 WHERE topic = ? AND first = ? AND damaged = 0"
 
-# The caller stops reading when the entries are old enough.
+# Select entries, newest first. The caller stops reading when the entries are old enough.
 NEWEST_ENTRIES = "SELECT committed_at, first, count FROM entries WHERE topic = ? ORDER BY first DESC"
 
 OLDEST_NUMBER = "SELECT min(first) FROM entries WHERE topic = ?"
 
 NEXT_NUMBER = "SELECT first + count FROM entries WHERE topic = ? ORDER BY first DESC LIMIT 1"
 
-# Candidates for deletion.
+# Select the oldest entries of a topic, which retention may delete.
 OLDEST_ENTRIES = """
     SELECT first, count, committed_at, length(body)
       FROM entries
@@ -43,7 +43,7 @@ OLDEST_ENTRIES = """
 REMOVE_ENTRIES = "DELETE FROM entries WHERE topic = ? AND first <= ?"
 REMOVE_AMENDMENTS = "DELETE FROM amendments WHERE topic = ? AND number <= ?"
 
-# The number of entries is stored, because counting would read an index of millions.
+# Select the number of entries. It is stored, because counting would read an index with millions of rows.
 ENTRIES = "SELECT coalesce(sum(entries), 0) FROM sizes"
 COUNT_ENTRIES = """
     INSERT INTO sizes (topic, entries) VALUES (?1, ?2)
@@ -57,7 +57,7 @@ OLDEST_COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? ORDER BY
 
 # -- amendments ----------------------------------------------------------------------------------------------
 
-# Fields that later reports added to one record, or to the records of a range.
+# Select the fields that later reports added to one record. The next statement selects them for a range.
 AMENDMENT = "SELECT checksum, fields FROM amendments WHERE topic = ? AND number = ?"
 AMENDMENTS = "SELECT number, checksum, fields FROM amendments WHERE topic = ? AND number BETWEEN ? AND ?"
 
@@ -66,19 +66,19 @@ AMEND = "INSERT OR REPLACE INTO amendments (topic, number, checksum, fields) VAL
 
 # -- commits and accounting ----------------------------------------------------------------------------------
 
-# The id of this row is the first half of every receipt of the commit.
+# Insert a commit row. Its id is the first half of every receipt id of the commit.
 ADD_COMMIT = "INSERT INTO commits (committed_at, checksum, terms) VALUES (?, ?, ?)"
 
 LAST_COMMITTED_AT = "SELECT committed_at FROM commits ORDER BY id DESC LIMIT 1"
 
 COMMIT = "SELECT committed_at, checksum, terms FROM commits WHERE id = ?"
 
-# The end of a recount; later commits are not counted.
+# Select the commit at which a recount ends. Later commits are not counted.
 LAST_COMMIT = "SELECT coalesce(max(id), 0) FROM commits"
 
 COMMITS_BETWEEN = "SELECT id, checksum, terms FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
 
-# Commit rows to carry forward. The newest row stays, so that no id is assigned twice.
+# Select commit rows to carry forward. The newest row must stay, so that no id is assigned twice.
 OLDEST_COMMITS = """
     SELECT id, committed_at, checksum, terms
       FROM commits
@@ -95,7 +95,7 @@ COUNT = """
     INSERT INTO books (topic, term, n) VALUES (:topic, :term, :n)
         ON CONFLICT (topic, term) DO UPDATE SET n = n + :n"""
 
-# Record a part of a running counter as carried forward, because its commit rows are deleted.
+# Mark a part of a running counter as carried forward, because its commit rows will be deleted.
 CARRY = """
     INSERT INTO books (topic, term, n, carried) VALUES (:topic, :term, 0, :n)
         ON CONFLICT (topic, term) DO UPDATE SET carried = carried + :n"""
@@ -110,7 +110,8 @@ SERIES = "SELECT start_time, time, value FROM series WHERE id = ?"
 
 KEEP_SERIES = "INSERT OR REPLACE INTO series (id, start_time, time, value, seen_at) VALUES (?, ?, ?, ?, ?)"
 
-# Delete series that were not reported for a long time, or the oldest above a limit.
+# Delete series that were not reported for a long time. The next statement deletes the oldest series
+# above a limit.
 REMOVE_OLD_SERIES = """
     DELETE FROM series WHERE id IN (SELECT id FROM series WHERE seen_at < ? ORDER BY seen_at LIMIT ?)"""
 COUNT_SERIES = "SELECT count(*) FROM series"
@@ -134,7 +135,7 @@ COUNT_SHAPE = """
         ON CONFLICT (names) DO UPDATE SET count = count + :n, last_seen = :now"""
 SHAPES = "SELECT names, count, last_seen FROM unrecognised ORDER BY count DESC, names"
 
-# ?1 shapes stay because they are frequent; ?2 is the limit for all. See spool.log.counted_names.
+# Delete shapes beyond the limit ?2. The ?1 most frequent shapes stay (see spool.log.counted_names).
 BOUND_SHAPES = """
     WITH often AS (SELECT names FROM unrecognised ORDER BY count DESC, last_seen DESC, names LIMIT ?1)
     DELETE FROM unrecognised
@@ -148,7 +149,7 @@ COUNT_EVENT_TYPE = """
 EVENT_AMOUNT = "SELECT amount FROM event_types WHERE type = ?"
 EVENT_TYPES = "SELECT type, count, amount, last_seen FROM event_types ORDER BY type"
 
-# ?1 types stay because they are frequent; ?2 is the limit for all. See spool.log.counted_names.
+# Delete types beyond the limit ?2. The ?1 most frequent types stay (see spool.log.counted_names).
 BOUND_EVENT_TYPES = """
     WITH often AS (SELECT type FROM event_types ORDER BY count DESC, last_seen DESC, type LIMIT ?1)
     DELETE FROM event_types
@@ -170,6 +171,6 @@ FORGET_FACT = "DELETE FROM facts WHERE name = ?"
 FACTS_BETWEEN = "SELECT name, value FROM facts WHERE name >= ? AND name < ? ORDER BY name"
 FORGET_FACTS = "DELETE FROM facts WHERE name >= ? AND name < ?"
 
-# Space of unit-cost totals and hourly files, which is not part of spool.max_bytes.
+# Select the space of unit-cost totals and hourly files, which does not count in spool.max_bytes.
 BOUNDED_ELSEWHERE = """
     SELECT (SELECT coalesce(sum(bytes), 0) FROM stream_sizes) + (SELECT coalesce(sum(stored), 0) FROM billing_months)"""

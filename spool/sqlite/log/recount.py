@@ -1,8 +1,8 @@
 """
-Recounts of the accounting from commit rows and entries, slice by slice, so that no commit waits.
+Recounts of the accounting from commit rows and entries, slice by slice, so that no commit waits long.
 
-The counted data does not change meanwhile: new rows and entries are only added after the border, and the
-caller prevents retention.
+During a recount, the counted data do not change: new rows and entries are after the end of the recount, and
+the caller prevents retention.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from spool.sqlite.log import queries
 from spool.sqlite.log.entries import entry_rows, read_entries
 from spool.sqlite.log.retention import RouteNeeds
 
-COMMITS = 2048  # commit rows per slice
-NUMBERS = 4096  # numbers of a topic per slice
+COMMITS = 2048  # number of commit rows per slice
+NUMBERS = 4096  # record numbers of a topic per slice
 
 _NO_TERMS = books.pack_terms([])
 TermCounter = Counter[tuple[str, str]]
@@ -44,7 +44,7 @@ class Border:
 
 
 def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
-    """Read the border in one transaction, so that counters and routes are consistent."""
+    """Read the state in one transaction, so that counters and routes are consistent."""
     limits = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         limits.counters[topic, term] = n
@@ -58,7 +58,10 @@ def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
 
 
 async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
-    """Sum the commit rows. Return the terms, a sentence per problem, and the commits with damaged terms."""
+    """
+    Add up the commit rows. Return the terms, one sentence for each problem, and the commits whose
+    terms are damaged.
+    """
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
@@ -77,7 +80,7 @@ async def recount(
     """
     Recount commit rows and entries. `twice` gets every entry.
 
-    Returns the terms, a sentence per problem, the damage found, and the commits with damaged terms.
+    Returns the terms, one sentence for each problem, the damage found, and the commits whose terms are damaged.
     """
     sums, wrong, unread = await recount_commits(database, found)
     damage: list[tuple[str, Damage]] = []
@@ -114,7 +117,7 @@ def _commits(
     wrong: list[str],
     unread: list[int],
 ) -> int:
-    """Add one slice of commit rows, and return the start of the next slice."""
+    """Add the terms of one slice of commit rows. Return the start of the next slice."""
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
         terms = books.check_terms(packed, checksum)
@@ -130,7 +133,7 @@ def _commit_rows(
     connection: sqlite3.Connection, begin: int, border: Border, wrong: list[str]
 ) -> Sequence[tuple[int, object, object]]:
     """
-    Read a slice of commit rows. Around a damaged page, read them one by one; the last row is always returned.
+    Read a slice of commit rows. If a page is damaged, read its rows one by one. The last row is always returned.
     """
     try:
         return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()
@@ -164,7 +167,7 @@ def _numbers(
     damage: list[tuple[str, Damage]],
     twice: TwiceAccepted,
 ) -> int:
-    """Count one slice of entries by decoding every record, and return the start of the next slice."""
+    """Count one slice of record numbers. Every record is decoded. Return the start of the next slice."""
     end = border.counters[topic, books.ACCEPTED]
     last = min(end, first + NUMBERS - 1)
     try:

@@ -1,8 +1,9 @@
 """
-Work after commits and settlements, so that later damage to the files is noticed and loses less.
+Work after commits and settlements, so that later damage to the files is noticed and causes smaller losses.
 
-A note on disk has the acknowledged and settled numbers. With it, a start finds what a damaged write-ahead log
-has lost. A checkpoint moves data into the file, where damage of that log cannot lose it.
+A note on disk has the acknowledged and settled numbers. From the note, a start learns which commits a
+damaged write-ahead log has lost. A checkpoint moves data into the database file, where damage to the log
+cannot affect them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from spool.sqlite.database import Database
 from spool.sqlite.deliveries.queries import PROGRESS
 from spool.sqlite.log import store
 
-NOTE_EVERY_S = 1.0  # while there are changes
-AT_REST_S = 10.0  # quiet time after the last change until a checkpoint moves its pages into the file
+NOTE_EVERY_S = 1.0  # seconds between notes while there are changes
+AT_REST_S = 10.0  # seconds without changes after which a checkpoint moves the changed pages into the file
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,10 @@ class Rest:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = asyncio.Event()  # set by changes after the last note
+        self._changes = asyncio.Event()  # set by each change after the last note
         self._task: asyncio.Task[None] | None = None
-        self._writing = threading.Lock()  # a thread may still be writing after its caller stopped waiting
+        # lock, because a thread may still be writing after its caller stopped waiting
+        self._writing = threading.Lock()
 
     def begin(self) -> None:
         self._task = asyncio.create_task(self._run(), name="note of changes")
@@ -66,7 +68,7 @@ class Rest:
             return False
 
     async def note(self) -> None:
-        """Write the note of stored and acknowledged records. On a full disk, the previous note stays."""
+        """Write the note of stored and acknowledged records. If the disk is full, the previous note stays."""
         self._changes.clear()
         note = await self._database.read(_note)
         try:

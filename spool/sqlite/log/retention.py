@@ -1,7 +1,7 @@
 """
-Deletion of old entries. Their commit rows are carried forward, and free pages are returned to the disk.
+Deletion of old entries. Their commit rows are carried forward, and empty pages are returned to the disk.
 
-Transactions are small, so that commits never wait long. Each transaction keeps the accounting balanced.
+Transactions are small, so that commits never wait long. After each transaction, the accounting is balanced.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from spool.sqlite.database import PAGE, Database
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
-STEP = 64  # entries per transaction
-COMMITS = 512  # commit rows per transaction
-SERIES = 2048  # series per transaction
-FREE_PAGES = 2048  # 16 MiB of empty pages stay for the next commits; the rest is returned to the disk
-VACUUM_PAGES = 512  # returned per step
+STEP = 64  # number of entries per transaction
+COMMITS = 512  # number of commit rows per transaction
+SERIES = 2048  # number of series per transaction
+FREE_PAGES = (
+    2048  # empty pages (16 MiB) that stay for the next commits; further empty pages are returned to the disk
+)
+VACUUM_PAGES = 512  # number of pages that are returned to the disk per step
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """The interface of the deliveries for retention and the accounting, inside the log's transaction."""
+    """Needs and terms of the routes, read inside the transaction of the log."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -50,9 +52,9 @@ class Space(NamedTuple):
 
 def space(connection: sqlite3.Connection) -> Space:
     """
-    Return the space used in the file, without the write-ahead log and without data that has its own limit.
+    Return the numbers of used and of empty bytes in the file. The write-ahead log is not included.
 
-    Totals of streams and the rows of hourly files have their own limits.
+    Totals of streams and rows of hourly files do not count as used, because they have limits of their own.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -65,7 +67,7 @@ def holds(connection: sqlite3.Connection, size: int) -> bool:
     """
     Return True if records and indexes use at least `size` bytes.
 
-    Every commit calls it, so it checks the file size first, which is usually enough.
+    Every commit calls this. So it checks the file size first, which is usually sufficient.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and space(connection).used >= size
@@ -76,7 +78,7 @@ class Retention:
     Deletion in steps. `limits` gives the lowest number per topic that must stay, in addition to the
     needs of routes.
 
-    `set_aside` excludes damaged commit rows from the accounting where their terms are known.
+    `set_aside` excludes damaged commit rows from the accounting, if their terms can be computed.
     """
 
     def __init__(
@@ -96,10 +98,10 @@ class Retention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
         """
-        Delete everything that may be deleted, and return the number of entries. On a full disk,
+        Delete everything that may be deleted. Return the number of deleted entries. If the disk is full,
         free `wanted` bytes.
 
-        Entries are deleted by age, or earlier if the file is nearly full or bytes are wanted.
+        Entries are deleted by age. They are deleted earlier if the file is nearly full or `wanted` is not 0.
         """
         removed = 0
         goal = self._goal
@@ -116,7 +118,7 @@ class Retention:
 
     @property
     def _goal(self) -> int:
-        """Return the used bytes above which entries are deleted early."""
+        """Return the number of bytes; if more are used, entries are deleted early."""
         return int(self._max_bytes * (1 - retention.ROOM))
 
     def short_of_room(self, connection: sqlite3.Connection) -> bool:
@@ -166,8 +168,8 @@ class Retention:
 
     def _carry(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
         """
-        Carry forward commit rows that are too old. If space is short, this includes rows older than
-        every stored entry.
+        Carry forward commit rows that are too old. If space is short, also carry forward rows that are older
+        than every stored entry.
         """
         before = now - self._retention_s
         if self.short_of_room(connection):
@@ -176,7 +178,7 @@ class Retention:
             ]
             before = max(before, min((row[0] for row in oldest if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
-        # A time far in the future comes from a clock that was set back since. Its row must not block
+        # A time far in the future was written before the clock was set back. Its row must not block
         # later rows forever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
@@ -200,7 +202,7 @@ class Retention:
         return progress
 
     async def _give_back(self, *, everything: bool) -> None:
-        """Return empty pages to the disk in steps. If `everything`, also shorten the write-ahead log."""
+        """Return empty pages to the disk in steps. With `everything`, also shorten the write-ahead log."""
         keep = 0 if everything else FREE_PAGES
 
         def some(connection: sqlite3.Connection) -> bool:
@@ -218,17 +220,18 @@ class Retention:
 
 
 def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
-    """Delete some series that were not reported for a long time, and return their number."""
+    """Delete some series that were not reported for a long time. Return their number."""
     return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
 
 
 def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
     """
-    Delete some of the longest silent series, store the time of their last report, and return their number.
+    Delete some of the series that have not been reported for the longest time, and store the time of their
+    last report. Return their number.
     """
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
-    # A time in the future comes from a clock that was set back since. It would make every new series look known.
+    # A time in the future was written before the clock was set back. It would make every new series look known.
     since = max(series_known_since(connection), min(newest, now))
     connection.execute(queries.KEEP_FACT, (KNOWN_SINCE, repr(since).encode()))
     return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount

@@ -1,5 +1,5 @@
 """
-Writing of a commit's plan, and reading of the log's memory at a start. All functions run inside one transaction.
+Writing of a commit's plan, and reading of the log's state at a start. All functions run inside one transaction.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spool.sqlite.log.retention import RouteNeeds, series_known_since
 _log = logging.getLogger(__name__)
 
 
-NAMES = "names"  # one of the kinds of numbers in UnfoldedCommits
+NAMES = "names"  # kind for names of earlier records, in UnfoldedCommits
 
 _ids = msgspec.msgpack.Decoder(FoldedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
@@ -78,10 +78,10 @@ def write(
     connection: sqlite3.Connection, plan: Plan, names: int, check: Callable[[], None] | None = None
 ) -> int:
     """
-    Write a commit and return the id of its row. `names` is the number for its names of earlier records, if
-    it has any.
+    Write a commit. Return the id of its row. If the commit adds names to earlier records, they are stored
+    under the number `names`.
 
-    `check` may raise between the parts to cancel the commit.
+    `check` is called between the parts, and may raise to cancel the commit.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records)
@@ -171,7 +171,7 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def amount(text: str | None) -> Decimal | None:
-    """Decode the amount of an event type."""
+    """Decode the sum of the amounts of an event type."""
     return None if text is None else Decimal(text)
 
 
@@ -207,10 +207,10 @@ def write_fold(
     connection: sqlite3.Connection, fold: Fold, first: Mapping[str, int], names: int | None
 ) -> None:
     """
-    Write new runs, delete those that they replace, and store how far ids are in runs.
+    Write new runs, delete the runs that they replace, and store how far ids are in runs.
 
-    `first` has the first number of each topic with ids outside the runs. `names` is the first number of names
-    that commits added to earlier records, or None.
+    `first` has, by topic, the first number whose ids are not in runs. `names` is the first number under which
+    names of earlier records are stored, or None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
@@ -231,7 +231,7 @@ def write_fold(
 
 class _Arrived(NamedTuple):
     """
-    Ids that arrived together, with places and hours, and the first number of their kind in UnfoldedCommits.
+    Ids that arrived together, with their places and hours. Also the first number of their kind in UnfoldedCommits.
     """
 
     at: float
@@ -241,8 +241,8 @@ class _Arrived(NamedTuple):
 
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
-    Load the known ids: the stored runs, then newer ids from entries and from names that commits added to
-    earlier records, in order of arrival.
+    Load the known ids in order of arrival: first the stored runs, then newer ids from entries and from names
+    that commits added to earlier records.
 
     After a crash, no id is missing. Returns the commits of the newest ids, and the highest number of names.
     """
@@ -300,7 +300,7 @@ def _ids_of(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield rows up to a damaged page. Rows after it are not reached."""
+    """Yield rows up to a damaged page. The rows after that page cannot be read."""
     try:
         yield from connection.execute(query)
     except sqlite3.DatabaseError as error:
@@ -313,7 +313,8 @@ def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
     """
-    Return the next number of every topic: the higher of the one from the counters and the one from the entries.
+    Return the next number of every topic: the one from the counters or the one from the entries,
+    whichever is higher.
     """
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
@@ -335,10 +336,11 @@ def still_open(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[Committed]:
     """
-    Return the commits between two times that are in no delivery, or none if damage hides the deliveries.
+    Return the commits between two times that are in no delivery. Return none if deliveries cannot be read
+    because of damage.
 
-    Later commits come from a clock that was set back. Reading stops at them, because otherwise the whole log
-    would be read.
+    A commit after `until` was written before the clock was set back. Reading stops there, because otherwise
+    the whole log would be read.
     """
     commits = []
     try:
@@ -356,7 +358,9 @@ def still_open(
 
 
 def kept(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
-    """Return the number of stored records by topic, from their numbers only. `verify` decodes them."""
+    """
+    Return the number of stored records by topic, computed from their numbers. Only `verify` decodes the records.
+    """
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
         sums[topic, books.KEPT] = next_number - oldest(connection, topic)
