@@ -1,9 +1,9 @@
 """
 Exchange rates: read from files, valid by day, and frozen for closed months.
 
-A configured rate comes first. Otherwise, the rate of a day is the quotation of that day, or the last one from
-at most a week before, because banks quote only on working days. Frozen rates of a closed month stay the same,
-whatever later files contain.
+A configured rate takes precedence. Otherwise, the rate of a day is the quotation of that day. If there is
+none, it is the last quotation from at most a week before, because banks quote only on working days. Frozen
+rates of a closed month never change, even if later files have other rates.
 
 A file is either from the European Central Bank or your own. The bank publishes daily XML, the history as CSV
 (`Date,USD,JPY,...`: units per euro, `N/A` without a quotation), and that CSV in a zip archive. Your own file
@@ -44,7 +44,9 @@ _EURO = "EUR"
 _OWN_COLUMNS = ("date", "currency", "usd")
 _NO_QUOTATION = ("", "N/A")
 _MOST_DIGITS = 40
-MAX_QUOTATIONS: Final = 500_000  # per file; enough for a century of quotations by the bank
+MAX_QUOTATIONS: Final = (
+    500_000  # limit of quotations per file; enough for a century of quotations by the bank
+)
 _DAY = re.compile(r"""<Cube\s+time=["'](\d{4}-\d\d-\d\d)["']\s*>(.*?)</Cube>\s*(?=<|$)""", re.DOTALL)
 _RATE = re.compile(r"""<Cube\s+currency=["'](\w{3})["']\s+rate=["']([^"']{1,40})["']\s*/>""")
 LOOK_BACK_DAYS: Final = 7
@@ -52,7 +54,7 @@ CONFIGURED: Final = "configured"
 _log = logging.getLogger(__name__)
 Days = dict[
     str, dict[str, list[str]]
-]  # day -> currency -> dollars as a fraction, source, day of the quotation
+]  # by day, then by currency: dollars as a fraction, source, day of the quotation
 
 
 class RatesUnreadable(ValueError):
@@ -101,7 +103,10 @@ def parse(content: bytes, most_bytes: int) -> list[Quotation]:
 
 
 def _unpacked(content: bytes, most_bytes: int) -> bytes:
-    """Unpack the only file of an archive, up to `most_bytes` and one byte."""
+    """
+    Unpack the only file of an archive. The result has at most `most_bytes` and one byte, so that a file that
+    is too large is noticed.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = archive.namelist()
@@ -143,7 +148,7 @@ def _of_csv(content: bytes) -> Iterator[Quotation]:
 
 
 def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]]:
-    """Yield rows of bounded length. Raises RatesUnreadable for a longer one."""
+    """Yield rows of limited length. Raises RatesUnreadable for a longer row."""
     try:
         for row in rows:
             lines.end_row()
@@ -153,7 +158,7 @@ def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]
 
 
 def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation]:
-    """Convert units per euro into dollars per unit. Without a rate of the dollar, the day yields nothing."""
+    """Convert units per euro into dollars per unit. If the day has no rate of the dollar, yield nothing."""
     per_euro = {name: _number(text) for name, text in quoted if name and text not in _NO_QUOTATION}
     dollars = per_euro.get("USD")
     if dollars is None:
@@ -202,19 +207,19 @@ class DayValue(NamedTuple):
     """Dollars per unit of a currency, with the source and the day of the rate."""
 
     usd: Fraction
-    source: str  # configured, own or ecb
+    source: str  # "configured", "own" or "ecb"
     quoted: int
 
 
-Frozen = Mapping[int, Mapping[str, DayValue]]  # by day, then by currency
+Frozen = Mapping[int, Mapping[str, DayValue]]  # values by day, then by currency
 _ONE = DayValue(Fraction(1), CONFIGURED, 0)
 
 
 @dataclass(slots=True)
 class RateTable:
     """
-    All known rates. `own` are configured rates by start day, and `quotations` those of single days;
-    both are sorted.
+    All known rates. `own` are configured rates by the day from which they apply. `quotations` are rates of
+    single days. Both are sorted.
     """
 
     own: Mapping[str, Sequence[tuple[int, Fraction]]] = field(default_factory=dict)
@@ -244,7 +249,8 @@ class RateTable:
 
 def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> RateTable:
     """
-    Build the rates of a configuration and its file. A quotation from an own file replaces one from the bank.
+    Build the rates of a configuration and its file. A quotation from your own file replaces a quotation
+    from the bank.
     """
     own_rates: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
     for rate_setting in section.rate:
@@ -259,7 +265,7 @@ def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> Rate
 
 
 def _since(day: str) -> int:
-    """Return the start of a day in epoch seconds, or a time before all days for ""."""
+    """Return the start of a day in epoch seconds. For "", return a time before all days."""
     return (
         int(datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC).timestamp())
         if day
@@ -291,23 +297,25 @@ def rate_of(from_value: DayValue, to_value: DayValue) -> int:
 
 class ExchangeRates:
     """
-    The rates of a configuration (a `spool.currencies.Rates`).
+    The rates of a configuration. Implements `spool.currencies.Rates`.
 
-    The file is read on first use and after each change. If it becomes unreadable, the last rates stay valid.
+    The file is read on first use and after each change. If it becomes unreadable, the rates from the last
+    successful read stay valid.
     """
 
     def __init__(
         self, section: CurrencySettings, months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     ) -> None:
         """
-        Initialize. `months` returns the documents of frozen rates by month, and a new mapping after each change.
+        Initialize. `months` returns the documents of frozen rates by month. After each change it returns
+        a new mapping.
         """
         self._section = section
         self._months = months
         self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
         self._table = table_of(section, ())
         self._seen: tuple[int, int] | None = None
-        self._lock = threading.Lock()  # needed because database threads call this object
+        self._lock = threading.Lock()  # a lock is needed because database threads call this object
         self.problem: str | None = None
 
     def __call__(self, from_currency: str, to_currency: str, day: int) -> int | None:
@@ -371,10 +379,10 @@ def days_of(table: RateTable, days: Iterable[int]) -> Days:
 
 
 def digest_of(days: Days) -> str:
-    """Return a digest that is equal for equal rates on every gateway."""
+    """Return a digest that is equal on every gateway if the rates are equal."""
     return sha256(json.dumps(days, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _text(day: int) -> str:
-    """Format a day. Return "" for a configured rate without a start."""
+    """Format a day. Return "" for a configured rate without a start day."""
     return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") if day > 0 else ""

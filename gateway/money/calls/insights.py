@@ -47,8 +47,8 @@ class Inspection(RequestBody):
 
 def inspector(services: OperatorServices) -> Inspector:
     """
-    Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because it
-    stores the findings.
+    Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because the
+    registry stores the findings.
     """
     registry = services.installation.require_registry()
     devices = services.senders.devices
@@ -100,7 +100,8 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
 @call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now")
 async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """
-    Run all detectors before answering, so that a command without a server does not exit before they finish.
+    Run all detectors and answer when they have finished. Otherwise a command without a server would exit
+    before they finish.
     """
     try:
         async with request.audited("insights.run", "insights", {}):
@@ -123,7 +124,8 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
 @call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     body = request.body
-    if body.status is not None:  # check the request first, so that its errors are reported for every insight
+    # check the request first, so that an invalid request gives the same error for every insight
+    if body.status is not None:
         check_status(body.status)
     changes: dict[str, Any] = {} if body.effort is None else {"effort": check_effort(body.effort)}
     id, table = (await _insight(request)).id, request.registry.insights

@@ -27,13 +27,13 @@ from spool.registry.permission_sets import (
     VIEW_OPERATION,
 )
 
-# Matches the start of an error that continues with the words of a receiver: a status, with the mail recipient
-# if there is one, or the lack of an answer.
+# Start of an error that quotes the response of a receiver. It is a status, with the mail recipient if there
+# is one, or it says that there was no answer.
 _ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
 
 
 class ChosenNotifications(RequestBody):
-    """A selection of notifications: by id, of one channel, or all."""
+    """A selection of notifications: the given ids, the notifications of one channel, or all."""
 
     ids: list[str] | None = None
     channel: str | None = None
@@ -104,7 +104,8 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
 @call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
     """
-    Send failed or discarded notifications again. Waiting ones that are named by id are also tried at once.
+    Send failed or discarded notifications again. Waiting notifications that are selected by id are also
+    sent at once.
     """
     ids = await _chosen(request, of_states=(FAILED,))
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
@@ -120,9 +121,11 @@ async def discard_notifications(
 
 def shown_error(request: OperatorRequest[InstallationServices, None], error: str) -> str:
     """
-    Return why a message did not arrive. People who may not change channels do not see the words of the receiver.
+    Return why a message did not arrive. People who may not change channels do not see the text of
+    the receiver's response.
 
-    A channel may lead to a host that they cannot reach themselves, whose response must stay hidden.
+    The reason is that a channel may send to a host that these people cannot reach themselves, so its response
+    must stay hidden.
     """
     answered = _ANSWERED.match(error)
     if answered is None or INSTALLATION_ADMINISTRATION in request.rights.permission_sets:

@@ -29,7 +29,7 @@ from spool.registry.insights import IN_PROGRESS, NEW, Insight
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 ONCE = ("view", "from", "to")
-MOST_DAYS = 100  # days in the chart
+MOST_DAYS = 100  # limit of days in the chart
 LISTED = 5
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
@@ -49,7 +49,7 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
-    """Return the same as `state`. Without `counts_rows`, `rows` is null."""
+    """Return the same as `state`. If `counts_rows` is False, `rows` is null."""
     services = request.services
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
     state["rows"] = state["rows"] if counts_rows else None
@@ -79,10 +79,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return all figures of the first page. The totals are first updated with all closed records.
 
-    All totals are read in one transaction, and the notes of the chart after it. The chart, the lists and the
-    notes cover the requested days, by default the last 30. `operation` is null for people with limited data
-    access or without that permission set. `insights` is null while the registry is damaged. `rows` in the
-    state of the totals is always null.
+    All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and
+    the notes cover the requested days, by default the last 30. `operation` is null for people who have
+    limited data access or may not see the operation. `insights` is null while the registry is damaged. The
+    value `rows` in the state of the totals is always null.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -165,7 +165,7 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
 
 
 async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """Return the open insights with the highest impact, and the number of all open ones."""
+    """Return the open insights with the highest impact, and the number of all open insights."""
     try:
         table = request.registry.insights
     except Refusal:

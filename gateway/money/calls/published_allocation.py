@@ -1,6 +1,6 @@
 """
-API of definitions for keys: versions, namespaces and publish jobs. Each call has its own scope. Also defines
-the lists that people see.
+API of definitions for keys: versions, namespaces and publish jobs. Each call has its own scope. The module
+also defines the lists that people see.
 
 A definition is sent as YAML in the body, or as the only file of a form. Faults are answered with 422, each
 with its value and its path. The fields `version`, `last_updated`, `last_updated_by` and `uri` of a version
@@ -54,13 +54,17 @@ from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 LATEST = "latest"
 FORM = "multipart/form-data"
 YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
-SLACK_BYTES = 16 * 1024  # extra bytes of a body: the envelope of a form, or a text slightly over the limit
+# bytes that a body may have in addition, for the envelope of a form, and so that a text slightly over the
+# limit gets its own error
+SLACK_BYTES = 16 * 1024
 _MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownVersion:
-    """A version in a list. `uri` is the address of its text, or None without an address of its own."""
+    """
+    A version in a list. `uri` is the address of its text, or None if the text has no address of its own.
+    """
 
     version: DefinitionVersion
     uri: str | None
@@ -70,8 +74,8 @@ class ShownVersion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNamespace:
     """
-    A namespace in a list. `newest` is its newest version, or None; `broken` says why that version is
-    not in force.
+    A namespace in a list. `newest` is its newest version, or None if it has no version. `broken` says why
+    that version is not in force.
     """
 
     namespace: Namespace
@@ -133,7 +137,7 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
 
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
 
-# Only the default namespace.
+# List of the versions of the default namespace.
 VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,
@@ -143,7 +147,7 @@ VERSIONS: List[ShownVersion] = List(
     filters={"last_updated_by": _LAST_UPDATED_BY},
 )
 
-# All namespaces.
+# List of the versions of all namespaces.
 ALL_VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,
@@ -200,7 +204,10 @@ def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None 
 def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, parent_path: str | None = None
 ) -> MemoryRows[ShownVersion]:
-    """Return the versions of a namespace, or of all if None. `parent_path` is the base path of their addresses."""
+    """
+    Return the versions of a namespace. If `namespace` is None, return those of all namespaces. `parent_path`
+    is the base path of their addresses.
+    """
     versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(
         [
@@ -297,7 +304,7 @@ def _faults_as_422(
 # -- namespaces ----------------------------------------------------------------------------------------------
 
 
-# The service's own clients use the older name of the group.
+# Clients of the cost service use `costformation`, the older name of the group.
 _BASE = "/v2/{group:allocation|costformation}"
 _VERSIONS = _BASE + "/definition/versions"
 _VERSION = _VERSIONS + "/{version}"
@@ -422,7 +429,7 @@ class NamespaceResource(ManagedResource[Namespace]):
     item = NamespaceItem
     one = OneNamespace
     keys = ByKeys(
-        # the service's own clients use the older name of the group
+        # clients of the cost service use the older name of the group
         path="/v2/{group:allocation|costformation}/namespaces",
         id="namespace",
         group="allocation",
@@ -519,7 +526,9 @@ async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result
 
 
 def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
-    """Return the version with a number, or LATEST. Raises NotThere."""
+    """
+    Return the version that `word` names: a number, or LATEST. Raises NotThere if there is no such version.
+    """
     table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
     if word == LATEST:
@@ -542,7 +551,7 @@ async def what_it_would_be(
     money: MoneyServices, text: bytes, namespace: str, actor: Actor
 ) -> Mapping[str, object]:
     """
-    Return the version that a definition would become. Stores nothing. Raises InvalidDefinition with every fault.
+    Return the version that a definition would become. Nothing is stored. Raises InvalidDefinition with every fault.
     """
     table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
@@ -560,7 +569,7 @@ async def what_it_would_be(
 
 
 def base_of(text: str | None) -> int | None:
-    """Parse the base version: None for the version in force, 0 for none. Raises Refusal 400."""
+    """Parse the base version: None for the version in force, 0 if there was none. Raises Refusal 400."""
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
@@ -590,7 +599,9 @@ def _flag(text: str) -> bool:
 
 
 def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
-    """Return the definition in the body. Raises Refusal 400 if a form does not hold exactly one."""
+    """
+    Return the definition in the body. Raises Refusal 400 if a form does not hold exactly one definition.
+    """
     if request.http.content_type != FORM:
         return request.body
     head = f"Content-Type: {request.http.headers.get('Content-Type', '')}\r\n\r\n"

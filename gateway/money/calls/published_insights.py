@@ -1,8 +1,8 @@
 """
 The published API of insights: the list, one insight, its status and its comments.
 
-Each method has its own scope. Except for the list, the forms are those of the service's own clients: 200 also
-after a creation, a comment's text as `message`, and references as `{"id"}`.
+Each method has its own scope. Except for the list, responses have the form that clients of the cost service
+expect: status 200 even after a creation, a comment's text as `message`, and references as `{"id"}`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Effort = Literal["not_set", "low", "medium", "high"]
 
 HIDE_RESOLVED = "hide_resolved"
 RESOLVED = ("addressed", "ignored")
-NOTHING = ("",)  # a status and a category that no insight has
+NOTHING = ("",)  # filter values for a status and a category that no insight has
 ABOUT = "about"
 MONEY, OPERATION = "money", "operation"
 
-# The impact of findings in these categories is the affected spend, not money that can be saved.
+# Categories of findings whose impact is the affected spend, not money that can be saved.
 _OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
 
 
@@ -60,8 +60,9 @@ def describe_for_people(insight: Insight) -> dict[str, object]:
     """
     Describe an insight with the fields that only people see.
 
-    `gone` means that a detector no longer finds the problem. The insight is then addressed, unless a person
-    set another status. `about` is money, or the operation of Tollhouse and its senders.
+    `gone` means that a detector no longer finds the problem. The insight then has the status addressed,
+    unless a person has set another status. `about` states whether the insight is about money, or about the
+    operation of Tollhouse and its senders.
     """
     added = {"gone": insight.is_gone, ABOUT: about(insight), "severity": insight_severity(insight)}
     return {**describe(insight), **added}
@@ -103,7 +104,7 @@ INSIGHTS: List[Insight] = List(
     default_sort=("status", "asc"),
     filters={
         "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
-        # Set by the service's own client. "false" hides nothing.
+        # Filter that clients of the cost service set. The value "false" hides nothing.
         HIDE_RESOLVED: Filter(
             holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
             valid_values=YES_NO,
@@ -140,7 +141,9 @@ _EVERY = ListQuery(
 
 
 class InsightRows:
-    """Stored insights. The storage filters only by status and category, so other filters are translated."""
+    """
+    Stored insights. The storage can filter only by status and category, so other filters are translated to these.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._table = registry.insights
@@ -157,7 +160,7 @@ class InsightRows:
         if len(subjects) != 1:
             return await self._stored.page(listed, replace(wanted, filters=filters))
         known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
-        if not known:  # too many categories, so the storage does not list them
+        if not known:  # if there are too many categories, the storage does not list them
             return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
         of_operation = subjects == {OPERATION}
         chosen = tuple(category for category in known if (category in _OF_OPERATION) == of_operation)
@@ -385,7 +388,7 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     return {"comment": describe_comment(comment)}
 
 
-# The catalogue of scopes has none for deleting a comment.
+# The catalogue of scopes has no scope for deleting a comment, so the scope for changing comments is used.
 @_call(
     "DELETE",
     _COMMENTS + "/{comment}",

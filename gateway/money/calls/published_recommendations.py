@@ -1,7 +1,8 @@
 """
 API of savings recommendations, their types and comments, for keys. Each method has its own scope.
 
-There are no published paths for these scopes, so Tollhouse defines the addresses and fields, similar to insights.
+The cost service publishes no paths for these scopes, so Tollhouse defines the addresses and fields. They are
+similar to those of insights.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ShownType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownDimension:
-    """A dimension to filter recommendations by, and the values that recommendations have in it."""
+    """A dimension by which recommendations can be filtered, with the values that occur in recommendations."""
 
     id: str
     values: Sequence[str]
@@ -111,8 +112,8 @@ def describe_type(row: ShownType) -> dict[str, object]:
 
 def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
     """
-    Define the list of recommendations. Each dimension of the totals is a filter: a recommendation matches if
-    it concerns one of the values.
+    Define the list of recommendations. Each dimension of the totals is a filter. A recommendation matches if
+    it concerns one of the given values.
     """
     filters: dict[str, Filter[Recommendation]] = {
         "type": Filter(
@@ -235,7 +236,7 @@ class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=
 
 class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    Minimum savings as decimal numbers, as text or as numbers: dollars a month, and percent of all spend.
+    Minimum savings as decimal numbers, in text or number form: dollars per month, and percent of all spend.
     """
 
     least_savings: str | float | None = None
@@ -262,8 +263,8 @@ class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    A request to look for savings. `filter` maps dimensions to values as for costs: `!` before a dimension
-    excludes its values, and null is the unknown value.
+    A request to look for savings. `filter` maps dimensions to values, as in cost queries: `!` before a
+    dimension excludes its values, and null is the unknown value.
     """
 
     type: str | None = None
@@ -503,7 +504,7 @@ async def change_recommendations(
     """
     Change recommendations, and return a result for each id in the given order.
 
-    `hidden` ids are answered as if they did not exist, because the actor may not see them.
+    Ids in `hidden` are treated as if they did not exist, because the actor may not see them.
     """
     table = registry.recommendations
     changed = await table.update(
@@ -544,7 +545,8 @@ async def check_savings(
     money: MoneyServices, people: People, body: SavingsCheck, may_see: Chosen = lambda _: True
 ) -> Result:
     """
-    Return the number and sum of savings by type that a run over the visible calls would find now. Stores nothing.
+    Return, by type, the number and sum of the savings that a run over the visible calls would find now.
+    Nothing is stored.
     """
     if body.type is not None:
         check_type(body.type)

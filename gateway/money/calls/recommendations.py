@@ -1,4 +1,7 @@
-"""Operator API of recommendations, with the same values and rules as for keys, and a search on request."""
+"""
+Operator API of recommendations. Values and rules are the same as in the API for keys. In addition, a search
+can be requested.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,10 @@ async def change_recommendations(request: OperatorRequest[MoneyServices, Recomme
 
 @call("POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now")
 async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
-    """Look before answering, so that a command without a server does not exit before the search finishes."""
+    """
+    Look for savings and answer when the search has finished. Otherwise a command without a server would exit
+    before it finishes.
+    """
     try:
         async with request.audited("recommendations.run", "recommendations", {}):
             done = await request.services.require_adviser().look()
@@ -219,7 +225,10 @@ async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices,
     in_turn=True,
 )
 async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Return the savings that a run would find. `filter` is JSON, as in the request body for keys."""
+    """
+    Return the savings that a run would find. `filter` is JSON in the same form as in the request body of the
+    API for keys.
+    """
     query = request.http.query
     try:
         filters = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])

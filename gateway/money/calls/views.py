@@ -1,7 +1,8 @@
 """
-API of views, for keys and for people. Views that a person may not see do not exist for that person.
+API of views, for keys and for people. If a person may not see a view, the API answers as if the view
+did not exist.
 
-Tollhouse adds its own fields to the published ones: the settings of the view's reports.
+Tollhouse adds its own fields to the published fields: the settings of the view's reports.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from spool.registry.views import Anomalies, View, ViewConnections, ViewTable
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """A view, and the reason why it cannot be used, or None."""
+    """A view, and the reason why it cannot be used. The reason is None if it can be used."""
 
     view: View
     broken: str | None
@@ -72,7 +73,7 @@ class ViewResource(ManagedResource[View]):
     item = ViewItem
     one = OneView
     has_dimensions = True
-    # The service's own clients expect the view itself after a creation or a change, without an envelope.
+    # After a creation or a change, clients of the cost service expect the view itself, without an envelope.
     keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)
     people = ByPeople(
         path="/views",

@@ -1,4 +1,4 @@
-"""Compares a cost query for two times, and finds the change and its drivers."""
+"""Comparison of a cost query for two times: the change and its drivers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
-MOST_APART: Final = 500  # groups that may be queried by their values
+MOST_APART: Final = 500  # limit of groups that are queried by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """
-    The total change and its drivers, largest first. If there are more groups, the last driver joins all others.
+    The total change and its drivers. The largest driver is first. If there are more groups than requested,
+    the last driver joins all other groups.
     """
 
     drivers: Sequence[Driver]
@@ -84,11 +85,11 @@ async def compare(
     prices: PriceBook | None = None,
 ) -> Comparison:
     """
-    Compare two times. `prices` are list prices, which weigh the kinds of tokens.
+    Compare two times. `prices` are list prices. They are the weights for the kinds of tokens.
 
-    With billed money, calls and tokens are the counted ones. If the query groups by model, kinds of tokens
-    are read at once. Otherwise they are read for the largest changes, and all other groups get the remainder.
-    Raises NotKept if a time range cuts a stored total.
+    For billed money, calls and tokens are still the counted ones. If the query groups by model, the kinds of
+    tokens are read in the first query. Otherwise they are read only for the largest changes, and the other
+    groups together get the remainder. Raises NotKept if a time range begins or ends within a stored total.
     """
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
     sides = [replace(side, granularity=TOTAL, measures=measures) for side in (baseline, query)]
@@ -107,7 +108,9 @@ async def compare(
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
-    """Return counted rows with billed money as their cost, followed by billed money without calls."""
+    """
+    Return counted rows in which billed money replaces the cost. Rows of billed money without calls follow.
+    """
     counted = await ledger.costs(replace(query, arranged=0))
     billed = await ledger.costs(query)
     return await asyncio.to_thread(_with_amounts, counted, billed, query)
@@ -152,7 +155,7 @@ async def compared(
 
 
 def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
-    """Limit a query of billed money to finished days. Raises Invalid if there is none."""
+    """Limit a query of billed money to finished days. Raises Invalid if there is no finished day."""
     if not query.arranged:
         return query
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -165,7 +168,9 @@ def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
 
 
 class _Kinds(NamedTuple):
-    """The rows of one time by provider and model: separate ones by group, and the sum of all other groups."""
+    """
+    The rows of one time by provider and model. Some groups have their own rows, and all other groups are summed.
+    """
 
     separate_rows: Mapping[Group, Sequence[Row]]
     other_rows: Sequence[Row]
@@ -173,7 +178,7 @@ class _Kinds(NamedTuple):
 
 class _Changes:
     """
-    The changes of all groups, the largest ones separate.
+    The changes of all groups. The largest changes are separate from the rest.
 
     The totals may have a group OTHER for dimensions with too many values. It is treated as one of
     the smaller groups.
@@ -182,7 +187,8 @@ class _Changes:
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
         self._largest, self._rest = _divided(unranked(before, now, {}), top)
         self.others = [driver for driver in self._rest if driver.has_kinds]
-        # Other groups without kinds of tokens are read as well, to subtract them from the sum of all groups.
+        # If other groups have kinds of tokens, groups without kinds are read as well, so that they can be
+        # subtracted from the sum of all groups.
         without_kinds = [driver for driver in self._rest if not driver.has_kinds] if self.others else []
         self.apart = frozenset([driver.group for driver in (*self._largest, *without_kinds)])
         self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
@@ -195,7 +201,7 @@ class _Changes:
         }
         drivers = [weighed(driver, known) for driver in self._largest]
         if self._rest:
-            # Groups that are read separately have no kinds, so old prices change none of their parts.
+            # The groups that are read separately have no kinds of tokens, so old prices change none of their parts.
             other_driver = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
             drivers.append(
                 self._priced(other_driver, at_old_prices(old.other_rows, new.other_rows, prices, at))
@@ -204,8 +210,8 @@ class _Changes:
 
     def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
         """
-        Split the change of the smaller groups into kinds and prices, from the cost that their tokens would
-        have had before.
+        Split the change of the smaller groups into kinds of tokens and prices. `at_old_prices` is the cost
+        that their tokens would have had before.
         """
         if not self.others:
             return driver
@@ -238,7 +244,8 @@ def _at_once(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
     """
-    Compare rows that are already split by provider and model. A query by model has few more rows for that.
+    Compare rows that are already split by provider and model. For a query by model, this split adds
+    only few rows.
     """
     sides = [by_group(rows, _with_kinds(query), len(query.group_by)) for rows in (before, now)]
     changes = _Changes(_spent(sides[0]), _spent(sides[1]), top)
@@ -257,7 +264,10 @@ def _with_kinds(query: CostQuery) -> Sequence[str]:
 
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
-    """Return the query limited to the values of these groups. Other groups may match as well."""
+    """
+    Return the query limited to the values of these groups. Its result may contain other groups, because each
+    dimension is limited separately.
+    """
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
     return within(
         query,

@@ -14,12 +14,14 @@ from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.record import NS
 
-KINDS = ("provider", "model")  # added to the groups of a query
+KINDS = ("provider", "model")  # dimensions that are added to the groups of a query
 MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
-_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a row
+_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a row that the weights need
 
-Rates = Sequence[tuple[int, Rate]]  # see PriceBook.rates
-Row = tuple[str | None, str | None, CostRow, int]  # provider, model, their row, and its cost in units
+Rates = Sequence[tuple[int, Rate]]  # the result of PriceBook.rates
+Row = tuple[
+    str | None, str | None, CostRow, int
+]  # provider, model, the row of the totals, and its cost in units
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
@@ -32,11 +34,12 @@ async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
 
 def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook | None, at: float) -> int:
     """
-    Return the cost that a group's tokens of `now` would have had before, in units of money.
+    Return the cost that a group's tokens of `now` would have had at the old prices, in units of money.
 
-    List prices of one time weigh the kinds of tokens of a model, and the old price is the old cost per
-    weighed token. Therefore a changed mix of tokens does not count as a price change, even if the paid prices
-    differ from list prices. A model without calls before has no old price and counts at its present cost.
+    List prices of one time are the weights for the kinds of tokens of a model. The old price of a model is
+    its old cost per weighted token. So a changed mix of tokens does not count as a price change, even if
+    the paid prices differ from list prices. A model without earlier calls has no old price, so its current
+    cost is used.
     """
     old_rows = {(provider, model): (row, cost) for provider, model, row, cost in before}
     total = 0
@@ -58,10 +61,10 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook |
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
     """
-    Return the money that reads from a provider's prompt cache saved, minus the extra cost of writes.
+    Return the money that was saved by reads from a provider's prompt cache, minus the extra cost of cache writes.
 
-    List prices of the row's day for calls of its average size apply. The result is negative if the writes
-    cost more than the reads saved, and None if a price is unknown or nothing was cached.
+    The list prices of the row's day are used, for calls of the row's average size. The result is negative if
+    the writes cost more than the reads saved. It is None if a price is unknown or nothing was cached.
     """
     read = row.cache_read_tokens
     written = row.cache_write_tokens
@@ -116,7 +119,7 @@ def _weight(row: CostRow, rates: Rates) -> int | None:
 def by_group(
     rows: Sequence[CostRow], by: Sequence[str], width: int
 ) -> dict[tuple[str | None, ...], list[Row]]:
-    """Group rows by their first `width` dimensions, each as a Row."""
+    """Group the rows by their first `width` dimensions. Each row of the result is a Row."""
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     provider = by.index("provider")
     model = by.index("model")

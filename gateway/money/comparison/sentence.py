@@ -1,4 +1,4 @@
-"""Describes a change of costs in one sentence: the amount, the drivers and the reasons."""
+"""Description of a change of costs in one sentence: the amount, the drivers and the reasons."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gateway.money.comparison.split import PARTS, Driver
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
-MOST = 3  # drivers in the sentence
-_LITTLE = 20  # drivers smaller than 1/20 of the largest one are left out
+MOST = 3  # limit of drivers in the sentence
+_LITTLE = 20  # a driver is omitted if it is smaller than the largest driver divided by this number
 
 
 def sentence(comparison: Comparison) -> str:
-    """Describe the change and its reasons, from the largest drivers."""
+    """Describe the change and its reasons. The largest drivers are named first."""
     total = comparison.total
     if not total.before.calls and not total.before.cost:
         return (

@@ -1,9 +1,9 @@
 """
-Splits the change of costs of each group between two times into its causes.
+Split of each group's change of costs between two times into its causes.
 
 The parts are: more calls, at the old cost per call; larger calls, at the old cost per token; other models or
-kinds of tokens, at their old prices; and the rest, which is prices. Costs are units (spool.ledger.money), and
-the parts always add up to the change.
+kinds of tokens, at their old prices; and the remainder, which is prices. Costs are units
+(spool.ledger.money). The parts always add up to the change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """
     The totals of a group in one time. `estimated` is the part of the cost that no source reported.
 
-    `unpriced` is the number of calls with unknown cost, so the true cost is higher.
+    `unpriced` is the number of calls whose cost is unknown. If there are any, the true cost is higher.
     """
 
     cost: int = 0
@@ -72,10 +72,10 @@ def split(
     at_old_prices: Mapping[Group, int] | None = None,
 ) -> list[Driver]:
     """
-    Split the change of each group, the largest change first.
+    Split the change of each group. The largest change is first.
 
-    `at_old_prices` is the cost that the present tokens would have had, each kind of each model at its old
-    price. Without it, all tokens of a group have one price.
+    `at_old_prices` is the cost that the current tokens would have had if each kind of token of each model had
+    its old price. If it is missing, all tokens of a group have one price.
     """
     return ranked(unranked(before, now, at_old_prices or {}))
 
@@ -83,7 +83,7 @@ def split(
 def unranked(
     before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, int]
 ) -> list[Driver]:
-    """Split the change of each group, unsorted."""
+    """Split the change of each group. The result is not sorted."""
     pairs = {group: (before.get(group, NOTHING), now.get(group, NOTHING)) for group in {**before, **now}}
     return [
         Driver(group=group, before=old, now=new, parts=_parts(old, new, at_old_prices.get(group)))
@@ -92,7 +92,7 @@ def unranked(
 
 
 def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
-    """Split a driver again with known old prices. The sum of its parts stays the same."""
+    """Split a driver again with known old prices. The sum of its parts does not change."""
     amount = at_old_prices.get(driver.group)
     if amount is None:
         return driver
@@ -104,19 +104,19 @@ def ranked(drivers: Iterable[Driver]) -> list[Driver]:
 
 
 def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
-    """Return the `most` largest drivers, faster than sorting all of them."""
+    """Return the `most` largest drivers. This is faster than sorting all of them."""
     return nsmallest(most, drivers, key=_rank)
 
 
 def _rank(driver: Driver) -> tuple[int, list[str]]:
-    change = driver.now.cost - driver.before.cost  # equals the sum of its parts
+    change = driver.now.cost - driver.before.cost  # this difference equals the sum of its parts
     return -abs(change), [name or "" for name in driver.group]
 
 
 def with_nobodys(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
-    """Add money without known calls to the drivers, as a change of prices. The result is unsorted."""
+    """Add money without known calls to the drivers, as a change of prices. The result is not sorted."""
     known = {driver.group: driver for driver in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
@@ -154,11 +154,12 @@ def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
         return Parts(gone=-old.cost)
     has_tokens = old.tokens > 0 and new.tokens > 0
     has_calls = old.calls > 0 and new.calls > 0
-    if not has_tokens:  # such as images, which are measured by calls
+    if not has_tokens:  # calls without tokens, such as images, are measured by their number
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, prices=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
-    by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens  # counters report no calls
+    # without a number of calls, as with counters, use tokens instead
+    by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
     priced = by_tokens if at_old_prices is None else at_old_prices
     return Parts(
         more_calls=by_calls - old.cost,

@@ -1,1 +1,1 @@
-"""Cost queries and their answers, for keys, people, assistants, commands and schedules."""
+"""Cost queries and their results, for keys, people, assistants, commands and schedules."""

@@ -1,4 +1,4 @@
-"""The answer to a cost query, and the choice of the totals that answer it."""
+"""The result of a cost query, and the choice of the totals from which it is read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _BILLED = "gateway.bills.billed.beside"
 @dataclass(frozen=True, kw_only=True)
 class CostAnswer:
     """
-    The answer to a cost query.
+    The result of a cost query.
 
-    `query` is the query that was run; with a `top`, it names the separate groups. `before` are the rows of
-    `previous` for the same groups. `ledger` answers further queries about the same calls and money. `billed`
-    states how final the days of billed money are, and for people who see all calls also the money without
-    calls; it is None for counted costs. From `whole_since` on, totals lack no records.
+    `query` is the query that was run. If it has a `top`, it names the separate groups. `before` are the
+    rows of the query `previous` for the same groups. `ledger` can run further queries about the same calls
+    and money. `billed` is None for counted costs. For billed money it states how final the days are, and
+    for people who see all calls it also has the money without calls. From `whole_since` on, the totals
+    contain all records.
     """
 
     question: CostQuestion
@@ -59,8 +60,8 @@ async def answer(
     """
     Run a cost query. With `states_alone`, `billed` contains only how final the days are.
 
-    Raises Refusal 403 for money that the roles do not show, NotKept if the range cuts a stored total, and
-    AskedTooMuch if the query is too large.
+    Raises Refusal 403 for money that the roles hide, NotKept if the range begins or ends within a stored
+    total, and AskedTooMuch if the query is too large.
     """
     ledger = await ledger_for(question, reader)
     query, previous = question.query, question.previous
@@ -85,10 +86,10 @@ async def answer(
 
 async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
     """
-    Return the totals for a query, limited to the visible calls in its money.
+    Return the totals for a query, limited to the calls that are visible in its kind of money.
 
-    With one of PLAN_TYPES, only calls that plans of assistants cover count, or only the others. If the query
-    fills missing bills, counted money replaces them. Raises Refusal 403 for money that the roles do not show.
+    PLAN_TYPES count either only the calls that plans of assistants cover, or only the other calls. If the
+    query fills missing bills, counted money replaces them. Raises Refusal 403 for money that the roles hide.
     """
     ledger = reader.ledger_of(question.cost_types)
     if question.fills:

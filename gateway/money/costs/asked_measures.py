@@ -1,5 +1,5 @@
 """
-Measures that a report shows only on request: units, the cost per unit, and the savings by prompt
+Measures that a report contains only on request: units, the cost per unit, and the savings by prompt
 caches of providers.
 """
 
@@ -25,23 +25,24 @@ from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.streams import StreamReader
 
-STREAM = "stream:"  # prefix of a unit-cost stream that counts the units
+STREAM = "stream:"  # prefix for the name of a unit-cost stream whose values count the units
 _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
 
-Place = tuple[int, Group]  # index of the period, and group of a row
+Place = tuple[int, Group]  # index of the period, and group of the row
 
 
 @dataclass(slots=True)
 class FoundMeasures:
     """
-    The measures of one row. `values` are distinct units; `amount` is the sum of a stream, None if unknown.
+    The measures of one row. `values` are the distinct units. `amount` is the sum of a stream, or None if
+    it is unknown.
     """
 
     values: set[str] = field(default_factory=set)
     amount: Decimal | None = None
-    cost: int = 0  # of calls with a known unit
+    cost: int = 0  # cost of calls whose unit is known, in units of money
     saved: int | None = None
 
     def add(self, other: FoundMeasures) -> None:
@@ -76,7 +77,8 @@ class Placed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
     """
-    Measures by row, with the groups of the totals. If a report joins groups, `folded` joins these as well.
+    Measures by row, with the groups of the totals. If a report joins groups, `folded` joins their measures in
+    the same way.
     """
 
     by_place: Mapping[Place, FoundMeasures]
@@ -94,7 +96,9 @@ class AskedMeasures:
 
 
 def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
-    """Raise Invalid if the unit cannot be counted, or if it is missing but needed."""
+    """
+    Raise Invalid if the unit cannot be counted, or if a measure in `show` needs a unit and none is given.
+    """
     if not unit and not {UNITS, COST_PER_UNIT}.isdisjoint(show):
         raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
     if unit and unit not in known and not unit.startswith(STREAM):
@@ -112,10 +116,10 @@ async def asked_measures(
     prices: Callable[[], PriceBook],
 ) -> Sequence[AskedMeasures | None]:
     """
-    Return the measures for the answer and for the period before. Each is None if it is not shown.
+    Return the measures for the query and for the period before it. Each is None if the report does not show it.
 
-    `streams` is None for people who may not see unit-cost streams. Raises NotKept and AskedTooMuch like
-    a cost query.
+    `streams` is None for people who may not see unit-cost streams. Raises NotKept and AskedTooMuch under the
+    same conditions as a cost query.
     """
     if set(ASKED).isdisjoint(show):
         return (None, None)
@@ -148,7 +152,7 @@ async def _asked(
     if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         part_query = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
-        # responses from a gateway's own cache count under `saved`
+        # `saved` counts responses from a gateway's own cache, so exclude them here
         part_query = within(part_query, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(part_query)
         await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)
@@ -165,7 +169,7 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
-    """Count distinct units. Calls without a known unit count neither as a unit nor with their cost."""
+    """Count distinct units. Calls without a known unit are ignored, both as units and in the cost."""
     for row in rows:
         *group, value = row.group
         if value is not None and value != OTHER:
@@ -196,8 +200,8 @@ async def _count_stream(
     measures: dict[Place, FoundMeasures],
 ) -> Decimal:
     """
-    Add the values of a stream by period and by the dimension that query and stream share, if any.
-    Return the total.
+    Add the values of a stream by period. If the query and the stream share a dimension, also split them by
+    this dimension. Return the total.
     """
     known = [] if streams is None else [stream.name for stream in await streams.streams()]
     if streams is None or name not in known:

@@ -1,7 +1,7 @@
 """
 The vocabulary of cost queries: kinds of money, measures of a row, and usage with its units.
 
-Commands use it as well, so this module imports no code that runs queries.
+Commands also use this module, so it imports no code that runs queries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN
 from spool.meters import METERS, quantity_of
 
 REAL_COST = "real_cost"
-MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # the kinds of money that `cost` of a report can be
+MONEY_KINDS = (
+    REAL_COST,
+    *PLAN_TYPES,
+    *BILLED_TYPES,
+)  # the kinds of money that a report may have as its `cost`
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
     ExplainedType: TypeAlias = str
@@ -22,13 +26,13 @@ if TYPE_CHECKING:
 else:
     ExplainedType = Literal[tuple(EXPLAINED_TYPES)]
     ComparedType = Literal[COMPARED_KINDS]
-USAGE_AMOUNT = "usage_amount"  # the published cost type for usage instead of money
+USAGE_AMOUNT = "usage_amount"  # the published cost type that means usage instead of money
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
-METER = "meter"  # groups usage by meter
+METER = "meter"  # dimension that groups usage by meter
 
-# Fields of a CostRow that count usage, with their units.
+# Fields of a CostRow that count usage, each with its unit.
 USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
@@ -49,13 +53,13 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# Included only on request. The first two count the unit that the query names.
+# Measures that are included only on request. The first two count the unit that the query names.
 UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
-# The cost types that measures need beside that of `cost`. Calls and tokens need none.
+# The cost types that measures need in addition to the cost type of `cost`. Calls and tokens need none.
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
-_DECIMALS = 12  # decimal places of a quotient
+_DECIMALS = 12  # number of decimal places of a quotient
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
 PREVIOUS = "previous"
@@ -68,7 +72,7 @@ def columns(report_fields: Mapping[str, Any]) -> list[str]:
 
 
 def billed_tokens(row: CostRow) -> int:
-    """Return the tokens that a provider bills, without calls that a gateway's cache answered."""
+    """Return the tokens that a provider bills. Calls that a gateway answered from its cache are excluded."""
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
@@ -80,7 +84,7 @@ def estimated(row: CostRow) -> int:
 
 
 def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
-    """Return a row's amount as decimal text, in the unit of the cost type or the meter."""
+    """Return a row's amount as decimal text. Its unit is the unit of the cost type or of the meter."""
     if cost_type == USAGE_AMOUNT:
         return str(quantity_of(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, _field(cost_type))
@@ -89,10 +93,10 @@ def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
 
 def metered(row: CostRow) -> Mapping[str, str]:
     """
-    Return the usage of a row by meter as decimal text, plain tokens first.
+    Return the usage of a row by meter as decimal text. Plain tokens are first.
 
-    Meters that are parts of others are also included in these. Calls that a gateway's cache answered
-    are left out.
+    If a meter is a part of another meter, its usage is included in both. Calls that a gateway answered from
+    its cache are excluded.
     """
     tokens = {
         "input_tokens": row.input_tokens - row.cached_input_tokens,
@@ -108,7 +112,8 @@ def unit_of(meter: str) -> str:
 
 def per(cost: str, count: int, *, of: int = 1) -> str | None:
     """
-    Divide a cost by a count, times `of`, as decimal text with _DECIMALS places. Return None if the count is 0.
+    Divide a cost by a count and multiply it by `of`. The result is decimal text with _DECIMALS places, or
+    None if the count is 0.
     """
     if count <= 0:
         return None
@@ -122,7 +127,7 @@ def needed(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
 
 
 def needed_for(show: Sequence[str]) -> Iterator[str]:
-    """Yield additional sums that the shown measures are computed from."""
+    """Yield additional sums from which the shown measures are computed."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
     if "cost_per_million_tokens" in show:
@@ -135,5 +140,5 @@ def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str,
 
 
 def _field(cost_type: str) -> str:
-    """Return the field of a row that has the money. Billed money replaces the field `cost`."""
+    """Return the field of a row that holds the money. For billed money it is the field `cost`."""
     return "cost" if cost_type in BILLED_TYPES else COST_TYPES[cost_type]

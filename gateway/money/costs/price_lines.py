@@ -1,7 +1,8 @@
 """
 Price lines of the estimates in a report: one line for each quantity with one price.
 
-Lines come from the current price book. Only sums are included whose lines add up exactly to the recorded estimate.
+The lines are computed with the current price book. A sum is included only if its lines add up exactly to
+the recorded estimate.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
 
 
 def with_lines(show: Shown, charged: Charged) -> Shown:
-    """Extend `show` so that a row also has its price lines, or null."""
+    """Extend `show` so that each row also has its price lines, which may be null."""
 
     def shown(place: Place) -> dict[str, object]:
         lines = charged.get(place)
@@ -90,7 +91,7 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
 
 
 def _key(decides: Group) -> Dimensions:
-    """Return the values that decide on a price, as dimensions of the totals."""
+    """Return the values on which a price depends, as dimensions of the totals."""
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",

@@ -1,5 +1,6 @@
 """
-A cost query, independent of the interface: each interface only translates its parameter names into these fields.
+A cost query that is independent of the interface. Each interface only translates its parameter names
+into these fields.
 """
 
 from __future__ import annotations
@@ -17,44 +18,45 @@ from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
-_PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # all other periods last a week or more
+# periods with a fixed length; all other periods last a week or more
+_PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostQuestion:
     """
-    A query of the costs of calls from `since` to before `until`, by period and group.
+    A query of the costs of calls from `since` until before `until`, by period and group.
 
     The filter of `view` applies in addition to `include` and `exclude`. In these, "" is the unknown value.
-    `tells` are the cost types that the answer contains besides that of `cost`.
+    `tells` are cost types that the result contains in addition to the cost type of `cost`.
     """
 
     since: datetime
     until: datetime
     zone: tzinfo = UTC
-    per: str = TOTAL  # or one of GRANULARITIES
-    by: Sequence[str] = ()  # dimensions
+    per: str = TOTAL  # TOTAL, or one of GRANULARITIES
+    by: Sequence[str] = ()  # dimensions by which the costs are grouped
     include: Wanted = field(default_factory=dict)
     exclude: Wanted = field(default_factory=dict)
     view: View | None = None
     cost_type: str = REAL_COST  # the kind of money in `cost`
-    fills: bool = False  # whether counted costs replace missing bills
-    measures: Sequence[str] = ()  # the needed fields of CostRow; empty means all
-    meter: str = ""  # the meter that rows count
+    fills: bool = False  # True if counted costs replace missing bills
+    measures: Sequence[str] = ()  # the needed fields of CostRow; empty means all fields
+    meter: str = ""  # the only meter that the rows count, or ""
     currency: str = CURRENCY
-    top: int | None = None  # number of separate groups, the largest by `top_by`; the others are joined
+    top: int | None = None  # number of separate groups, the largest by `top_by`; all other groups are joined
     top_by: str = "cost"
-    compares: bool = False  # whether the period before is included
+    compares: bool = False  # True if the result includes the period before
     tells: Sequence[str] = ()
 
     @property
     def arranged(self) -> int:
-        """The arrangement of bills that the money comes from. 0 means counted costs."""
+        """The number of the arrangement of bills from which the money is read. 0 means counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     @property
     def cost_types(self) -> Sequence[str]:
-        """All cost types in the answer. The requester must be allowed to see each of them."""
+        """All cost types in the result. The requester must be allowed to see each of them."""
         base_type = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         filled = (REAL_COST,) if self.fills else ()
         first = () if base_type in self.tells else (base_type,)
@@ -62,7 +64,7 @@ class CostQuestion:
 
     @cached_property
     def query(self) -> CostQuery:
-        """The query to the totals, without `top`."""
+        """The query for the totals, without `top`."""
         plain = CostQuery(
             since=self.since,
             until=self.until,

@@ -1,4 +1,4 @@
-"""Access of a requester to costs: the visible calls, dimensions and views."""
+"""A requester's access to costs: the visible calls, dimensions and views."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from spool.registry.views import View, dimensions
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReader:
     """
-    A requester of costs. `rights` limit the calls and the kinds of money of the `whole` totals that are visible.
+    A person or key that requests costs. `whole` are the totals of all calls, and `rights` limit the calls and
+    the kinds of money in them that are visible.
 
-    Everything that is not visible is treated as if it did not exist.
+    Calls, dimensions and views that are not visible are treated as if they did not exist.
     """
 
     whole: Ledger
-    require_registry: Callable[[], Registry]  # raises Refusal 503 while it cannot be read
+    require_registry: Callable[[], Registry]  # raises Refusal 503 while the registry cannot be read
     rights: Rights = ALL_RIGHTS
 
     @property
@@ -51,7 +52,7 @@ class CostReader:
         return SlicedLedger(self.whole, cost_slice)
 
     async def visible(self) -> Visible:
-        """Return the predicate for visible views, budgets, insights and recommendations."""
+        """Return the predicate that is true for visible views, budgets, insights and recommendations."""
         if not self.is_limited:
             return EVERYTHING
         ledger = self.ledger
@@ -61,10 +62,10 @@ class CostReader:
 
     async def derived(self) -> Sequence[Derived]:
         """
-        Return the derived dimensions: the built-in ones, and those that the organization defined.
+        Return the derived dimensions: the built-in dimensions, and the dimensions that the organization defined.
 
-        People with limited data access get only the defined dimensions that their roles or visible views use,
-        because definitions are not visible to them.
+        People with limited data access get only defined dimensions that their roles or visible views use,
+        because other definitions are hidden from them.
         """
         derived = self.whole.derived()
         if not self.is_limited or not derived:
@@ -80,10 +81,10 @@ class CostReader:
 
     async def dimensions(self, cost_type: str = "", *, within: SlicedLedger | None = None) -> Sequence[str]:
         """
-        Return the dimensions that a query may group and filter by.
+        Return the dimensions by which a query may group and filter.
 
         For billed money, these include dimensions of bills and tags of their rows that are visible in
-        `within`, by default in the totals of every counted cost type.
+        `within`. By default, `within` are the totals of every counted cost type.
         """
         known = (*self.whole.own_dimensions(), *(dimension.name for dimension in await self.derived()))
         if cost_type not in BILLED_TYPES:
@@ -95,7 +96,7 @@ class CostReader:
         return self.view_among(word, await self.visible())
 
     def view_among(self, word: str, visible: Visible) -> View:
-        """Return the view like `view`, with an existing predicate of visibility."""
+        """Return the same as `view`, with an existing predicate of visibility."""
         views = self.require_registry().views
         try:
             view = views.find_any(word, visible.view)

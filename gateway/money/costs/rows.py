@@ -1,4 +1,4 @@
-"""Formats the rows of an answer by period and group, optionally next to those of the period before. Pure."""
+"""The rows of a result by period and group, optionally with the measures of the period before. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 class AnswerRows:
     """
-    The rows of `places`, in order, and `total` over all of them.
+    The rows of `places`, in order, and their sum `total`.
 
-    If there are more than `most` rows, the largest groups stay and the others are joined; `is_truncated` is
-    then set. `row_count` is the number of rows before. `show` are measures of rows; `asked` are the measures
-    on request, for the answer and for the period before.
+    If there are more than `most` rows, the largest groups stay and the others are joined. Then `is_truncated`
+    is True, and `row_count` is the number of rows before joining. `show` are measures of rows. `asked` are
+    the measures on request, for the query and for the period before it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class AnswerRows:
         group: Group,
         measures: Sequence[FoundMeasures | None],
     ) -> dict[str, object]:
-        """Return the measures of a row, with those of the period before if they are requested."""
+        """Return the measures of a row. If the period before is requested, also return its measures."""
         now, before = sides
         fields = self._measures(combined(now, start=start, group=group), measures[0])
         if not self._has_previous:
@@ -103,7 +103,7 @@ class AnswerRows:
 
 def identity(place: Place) -> str:
     """
-    Return the sort key of a row within its period. Unknown values sort first, and the joined groups last.
+    Return the sort key of a row within its period. Unknown values are sorted first, and the joined groups last.
     """
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
@@ -119,8 +119,8 @@ def _placed(
     answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
 ) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
     """
-    Group the rows of the time range and of the one before by place. Earlier periods without a counterpart
-    are left out.
+    Group the rows of the time range and of the time range before it by place. Earlier periods without a
+    counterpart are dropped.
     """
     rows_by_place: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
@@ -139,7 +139,8 @@ def _largest(
     rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
 ) -> frozenset[Group] | None:
     """
-    Return the largest groups that fit into `limit` rows, with one row per period for the others. None if all fit.
+    Return the largest groups that fit into `limit` rows. One row per period is reserved for the other groups.
+    Return None if all groups fit.
     """
     if len(places) <= limit:
         return None

@@ -1,4 +1,4 @@
-"""Parses days and times of parameters, and formats epoch seconds."""
+"""Parser of days and times in parameters, and format of epoch seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.service.errors import Refusal
 
 def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
     """
-    Parse a day or a time, in `zone` unless the text has a zone. With `end`, a day includes its whole day.
+    Parse a day or a time. If the text states no zone, it is in `zone`. With `end`, a day is included completely.
 
     Raises Refusal 400 for any other text.
     """
@@ -27,7 +27,7 @@ def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False)
 
 
 def seconds(at: float) -> str:
-    """Format epoch seconds as text, like the service formats the times of an insight."""
+    """Format epoch seconds as text, in the form in which the cost service writes the times of an insight."""
     return f"{at:.3f}".rstrip("0").rstrip(".")
 
 

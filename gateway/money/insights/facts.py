@@ -1,7 +1,7 @@
 """
 The facts that detectors read, as of one moment: totals, newest records, routes, keys and devices.
 
-`gathering.py` reads them from storage.
+`gathering.py` reads the facts from storage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """Totals of one period and one set of dimensions. None means unknown or not grouped."""
+    """
+    Totals of one period and one set of dimensions. A dimension is None if its value is unknown, or if the
+    totals are not grouped by it.
+    """
 
     start: float
     source: str | None = None
@@ -49,7 +52,9 @@ class Spend:
     unpriced: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost: Decimal = Decimal(0)  # real cost in dollars: reported, otherwise estimated
+    cost: Decimal = Decimal(
+        0
+    )  # real cost in dollars: the reported cost, or the estimated cost if none was reported
 
     @property
     def tokens(self) -> int:
@@ -58,7 +63,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpend:
-    """The cost of a view by start of day (epoch seconds) and by value of the view's principal dimension."""
+    """The cost of a view by start of day (epoch seconds), and by value of the view's main dimension."""
 
     view: View
     days: Mapping[float, Mapping[str | None, Decimal]]
@@ -66,7 +71,7 @@ class ViewSpend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognisedShape:
-    """The attribute names of telemetry that looks like AI calls and that no dialect reads."""
+    """The attribute names of telemetry that looks like AI calls but that no dialect reads."""
 
     names: Sequence[str]
     count: int
@@ -75,7 +80,10 @@ class UnrecognisedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDeadLetters:
-    """The dead letters of a route: all, those of the last day (`recent`), and the newest error (`newest_error`)."""
+    """
+    The dead letters of a route: the number of all, the number of the last day (`recent`), and the
+    newest error (`newest_error`).
+    """
 
     route: str
     count: int
@@ -90,50 +98,59 @@ class Facts:
     """All facts as of `now`."""
 
     now: float
-    days: Sequence[Spend] = ()  # six weeks by day and team; also by model on the days of a team's spike
-    views: Sequence[ViewSpend] = ()  # six weeks of each view with anomaly detection
-    # Seven days and today by day, source, provider and model. Calls without a team and a user also have their
-    # key. All other calls have OTHER as their team or user.
+    days: Sequence[
+        Spend
+    ] = ()  # spend of six weeks by day and team; on the days of a team's spike also by model
+    views: Sequence[ViewSpend] = ()  # spend of six weeks for each view with anomaly detection
+    # Spend of seven days and today by day, source, provider and model. Calls without a team and a user are
+    # also split by key. All other calls have OTHER as their team or user.
     week: Sequence[Spend] = ()
-    unpriced: Sequence[Spend] = ()  # successful calls of that week without a price
-    # amounts of that week without an exchange rate, as decimal text by currency
+    unpriced: Sequence[Spend] = ()  # successful calls of the same week that have no price
+    # amounts of the same week without an exchange rate, as decimal text by currency
     unconverted: Mapping[str, str] = field(default_factory=dict)
-    hours: Sequence[Spend] = ()  # three days by hour, source, model and team
-    failed: Sequence[Spend] = ()  # only the failed calls of these hours
-    # newest records of a week in order of arrival, without duplicates kept for reference
+    hours: Sequence[Spend] = ()  # spend of three days by hour, source, model and team
+    failed: Sequence[Spend] = ()  # the failed calls in the same hours
+    # newest records of a week in order of arrival, excluding duplicates kept for reference
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[
         ReadOtherwise
-    ] = ()  # spans that the compiled module read differently, since this start
-    late_reports: Sequence[LateReports] = ()  # last seven days, by source
-    unmapped: Sequence[EventType] = ()  # event types that no stream is set for
+    ] = ()  # spans that the compiled module read differently from the rules, since the start of the process
+    late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
+    unmapped: Sequence[EventType] = ()  # event types for which no stream is set
     series: int = 0  # number of known cumulative counters
     max_series: int = 0
-    repeated_ids: int = 0  # ids that are recorded more than once, too far apart in time for a lookup
-    missed_records: int = 0  # record numbers that the totals skipped
-    differing_periods: int = 0  # hours and days whose totals differ from the log
-    clock_step_s: float = 0.0  # seconds by which the wall clock is ahead of the time in use
+    # number of ids that are recorded more than once, so far apart in time that duplicate detection missed them
+    repeated_ids: int = 0
+    missed_records: int = 0  # number of record numbers that the totals skipped
+    differing_periods: int = 0  # number of hours and days whose totals differ from the log
+    clock_step_s: float = 0.0  # seconds by which the wall clock is ahead of the time that Tollhouse uses
     node_settings: Sequence[
         NodeSettings
     ] = ()  # gateways that share storage; empty if their settings are equal
-    # Of any client of the shared database. None if unknown or if no transaction is open.
+    # Age in seconds of the oldest open transaction of any client of the shared database. None if it is
+    # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     shares: Sequence[KeyShare] = ()  # keys that nearly use up their share of a common limit
-    silent_clusters: Sequence[Cluster] = ()  # `last_seen` is when the cluster or its device last reported
+    # clusters that stopped reporting; `last_seen` is when the cluster or its device last reported
+    silent_clusters: Sequence[Cluster] = ()
     unapplied_configs: Sequence[UnappliedConfig] = ()
-    reconciled: Sequence[ReconciledMonth] = ()  # this month and last month, of providers with bills
+    reconciled: Sequence[ReconciledMonth] = ()  # this month and the last month, for each provider with bills
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
-    estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # estimated cost of a call
+    # returns the estimated cost of a call
+    estimate: Callable[[Inference], str | None] = field(default=lambda _: None)
 
 
 class Detector(Protocol):
-    """A function that returns all findings of one kind, the most costly first. Its name is the kind."""
+    """
+    A function that returns all findings of one kind. The most costly finding is first. The name of the
+    function is the kind.
+    """
 
     __name__: str
 

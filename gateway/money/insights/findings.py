@@ -1,4 +1,7 @@
-"""Builders of findings, with bounded names, exact amounts and keys that stay the same for a subject."""
+"""
+Builders of findings. Names are limited in length, amounts are exact, and the key of a finding stays the same
+for a subject.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from spool.printable import printable
 from spool.registry.insights import Concerned, Draft, Finding, dollars
 
 MAX_NAME = 60
-MAX_ROWS = 12  # rows that an insight lists
-MAX_FINDINGS = 20  # per detector and run; the most costly findings are kept
+MAX_ROWS = 12  # limit of rows in the description of an insight
+MAX_FINDINGS = 20  # limit of findings per detector and run; the most costly findings are kept
 
 
 def finding(
@@ -47,7 +50,7 @@ def finding(
 
 
 def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
-    """Format the first rows of a finding as a list. Return "" for fewer than two rows."""
+    """Format the first rows of a finding as a list. Return "" if there are fewer than two rows."""
     if len(rows) < 2:
         return ""
     more_line = [f"- and {len(rows) - most} more"] if len(rows) > most else []

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gateway.normalise.memory.learning import ReadOtherwise
     from gateway.service.monitoring.late_reports import KeptLateReports
 
-RECENT = 20_000  # records; some tens of megabytes while the detectors run
+RECENT = 20_000  # limit of records, which take some tens of megabytes while the detectors run
 STEP = 4096
-MAX_DEAD = 5_000  # dead letters that are read per route; the others are only counted
+MAX_DEAD = 5_000  # limit of dead letters that are read per route; the rest is only counted
 
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")
@@ -137,7 +137,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
 
 
 async def gather_states(sources: FactSources, *, now: float) -> Facts:
-    """Read only the facts about routes, keys, devices and clusters, not those about calls."""
+    """Read only the facts about routes, keys, devices and clusters. Facts about calls are not read."""
     return Facts(
         now=now,
         routes=await sources.deliveries.routes(),
@@ -168,7 +168,10 @@ class SpendReader:
         self._until = end_of_hour(now)
 
     async def days(self, since: float) -> list[Spend]:
-        """Return spend by day and team. On the days of a team's spike, split it also by model."""
+        """
+        Return spend by day and team. On days on which a team has a spike, the team's spend is also
+        split by model.
+        """
         spends = await self.rows(since, "daily", ("team",))
         spikes = await asyncio.to_thread(_spikes, spends, self._now)
         for start, teams in spikes.items():
@@ -242,7 +245,7 @@ def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | Non
 
 
 def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
-    """Return the rows without those of these teams on the given day."""
+    """Return the rows except those of these teams on the given day."""
     is_all = EVERYBODY in teams
     return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 
@@ -274,8 +277,8 @@ def _spend(by: Sequence[str], row: CostRow) -> Spend:
 
 async def recent_calls(log: Log, since: float) -> list[Inference]:
     """
-    Return up to RECENT of the newest closed calls that began at `since` or later, without duplicates
-    kept for reference.
+    Return up to RECENT of the newest closed calls that began at `since` or later. Duplicates kept for
+    reference are excluded.
     """
     below = log.closed_below(AI_TELEMETRY)
     newest: list[Inference] = []

@@ -16,7 +16,7 @@ from spool.registry.insights import Finding, Merged
 from spool.registry.tables.insights import InsightTable
 
 EVERY_S = 600.0
-STATES_EVERY_S = 60.0  # how often to check whether a reported state has ended
+STATES_EVERY_S = 60.0  # interval in seconds between checks whether a reported state has ended
 _log = logging.getLogger(__name__)
 
 # Findings are listed in this order.
@@ -56,7 +56,8 @@ DETECTORS: tuple[Detector, ...] = (
     records.late_reports,
 )
 
-# Detectors of a current state of a route, a key or a device. Its end is noticed within a minute.
+# Detectors that report a current state of a route, a key or a device. The end of the state is noticed
+# within a minute.
 OF_STATES: tuple[Detector, ...] = (
     records.stuck_route,
     records.unknown_arrival,
@@ -72,7 +73,8 @@ OF_STATES: tuple[Detector, ...] = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorRun:
     """
-    The findings, and the names of the detectors that ran, that may have found more (`cut`), and that failed.
+    The result of a run: the findings, and the names of detectors. Detectors are listed that ran, that have
+    more findings than the limit (`cut`), and that failed.
     """
 
     findings: Sequence[Finding]
@@ -82,7 +84,7 @@ class DetectorRun:
 
 
 def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
-    """Run the detectors. Slow, so call it outside the event loop."""
+    """Run the detectors. This is slow, so call it outside the event loop."""
     findings: list[Finding] = []
     looked_for = []
     cut = []
@@ -129,7 +131,7 @@ class Inspector:
 
     async def has_ended(self) -> bool:
         """
-        Return whether a route, a key or a device has left a state that an insight reports. Reads no calls.
+        Return whether a route, a key or a device has left a state that an insight reports. No calls are read.
         """
         present = {insight.finding for insight in await self._table.found() if insight.present}
         names = {detector.__name__ for detector in OF_STATES}
@@ -145,8 +147,8 @@ class Inspector:
 
     async def run(self) -> None:
         """
-        Run the detectors periodically, and earlier if a reported state has ended. Log failures and continue
-        with the next run.
+        Run the detectors periodically. If a reported state has ended, run them earlier. Log failures and
+        continue with the next run.
         """
         due = self._clock.monotonic()
         while True:

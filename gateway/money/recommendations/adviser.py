@@ -1,4 +1,6 @@
-"""Looks for savings in the background and on request, and stores what it finds. A check stores nothing."""
+"""
+Search for savings, in the background and on request. The search stores its results. A check stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from spool.registry.tables.recommendations import RecommendationTable
 EVERY_S = 3600.0
 
 _log = logging.getLogger(__name__)
-LEAST_DAYS = 14  # whole days after the day on which the recommendation was addressed
+LEAST_DAYS = 14  # minimum number of whole days since the recommendation was addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The changes that a run made, and the types that failed."""
+    """The result of a run: the changes that it made, and the types that failed."""
 
     merged: Merged
     failed: Sequence[str]
@@ -36,9 +38,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """
-    The savings that would be found now. `spent` is the cost of all tokens that were examined, as decimal text.
-    """
+    """The savings that would be found now. `spent` is the cost of all examined tokens, as decimal text."""
 
     savings: Sequence[Saving]
     spent: str
@@ -78,8 +78,8 @@ class Adviser:
         may_see: Chosen = lambda _: True,
     ) -> Check:
         """
-        Find the savings of one type, or of all types, among the visible calls that match the
-        filters. Stores nothing.
+        Find the savings of one type, or of all types, among the visible calls that match the filters.
+        Nothing is stored.
         """
         async with self._turn:
             known = await self._known()
@@ -132,9 +132,10 @@ async def realized_by(ledger: Ledger, recommendation: Recommendation, now: float
     """
     Return the money that an addressed recommendation saved within at most thirty days.
 
-    The mean cost of a successful call before and after is compared, for the calls after. All calls of the work
-    count, whichever model they use now. The result never exceeds the promised savings for the same number of
-    calls. Returns None if the recommendation is not addressed, is about seats, or was addressed too recently.
+    The mean cost of a successful call afterwards is compared with the mean cost before, and multiplied by the
+    calls afterwards. All calls of the work count, even if they use another model now. The result never
+    exceeds the promised savings for the same number of calls. Returns None if the recommendation is not
+    addressed, is about seats, or was addressed too recently.
     """
     if (
         recommendation.addressed_at is None

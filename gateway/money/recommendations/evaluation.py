@@ -1,6 +1,6 @@
 """
-Runs all types over the facts, removes overlaps between their opportunities, and builds the savings to store.
-Pure and slow.
+Evaluation of all types over the facts: it removes overlaps between their opportunities, and builds the
+savings to store. Pure and slow.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from spool.ledger import money
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
-MOST = 20  # largest opportunities per type
-MOST_VALUES = 50  # values per dimension of a recommendation, those with the largest savings
-# An addressed recommendation counts again only for later events, because a change takes some time to take effect.
+MOST = 20  # limit of opportunities per type; the largest are kept
+MOST_VALUES = 50  # limit of values per dimension of a recommendation; those with the largest savings are kept
+# After a recommendation was addressed, only events later than this number of seconds count for it, because a
+# change needs some time to take effect.
 GRACE_S = 3 * 86400.0
 
 _log = logging.getLogger(__name__)
@@ -50,8 +51,8 @@ class Known:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """
-    The opportunities without overlaps, the types that ran and that failed, and the cost of all uses in
-    units of money.
+    The opportunities without overlaps, the types that ran and the types that failed, and the cost of all uses
+    in units of money.
     """
 
     settled: Sequence[Settled]
@@ -61,7 +62,7 @@ class Evaluation:
 
 
 def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
-    """Run the types over the facts. Slow, so call it outside the event loop."""
+    """Run the types over the facts. This is slow, so call it outside the event loop."""
     candidates: list[tuple[str, Opportunity]] = []
     looked_for, failed = [], []
     for type in types:
@@ -107,7 +108,9 @@ def savings(
 
 
 def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
-    """Return the opportunity without uses and seats from before GRACE_S after it was addressed."""
+    """
+    Return the opportunity. If it was addressed, exclude uses and seats from before GRACE_S after that time.
+    """
     recommendation = known.recommendations.get(key_of(type, opportunity))
     if recommendation is None or recommendation.addressed_at is None:
         return opportunity
@@ -166,7 +169,7 @@ def _days(facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
 
 
 def _values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> list[str]:
-    """Return the known values of a dimension, those with the largest savings first."""
+    """Return the known values of a dimension. The values with the largest savings are first."""
     amounts: dict[str, int] = defaultdict(int)
     for use_index, claim in opportunity.claims.items():
         amounts[value_of(facts.uses[use_index].dimensions, dimension)] += claim
@@ -198,11 +201,12 @@ def settle(
     is_last: Callable[[str, Opportunity], bool] = lambda *_: False,
 ) -> list[Settled]:
     """
-    Remove overlaps between opportunities, and drop those below the minimum of their type.
+    Remove overlaps between opportunities, and drop opportunities below the minimum of their type.
 
-    Each token is saved only once. The opportunities are applied one after the other, the largest first. Each
-    takes its share of the cost that the earlier ones left, so all together never save more than was spent.
-    Opportunities that are `is_last` reduce no others, because nobody will act on them.
+    Each token is saved only once. The opportunities are applied one after the other, the largest first.
+    Each opportunity takes its share of the cost that the earlier opportunities left, so all together never
+    save more than was spent. Opportunities for which `is_last` is True reduce no others, because nobody
+    will act on them.
     """
     remaining_costs = [use.cost for use in uses]
     settled = []
@@ -214,8 +218,8 @@ def settle(
             for index, claim in opportunity.claims.items()
             if uses[index].cost
         }
-        # A negative claim (a use that would cost more) shrinks if an earlier opportunity claimed part of the
-        # use. The cap keeps the sum from exceeding the gross savings.
+        # The claim of a use that would cost more is negative. It shrinks if an earlier opportunity claimed a
+        # part of the use, so the sum could exceed the gross savings without this limit.
         saving = min(opportunity.gross, sum(claimed.values()) + opportunity.fees)
         if saving <= 0 or saving < least(type):
             continue

@@ -21,13 +21,13 @@ from spool.record import Inference
 from spool.registry.recommendations import Processing
 
 DAY_S = 86400
-DAYS = 30  # savings are stated per month of 30 days
+DAYS = 30  # number of days in the month for which savings are stated
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one day and one set of dimensions, with their real cost and their cost at list prices."""
 
-    day: int  # start of the day, epoch seconds
+    day: int  # start of the day in epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     cost: int
@@ -46,7 +46,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work(NamedTuple):
-    """The work of one program with one model. "" is unknown."""
+    """The calls of one program with one model. "" is unknown."""
 
     source: str
     provider: str
@@ -56,7 +56,7 @@ class Work(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the service, else the team, else the source."""
+        """Return the service. If it is unknown, return the team, or else the source."""
         return self.service or self.team or self.source
 
     @property
@@ -87,7 +87,7 @@ class UnusedSeat:
 
     plan: str
     user: str
-    person: str  # the user as in records
+    person: str  # name of the user in records
     team: str
     fee: int
     first_day: int
@@ -100,21 +100,25 @@ class SavingFacts:
 
     now: float
     uses: Sequence[Use] = ()
-    recent: Sequence[RecentCall] = ()  # calls of at most a week, in order of time
-    hours: Mapping[Work, Mapping[int, int]] = field(default_factory=dict)  # calls without a user, by hour
+    recent: Sequence[RecentCall] = ()  # the newest calls of at most a week, in order of time
+    hours: Mapping[Work, Mapping[int, int]] = field(
+        default_factory=dict
+    )  # number of calls without a user, by hour
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
-    newer: Callable[[str], Sequence[str]] = lambda _: ()  # successors of a model, the newest first
+    newer: Callable[[str], Sequence[str]] = (
+        lambda _: ()
+    )  # returns the successors of a model, the newest first
     seats: Sequence[UnusedSeat] = ()
-    seats_cost: int = 0  # cost of all seats in the last calendar month
+    seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 
     def saving(self, use: Use, instead: TokenSum) -> int | None:
         """
-        Return the saving if these tokens were priced as `instead`. It is negative if they would cost more,
-        and None if a price is unknown.
+        Return the saving that results if these tokens are priced as `instead`. It is negative if they would
+        cost more, and None if a price is unknown.
 
-        If the source reports less than list prices, the saving shrinks in proportion. If it reports more, the
-        saving does not grow.
+        If the source reports less than list prices, the saving is reduced in proportion. If it reports more,
+        the saving is not increased.
         """
         price = self.estimate(instead)
         if price is None or not use.estimate:
@@ -127,9 +131,9 @@ class Opportunity:
     """
     One opportunity to save, found by a type.
 
-    `subject` identifies the opportunity within its type. `claims` maps the index of a use to its saving;
-    opportunities about seats have `seats` instead. `formula` shows how the sum of the claims was calculated.
-    `work` is the only work that the texts and numbers describe, or None if they describe several.
+    `subject` identifies the opportunity within its type. `claims` maps the index of a use to its saving.
+    Opportunities about seats have `seats` instead of claims. `formula` shows how the sum of the claims was
+    calculated. `work` is the work that the texts and numbers describe, or None if they describe several works.
     """
 
     subject: Sequence[str]
@@ -155,7 +159,7 @@ class Opportunity:
     @property
     def concerns(self) -> Mapping[str, str]:
         """
-        Return the dimension values that everything in this opportunity shares, or none if it
+        Return the dimension values that all uses or seats of this opportunity share. Return none if it
         describes several works.
 
         The seats of one opportunity belong to one team.
@@ -179,7 +183,7 @@ class RecommendationType(Protocol):
 
 
 def share_of(amount: int, cost: int, estimate: int) -> int:
-    """Scale an amount at list prices by the share of list prices that was paid, which is at most 1."""
+    """Scale an amount at list prices by the share of list prices that was paid. The share is at most 1."""
     return amount * min(cost, estimate) // estimate
 
 

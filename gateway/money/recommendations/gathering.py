@@ -1,5 +1,5 @@
 """
-Reads the facts for types of recommendations: thirty days of totals, with a bounded number of sums per day.
+Reading of the facts for types of recommendations: thirty days of totals, with a limited number of sums per day.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
 
 RECENT_DAYS = 7
-_WORK = ("source", "provider", "model", "team", f"{TAG}service")  # the fields of Work
-# Only the most expensive sums of each day are read. The others get no recommendation and count as no saving.
+# the dimensions from which the fields of Work are read
+_WORK = ("source", "provider", "model", "team", f"{TAG}service")
+# Limit of sums per day. Only the most expensive sums are read. No recommendation is made for the others.
 MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]
@@ -48,14 +49,14 @@ class Sources:
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]
-    registry: Registry | None = None  # None: no plans are read
+    registry: Registry | None = None  # if None, no plans are read
 
 
 async def gather(
     sources: Sources, *, now: float, chosen: Chosen = lambda _: True
 ) -> tuple[SavingFacts, PriceBook]:
     """
-    Return the facts of the last thirty days for the matching uses, and the price book that they are priced with.
+    Return the facts of the last thirty days for the chosen uses, and the price book with which they are priced.
     """
     await sources.ledger.catch_up(sources.log)
     book = await asyncio.to_thread(sources.prices)
@@ -85,7 +86,8 @@ async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], in
     """Return the unused seats and the cost of all seats in the last month."""
     if sources.registry is None or not sources.registry.table(PlanTable).all():
         return (), 0
-    from gateway.money.recommendations.seats import unused_seats  # imported only if there are plans
+    # imported here, because it is needed only if there are plans
+    from gateway.money.recommendations.seats import unused_seats
 
     return await unused_seats(sources.ledger, sources.registry, now)
 
@@ -106,7 +108,7 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
     return [
         Use(
             day=day_sum.day,
-            # share equal dimensions between days to save memory
+            # equal dimensions of different days are stored once to save memory
             dimensions=known.setdefault(day_sum.dimensions, day_sum.dimensions),
             tokens=day_sum.tokens,
             cost=day_sum.cost,
@@ -141,7 +143,7 @@ def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int,
 
 
 def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
-    """Return the calls whose use is known, in order of time."""
+    """Return the calls that belong to a known use, in order of time."""
     places = {(use.day, use.dimensions): index for index, use in enumerate(uses)}
     sums = HourlySums(tags)
     placed = []
@@ -174,7 +176,8 @@ def _units(amount: str | None) -> int | None:
 
 def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
     """
-    Return a predicate that tests dimensions against a filter like that of a view. "" is the unknown value.
+    Return a predicate that tests dimensions against a filter in the form of a view's filter. "" is
+    the unknown value.
     """
 
     def is_chosen(dimensions: Dimensions) -> bool:

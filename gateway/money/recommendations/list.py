@@ -1,4 +1,4 @@
-"""All types of recommendations, in order of confidence."""
+"""All types of recommendations. The type with the highest confidence is first."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ TYPES: tuple[RecommendationType, ...] = (
     response_cache,
 )
 BY_NAME = {type.NAME: type for type in TYPES}
-OF_SEATS = frozenset({idle_seat.NAME})  # for these types, the minimum share is a share of the cost of seats
+OF_SEATS = frozenset({idle_seat.NAME})  # types for which the minimum share is a share of the cost of seats

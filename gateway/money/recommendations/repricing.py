@@ -1,4 +1,4 @@
-"""Prices the same tokens in another way, sums the savings by work, and formats amounts."""
+"""Prices of the same tokens in another way, sums of the savings by work, and the format of amounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spool.registry.insights import dollars
 
 @dataclass(slots=True, kw_only=True)
 class PricedWork:
-    """The uses of one work that have another price, their cost, and their savings."""
+    """The uses of one work that would have another price, with their cost and their savings."""
 
     uses: list[Use] = field(default_factory=list)
     claims: dict[int, int] = field(default_factory=dict)
@@ -37,7 +37,8 @@ def repriced(
     facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
 ) -> Iterator[tuple[Work, PricedWork]]:
     """
-    Yield each work that would have cost less if its uses were priced as `instead` returns. None leaves a use out.
+    Yield each work that would have cost less if its uses were priced as `instead` returns. If `instead`
+    returns None, the use is skipped.
     """
     works: dict[Work, PricedWork] = defaultdict(PricedWork)
     for index, use in enumerate(facts.uses):

@@ -1,5 +1,5 @@
 """
-Finds seats without a call since the start of the newest finished billing cycle, with their fees in dollars.
+Search for seats without a call since the start of the newest finished billing cycle, with their fees in dollars.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from spool.registry.roles import LedgerSlice
 from spool.statements import day_from, day_text
 
 _EVERY_CALL = LedgerSlice(parts=((),))
-_Key = tuple[str, str]  # plan name and user
+_Key = tuple[str, str]  # name of the plan, and user
 
 
 async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[UnusedSeat], int]:
     """
-    Return the current seats without a call since the newest finished cycle began, and the cost of all seats
-    in the last month.
+    Return the current seats without a call since the start of the newest finished cycle, and the cost of all
+    seats in the last month.
     """
     month = CalendarMonth.at(now)
     last = await _costs(ledger, registry, month.previous, now)
@@ -48,7 +48,9 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
 
 
 def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
-    """Return the first day of the newest finished cycle. It ended in this month or in the previous one."""
+    """
+    Return the first day of the newest finished cycle. The cycle ended in this month or in the previous month.
+    """
     ended_cycles = [
         cycle for cycle in cycles(plan.cycle_day, month.previous.start, month.end) if cycle.end <= now
     ]
@@ -69,7 +71,7 @@ async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: 
 
 
 def _held(costs: PlanCosts, today: str) -> set[_Key]:
-    """Return the seats of the running month that somebody holds today."""
+    """Return the seats of the running month that are assigned today."""
     rows = (row for row in costs.rows if row.since <= today)
     return {_key(row) for row in rows if row.until is None or today < row.until}
 

@@ -1,5 +1,5 @@
 """
-The cost of calls if they had used another model. Uses the arithmetic of the recommendation `cheaper_model`.
+The cost that calls would have had with another model. Uses the arithmetic of the recommendation `cheaper_model`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ ASSUMPTIONS = (
     "The other model costs its current list price, scaled by the share of list prices that these calls paid.",
 )
 Group = tuple[str | None, ...]
-_Named = tuple[str | None, str | None, str | None, str, int]  # provider, models, mode, and time (ns)
-DAYS_AT_ONCE = 6  # days whose sums are in memory at once; other queries wait while they are read
-DAYS_OF_CHOSEN = 2  # the same, if all sums of a day are read
+# provider, response model, request model, mode, and time (ns)
+_Named = tuple[str | None, str | None, str | None, str, int]
+DAYS_AT_ONCE = 6  # number of days whose sums are in memory at once; other queries wait while these are read
+DAYS_OF_CHOSEN = 2  # number of days at once if all sums of a day are read
 
 
 @dataclass(slots=True)
 class Instead:
     """
-    Amounts in units of money. `unchanged` is the cost of calls without a list price, which stays the same.
+    The costs with the other model, in units of money. `unchanged` is the cost of calls without a list price,
+    which stays the same.
     """
 
     calls: int = 0
@@ -94,8 +96,9 @@ async def what_if(
     """
     Price the calls of these days as if they had used `model`.
 
-    `days` are starts of days in epoch seconds (UTC). `chosen` selects calls; None selects all. Only the most
-    expensive sums of each day are read. Raises AskedTooMuch if the query exceeds its limits, like a cost query.
+    `days` are starts of days in epoch seconds (UTC). `chosen` selects calls. If it is None, all calls are
+    selected. Only the most expensive sums of each day are read. Raises AskedTooMuch if the query exceeds its
+    limits, like a cost query.
     """
     instead_by_group: dict[Group, Instead] = defaultdict(Instead)
     limit = limit_of_question()
@@ -121,7 +124,7 @@ async def what_if(
 
 
 class _Savings:
-    """Savings of sums with another model at its price at one time (ns). Caches the rates."""
+    """Savings of sums if they had used another model at its price at one time (ns). The rates are cached."""
 
     def __init__(self, book: PriceBook, model: str, time: int) -> None:
         self._book = book
@@ -133,7 +136,7 @@ class _Savings:
         """
         Return the saving with the other model in the same processing mode.
 
-        If the other model has no price in that mode, the standard mode applies. Returns None if a price is unknown.
+        If the other model has no price in that mode, its standard price is used. Return None if a price is unknown.
         """
         tokens = one.tokens
         named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)

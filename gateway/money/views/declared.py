@@ -1,4 +1,4 @@
-"""Views: saved filters over costs. The fields from `granularity` on are Tollhouse's own."""
+"""Views: saved filters over costs. The fields from `granularity` onward exist only in Tollhouse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
 
-Values = list[str | None]  # null is the unknown value
+Values = list[str | None]  # a list of values, in which null is the unknown value
 
 
 class Email(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +43,7 @@ class AnomalySettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A new view. `!` before a dimension of the filter excludes its values."""
+    """A new view. If `!` precedes a dimension in the filter, the values of that dimension are excluded."""
 
     name: Annotated[str, words(f"Unique among views, ignoring case. 1 to {MAX_NAME} printable characters.")]
     filter: Annotated[

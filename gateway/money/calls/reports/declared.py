@@ -1,8 +1,8 @@
 """
 Scheduled reports: the costs of a view by mail or chat, each week or month at a time of day.
 
-A report contains only the calls that its owner may see when it is sent; the owner "" may see everything.
-People with limited data access see and create only their own reports.
+A report contains only the calls that its owner may see at the time when it is sent. The owner "" may see
+everything. People with limited data access see and create only their own reports.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledReportDraft:
     """
-    The fields that a person sets. `day` is 1 (Monday) to 7 for a weekly report, and 1 to 28 for a monthly one.
+    The fields that a person sets. `day` is 1 (Monday) to 7 for a weekly report, and 1 to 28 for a monthly report.
 
-    `at` is a time of day in `time_zone`. With `people`, e-mail channels write only to these people, and each
-    mail contains only the calls that its recipient may see.
+    `at` is a time of day in `time_zone`. If `people` are set, e-mail channels send only to these people, and
+    each mail contains only the calls that its recipient may see.
     """
 
     name: str
@@ -63,7 +63,10 @@ class ScheduledReportDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledReport(ScheduledReportDraft):
-    """A stored report. Times are epoch seconds. `done` is the newest scheduled time that has been handled."""
+    """
+    A stored report. Times are epoch seconds. `done` is the newest scheduled time for which the report was
+    sent or skipped.
+    """
 
     id: str
     owner: str
@@ -88,7 +91,10 @@ class ScheduledReport(ScheduledReportDraft):
         return moment if moment <= now else self._moment(self._day(day - timedelta(days=1)))
 
     def latest(self, now: float) -> float:
-        """Return the scheduled time on the newest day of the schedule, which may be later today."""
+        """
+        Return the scheduled time on the newest day of the schedule. If that day is today, the time may still
+        be in the future.
+        """
         return self._moment(self._day(datetime.fromtimestamp(now, self.zone).date()))
 
     def next_due(self, now: float) -> float:
@@ -98,7 +104,9 @@ class ScheduledReport(ScheduledReportDraft):
         return self._moment(later)
 
     def span(self, due: float) -> tuple[datetime, datetime]:
-        """Return the time range of the report: seven days, or the calendar month, before the day of `due`."""
+        """
+        Return the time range of the report: the seven days, or the calendar month, before the day of `due`.
+        """
         midnight = datetime.fromtimestamp(due, self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
         if self.every == WEEK:
             return midnight - timedelta(days=7), midnight
@@ -131,7 +139,11 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         raise Invalid('at must be a time of day such as "08:00"')
     try:
         ZoneInfo(draft.time_zone)
-    except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
+    except (
+        ValueError,
+        OSError,
+        LookupError,
+    ):  # the name is invalid, names a directory, or names an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
@@ -147,7 +159,8 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
 
 class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    A new report. With `people`, e-mail channels write only to these people, with the calls that each may see.
+    A new report. If `people` are set, e-mail channels send only to these people, and each mail has only the
+    calls that its recipient may see.
     """
 
     name: Annotated[str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters.")]
@@ -219,7 +232,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     def changed(
         self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
     ) -> ScheduledReport:
-        """Continue with the next time of the changed schedule."""
+        """Continue with the next scheduled time of the changed schedule."""
         return replace(after, done=now, problem="")
 
     def check_place(
@@ -237,10 +250,10 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         self, report: ScheduledReport, due: float, addressed: Sequence[tuple[Notice, str]], problem: str
     ) -> bool:
         """
-        Store the notices of a scheduled time, and that it is done, in one transaction.
+        Store the notices of a scheduled time and the mark that it is done, in one transaction.
 
-        Return False and store nothing if it was already done, or if the report was changed or deleted
-        in the meantime.
+        Return False and store nothing if the scheduled time was already done, or if the report was changed or
+        deleted in the meantime.
         """
 
         def work(rows: RegistryRows) -> ScheduledReport | None:
@@ -326,7 +339,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         self, asking: Asker[Any], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
         """
-        Return the report with the name of its view, or None instead of the name if the view is hidden or deleted.
+        Return the report with the name of its view. If the view is hidden or deleted, return None instead
+        of the name.
         """
         view = asking.registry.views.find(row.view_id)
         is_seen = view is not None and (await asking.sees()).view(view)
@@ -371,8 +385,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
 
 def _owner(asking: Asker[Any]) -> str:
     """
-    Return the person whose rights limit the report. "" means everything, on the server itself or with
-    a console link.
+    Return the person whose rights limit the report. "" means that nothing is limited, as on the server itself
+    or with a console link.
     """
     return "" if asking.holder is None else asking.holder.person
 

@@ -1,4 +1,4 @@
-"""The present rights of the person for whom a report is."""
+"""The current rights of the person for whom a report is written."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spool.registry.roles import EVERYTHING, Holder, Rights, holder_of
 
 IsDefault = Callable[
     [str, Collection[str]], bool
-]  # (issuer, groups) -> whether the account's role is the default one
+]  # function of (issuer, groups): whether the account's role is the default role
 
 
 class NotReadable(Exception):
-    """The reason why a person gets no report."""
+    """The person may not receive the report. The message is the reason."""
 
 
 async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
-    """Return the person's OpenID groups as of the newest sign-in, or none if that session has ended."""
+    """Return the person's OpenID groups as of the newest sign-in. Return none if that session has ended."""
     sessions = await registry.operators.sessions()
     own_sessions: list[Session] = [
         session for session in sessions if person and session.operator and session.account == person
@@ -31,8 +31,8 @@ async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
 
 async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> Rights:
     """
-    Return the rights of a recipient. "" may see everything. Raises NotReadable without an account or the
-    right to see costs.
+    Return the rights of a recipient. The recipient "" may see everything. Raises NotReadable if the person
+    has no account or may not see costs.
     """
     if not person:
         return EVERYTHING

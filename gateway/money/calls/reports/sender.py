@@ -1,9 +1,9 @@
 """
-Sends scheduled reports, once per scheduled time, across restarts and several gateways.
+Sending of scheduled reports, once per scheduled time, even across restarts and with several gateways.
 
 Figures are limited to what the recipient may see. The notices of a scheduled time and the mark that it is
-done are stored in one transaction, and channels send them afterwards. If scheduled times passed while nothing
-was running, one report is sent.
+done are stored in one transaction. Channels send the notices afterwards. If several scheduled times passed
+while no gateway was running, only one report is sent.
 """
 
 from __future__ import annotations
@@ -81,13 +81,17 @@ class ReportSender:
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
                 if not await self.services.ledger.is_complete():
-                    return sent  # totals that are being counted again would look as if money had never been spent
+                    # send no report now, because money would look as if it had never been spent while the
+                    # totals are counted again
+                    return sent
                 addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
                 sent += await self._table.keep_sent(report, due, addressed, problem)
         return sent
 
     async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[AddressedNotices, str]:
-        """Return the notices of a report with their channels, and why some recipients get none."""
+        """
+        Return the notices of a report with their channels. Also return why some recipients get no report.
+        """
         table = self.services.require_registry().notices
         mails = [name for name in report.channels if report.people and name in table.mail_channels]
         other_channels = [name for name in report.channels if name not in mails]
@@ -115,7 +119,8 @@ class ReportSender:
 
     async def notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
         """
-        Return the report as a person with these rights may see it. Raises NotReadable if its view cannot be used.
+        Return the report with the figures that a person with these rights may see. Raises NotReadable if its
+        view cannot be used.
         """
         registry = self.services.require_registry()
         view = registry.views.find(report.view_id)
@@ -159,8 +164,8 @@ async def figures_of(
     services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due: float
 ) -> ReportFigures:
     """
-    Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the
-    roles hide it.
+    Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the person's
+    roles hide this cost type.
     """
     since, until = report.span(due)
     by = _dimension(view)
@@ -215,7 +220,8 @@ def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapp
 
 def _dimension(view: View) -> str:
     """
-    Return the main dimension of the view, or the model if the view has only one value of that dimension.
+    Return the main dimension of the view. If the view has only one value of that dimension, return
+    the model dimension.
     """
     name = view.principal_dimension
     return _MODEL if len(view.include.get(name, ())) == 1 else name
@@ -231,7 +237,7 @@ async def _bars(
 
 
 def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
-    """Yield a line per budget of the view, from its last evaluation."""
+    """Yield a line for each budget of the view, as of its last evaluation."""
     for budget in registry.table(BudgetTable).all():
         if budget.view_id != view.id or not visible.budget(budget):
             continue

@@ -15,7 +15,7 @@ from spool.ledger.sums import OTHER
 from spool.record import CURRENCY
 
 BAR = "\N{FULL BLOCK}"
-WIDTH = 20  # characters of the longest bar
+WIDTH = 20  # length of the longest bar in characters
 CHANGES = 3
 TOP = 5
 _LITTLE = money.UNIT // 100
@@ -26,8 +26,8 @@ class ReportFigures:
     """
     The figures of a view that a recipient may see. Amounts are units (spool.ledger.money).
 
-    `bars` are days or weeks, `top` the largest groups of the dimension `by`. `budgets` and `insights` have
-    a line each.
+    `bars` are days or weeks. `top` are the largest groups of the dimension `by`. `budgets` and `insights`
+    have one line for each budget and insight.
     """
 
     view: str
@@ -43,10 +43,10 @@ class ReportFigures:
     unconverted: Mapping[str, str] = field(
         default_factory=dict
     )  # amounts without an exchange rate, by currency
-    billed: str = ""  # the cost type, if it is billed money
+    billed: str = ""  # cost type of billed money, or "" for counted costs
     billed_days: Mapping[str, int] = field(
         default_factory=dict
-    )  # number of days by how final their bills are
+    )  # number of days by state of their bills, such as open or final
 
 
 def title(figures: ReportFigures) -> str:
@@ -61,7 +61,7 @@ def text(figures: ReportFigures) -> str:
 
 
 def fields(figures: ReportFigures) -> dict[str, str]:
-    """Return the main figures for programs."""
+    """Return the main figures by name, for programs."""
     total = figures.comparison.total
     return {
         "view": figures.view,
@@ -104,7 +104,7 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
 
 
 def _bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
-    """Draw a chart as text, which mails and chats show without loading anything."""
+    """Draw a chart as text, because mails and chats show text without loading anything."""
     highest = max((amount for _, amount in bars), default=0)
     for day, amount in bars if highest else ():
         width = -(-amount * WIDTH // highest)

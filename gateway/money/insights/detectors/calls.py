@@ -1,4 +1,6 @@
-"""Detectors of calls without an owner, calls that count twice, and calls that fail and are repeated."""
+"""
+Detectors for calls without an owner, for calls that count twice, and for calls that fail and are repeated.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
 # Thresholds of the detector no_owner.
-LEAST_OWNERLESS_SHARE = Decimal("0.05")  # share of the week's spend
-LEAST_OWNERLESS = Decimal(1)  # dollars
+LEAST_OWNERLESS_SHARE = Decimal("0.05")  # minimum share of the week's spend
+LEAST_OWNERLESS = Decimal(1)  # minimum amount in dollars
 # Thresholds of the detector doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
-LEAST_PAIRED_SHARE = 0.2  # share of the calls of the smaller source
-LEAST_TOKENS = 50  # shorter calls look alike by chance
+LEAST_PAIRED_SHARE = 0.2  # minimum share of the smaller source's calls that have a twin
+LEAST_TOKENS = 50  # minimum number of tokens, because shorter calls look alike by chance
 # Thresholds of the detector repeated_ids.
 LEAST_REPEATED = 10
 # Thresholds of the detector retry_storm.
-LEAST_ERRORS = 30  # per hour
+LEAST_ERRORS = 30  # minimum number of errors per hour
 LEAST_FAILED_SHARE = 0.5
 
 Pair = tuple[Inference, Inference]
@@ -67,10 +69,10 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
 
 def doubled_source(facts: Facts) -> Sequence[Finding]:
     """
-    Find pairs of calls from two sources with the same model and tokens whose starts are at most five seconds apart.
+    Find pairs of calls that probably are the same call, reported by two sources. The two calls have the same
+    model and tokens, and start at most five seconds apart.
 
-    The ids of the two calls do not match, so both calls count. The finding is only a suspicion and
-    changes no total.
+    Their ids do not match, so both calls count. The finding is only a suspicion and changes no total.
     """
     calls = [call for call in facts.recent if _is_told(call)]
     by_source = Counter(call.source for call in calls)
@@ -152,10 +154,10 @@ def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding
 
 def repeated_ids(facts: Facts) -> Sequence[Finding]:
     """
-    Find ids that are used again so late that duplicate detection no longer recognizes them.
+    Find ids that are used again so late that duplicate detection does not recognize them.
 
-    A cache may answer with the id of the first call and not report that the answer is cached. Or a sender may
-    repeat hours-old calls with a new time.
+    There are two usual causes. A cache may respond with the id of the first call without reporting that the
+    response is cached. Or a sender may send calls again after hours with a new time.
     """
     if facts.repeated_ids < LEAST_REPEATED:
         return []
@@ -184,7 +186,7 @@ def repeated_ids(facts: Facts) -> Sequence[Finding]:
 
 
 def retry_storm(facts: Facts) -> Sequence[Finding]:
-    """Find clients that kept calling in hours in which most of their calls failed."""
+    """Find clients that continued to call in hours in which most of their calls failed."""
     storms: dict[Client, list[Spend]] = defaultdict(list)
     for spend in facts.hours:
         if spend.errors >= max(LEAST_ERRORS, LEAST_FAILED_SHARE * spend.calls):

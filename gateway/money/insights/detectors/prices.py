@@ -1,5 +1,6 @@
 """
-Detectors of costs that are wrong or unknown, because a price or a rate is missing or a source reports another cost.
+Detectors for costs that are wrong or unknown. The cause is a missing price, a missing exchange rate, or a
+source that reports another cost.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 # Thresholds of the detector missing_price.
-LEAST_UNPRICED = 5  # calls
+LEAST_UNPRICED = 5  # minimum number of calls
 # Thresholds of the detector cost_gap.
 LEAST_CALLS = 20
-LEAST_GAP = Decimal("0.15")  # share of the larger cost
-LEAST_APART = Decimal(1)  # dollars
+LEAST_GAP = Decimal("0.15")  # minimum difference, as a share of the larger cost
+LEAST_APART = Decimal(1)  # minimum difference in dollars
 
 
 def missing_price(facts: Facts) -> Sequence[Finding]:
-    """Find models with calls but without a price. Their cost is missing from every total."""
+    """Find models that have calls but no price. Their cost is missing from every total."""
     models: dict[tuple[str | None, str | None], list[Spend]] = defaultdict(list)
     for spend in facts.unpriced:
         if spend.unpriced and spend.tokens:
@@ -125,8 +126,8 @@ class _Gap:
 
 def cost_gap(facts: Facts) -> Sequence[Finding]:
     """
-    Find calls whose reported and estimated costs differ. Causes are a wrong price, a contract, or a mistake
-    of the source.
+    Find calls whose reported cost differs from the estimated cost. The cause is a wrong price, a contract, or
+    a mistake of the source.
     """
     calls: dict[tuple[str, str | None, str | None], list[Inference]] = defaultdict(list)
     for call in facts.recent:

@@ -1,4 +1,6 @@
-"""Detectors of records that are not understood, arrive too late, or are missing at a destination."""
+"""
+Detectors for records that are not understood, that arrive too late, or that are missing at a destination.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ ADVICE = {
 
 def unrecognised_shape(facts: Facts) -> Sequence[Finding]:
     """
-    Find telemetry that looks like AI calls and that no dialect reads. Its cost is missing from every total.
+    Find telemetry that looks like AI calls but that no dialect reads. Its cost is missing from every total.
     """
     recent = [shape for shape in facts.shapes if facts.now - shape.last_seen <= RECENT_S]
     return [_unrecognised(shape) for shape in sorted(recent, key=_most_first)[:MAX_FINDINGS]]
@@ -77,7 +79,8 @@ def read_otherwise(facts: Facts) -> Sequence[Finding]:
     """
     Find spans that the compiled module reads differently from the Python rules.
 
-    There is one finding per product and instrumentation. It names the fields that differ, but not their values.
+    There is one finding per product and instrumentation. The finding names the fields that differ, but
+    not their values.
     """
     distinct = {(report.source, report.scope): report for report in facts.read_otherwise}
     return ordered(_otherwise(report) for report in distinct.values())
@@ -144,8 +147,8 @@ def _late(report: LateReports) -> Finding:
 
 def many_series(facts: Facts) -> Sequence[Finding]:
     """
-    Find a table of cumulative counters that is nearly full. When it is full, the counters that were idle
-    longest are forgotten.
+    Find out whether the table of cumulative counters is nearly full. If it becomes full, the counters that
+    were idle longest are forgotten.
     """
     if not facts.max_series or facts.series < NEARLY_FULL * facts.max_series:
         return []
@@ -171,7 +174,8 @@ def many_series(facts: Facts) -> Sequence[Finding]:
 
 def stuck_route(facts: Facts) -> Sequence[Finding]:
     """
-    Find routes that deliver nothing now: paused, rejected, without a destination, or stuck at one record.
+    Find routes that deliver nothing now, because they are paused, rejected, without a destination, or stuck
+    at one record.
     """
     usual = _usual_cost(facts.week)
     return ordered(_stuck(route, usual) for route in facts.routes if route.state != RUNNING or route.stuck)
@@ -201,7 +205,7 @@ def _stuck(route: RouteState, usual: Decimal) -> Finding:
 
 def unknown_arrival(facts: Facts) -> Sequence[Finding]:
     """
-    Find deliveries that were sent without a clear answer. They wait for a decision in any state of the route.
+    Find deliveries that were sent without a clear answer. They wait for a decision, even if the route is running.
     """
     return ordered(_unknown(route) for route in facts.routes if route.unknown)
 
@@ -278,8 +282,8 @@ def _refused(route: RouteState) -> Finding:
 
 def lake_differs(facts: Facts) -> Sequence[Finding]:
     """
-    Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting, one
-    finding per route.
+    Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
+    one finding per route.
     """
     verdicts = [state.verdict for state in facts.lakes if state.verdict is not None]
     return ordered(_differing(verdict) for verdict in verdicts if verdict.differences)

@@ -1,8 +1,8 @@
 """
-Detectors of keys, devices and clusters.
+Detectors for keys, devices and clusters.
 
 They find keys that are unused, have unneeded scopes, expire soon or nearly fill a limit. They also find
-devices and clusters that stopped reporting or run outdated settings.
+devices and clusters that stopped reporting or use outdated settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
 SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )
-AGENT_READS = "insights:read_insights"  # used by the container agent to check its key at startup
+AGENT_READS = "insights:read_insights"  # the container agent uses this scope to check its key at startup
 SOON_S = 14 * DAY_S
 _GIVES_WAY = {
     MAX_SENDERS: (
@@ -53,7 +53,7 @@ _GIVES_WAY = {
 
 
 def mute_device(facts: Facts) -> Sequence[Finding]:
-    """Find devices that send heartbeats but no AI calls any more, so that their spend is missing."""
+    """Find devices that still send heartbeats but no longer send AI calls, so that their spend is missing."""
     mute = [
         device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)
     ]
@@ -139,7 +139,7 @@ def idle_key(facts: Facts) -> Sequence[Finding]:
 
 
 def _last(key: Key) -> float:
-    """Return when the key was last used or changed. A changed key may be about to be used."""
+    """Return when the key was last used or changed. A key that was changed recently may soon be used."""
     return max(key.last_modified, key.last_accessed or 0.0)
 
 
@@ -161,8 +161,8 @@ def _idle(key: Key) -> Finding:
 
 def wide_key(facts: Facts) -> Sequence[Finding]:
     """
-    Find keys that both send telemetry and have scopes to read or change data, which a leak from a
-    client would expose.
+    Find keys that can both send telemetry and read or change data. If such a key leaks from a client, the
+    data is exposed.
     """
     open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
     sending = [key for key in open_keys if key.granted & SENDING]
@@ -221,7 +221,7 @@ def crowding_key(facts: Facts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.
 
-    Beyond it, their requests are refused, or their oldest items are closed or forgotten.
+    Above its share, requests of the key are refused, or its oldest items are closed or forgotten.
     """
     shares = sorted(
         facts.shares, key=lambda key_use: (-key_use.held / key_use.most, key_use.limit, key_use.key)

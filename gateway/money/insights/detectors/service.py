@@ -1,4 +1,4 @@
-"""Detectors of problems of the gateways themselves: totals, clock, settings and database."""
+"""Detectors for problems of the gateways themselves: totals, clock, settings and database."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gateway.money.insights.findings import finding, named
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 
-DIFFERENT_AFTER_S = 600.0  # longer than a new configuration takes to reach all gateways
+DIFFERENT_AFTER_S = 600.0  # longer than the time in which a new configuration reaches all gateways
 MOST_SETTINGS = 10
-OLD_AFTER_S = 600.0  # same threshold as the alert TollhouseOldTransaction
+OLD_AFTER_S = 600.0  # the alert TollhouseOldTransaction has the same threshold
 
 
 def missed_records(facts: Facts) -> Sequence[Finding]:
@@ -63,8 +63,8 @@ def _missed(facts: Facts) -> Iterator[Finding]:
 
 def moved_clock(facts: Facts) -> Sequence[Finding]:
     """
-    Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock runs
-    on as before.
+    Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock
+    continues from the old time.
     """
     if not facts.clock_step_s:
         return []
@@ -91,8 +91,8 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
 
 def different_settings(facts: Facts) -> Sequence[Finding]:
     """
-    Find gateways that share storage but use different settings, so that the result of a call depends
-    on its gateway.
+    Find gateways that share storage but use different settings. With different settings, the result of a call
+    depends on the gateway that receives it.
     """
     since = _differing(facts.node_settings)
     old = sorted(name for name, at in since.items() if facts.now - at > DIFFERENT_AFTER_S)
@@ -122,7 +122,9 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
 
 
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
-    """Return since when each setting differs. Settings that one of two gateways lacks are not compared."""
+    """
+    Return since when each setting differs. If one of two gateways lacks a setting, the setting is not compared.
+    """
     since: dict[str, float] = {}
     for first_node, other_node in combinations(nodes, 2):
         at = max(first_node.since, other_node.since)
@@ -147,7 +149,7 @@ def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
 
 
 def old_transaction(facts: Facts) -> Sequence[Finding]:
-    """Find a long transaction in the shared PostgreSQL database. Until it ends, small tables grow."""
+    """Find a long transaction in the shared PostgreSQL database, because small tables grow until it ends."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:
         return []
     return [

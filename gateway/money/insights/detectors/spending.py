@@ -1,4 +1,4 @@
-"""Detectors of days on which a team, the whole organization or a view spent far more than before."""
+"""Detectors for days on which a team, the whole organization or a view spent far more than before."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ from gateway.money.insights.findings import day, finding, money, named, ordered
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
-REPORTED_DAYS = 7  # days for which a spike is reported
-LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # enough days to find the start of a spike
-STREAK_GAP_DAYS = 3  # maximum days between two spikes of one streak, so that a weekend does not split it
+REPORTED_DAYS = 7  # number of days for which a spike is reported
+LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # number of days that is enough to find the start of a spike
+STREAK_GAP_DAYS = (
+    3  # maximum number of days between two spikes of one streak, so that a weekend does not split it
+)
 WEEKS = 4
 ENOUGH_WEEKS = 3
 ENOUGH_DAYS = 7
-TIMES = 2  # multiple of the expected spend
-SPREADS = Decimal("6") * Decimal("1.4826")  # times the median deviation, scaled to standard deviations
-LEAST = Decimal(1)  # dollars above the expected spend
-LEAST_SHARE = Decimal("0.1")  # share of the organization's median spend per day
-EVERYBODY = "*"  # stands for the whole organization; no team has this name
+TIMES = 2  # a spike is at least this multiple of the expected spend
+# a spike exceeds the expected spend by this multiple of the median deviation; 1.4826 converts it
+# to standard deviations
+SPREADS = Decimal("6") * Decimal("1.4826")
+LEAST = Decimal(1)  # a spike exceeds the expected spend by at least this number of dollars
+# a spike exceeds the expected spend by at least this share of the organization's median spend per day
+LEAST_SHARE = Decimal("0.1")
+EVERYBODY = "*"  # team name that means the whole organization; no team has this name
 
-Days = Mapping[int, Decimal]  # day number -> spend
+Days = Mapping[int, Decimal]  # spend by day number
 
 
 class Spike(NamedTuple):
@@ -44,9 +49,9 @@ def spend_spike(facts: Facts) -> Sequence[Finding]:
 
 def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None, list[Spike]]]:
     """
-    Return the spikes per team and for EVERYBODY that ended within REPORTED_DAYS.
+    Return the spikes per team and for EVERYBODY that ended within the last REPORTED_DAYS days.
 
-    The days of the whole organization leave out days that a spike of a team explains.
+    For the whole organization, days that a spike of a team explains are excluded.
     """
     teams: dict[str | None, dict[int, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     total: dict[int, Decimal] = defaultdict(Decimal)
@@ -105,8 +110,8 @@ def view_anomaly(facts: Facts) -> Sequence[Finding]:
     """
     Find days on which a view spent far more than before.
 
-    By default, a day is compared with similar days. A view may instead set a percentage, which compares a day
-    with the day before.
+    By default, a day is compared with similar days. If a view sets a percentage, each day is compared with
+    the day before.
     """
     today = int(facts.now // DAY_S)
     findings = [_anomaly(spend, streak) for spend in facts.views for streak in _anomalies(spend, today)]
@@ -114,7 +119,7 @@ def view_anomaly(facts: Facts) -> Sequence[Finding]:
     recent = [finding for finding in findings if finding.newest is not None and finding.newest >= since]
     return ordered(
         recent, most=len(recent)
-    )  # people chose these views, so no finding is dropped for a more costly one
+    )  # all findings are kept, because people chose these views; for teams only the most costly findings are kept
 
 
 def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
@@ -130,7 +135,8 @@ def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
 
 def _grown(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
     """
-    Yield days that cost at least `percent` more than the day before. The view's first day with cost is skipped.
+    Yield days that cost at least `percent` more than the day before. The first day on which the view has
+    costs is skipped.
     """
     for number in range(max(first + 1, today - REPORTED_DAYS), today + 1):
         before = days.get(number - 1, Decimal(0))
@@ -171,7 +177,7 @@ def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
         effort=MEDIUM,
         impact=spent - expected,
         newest=last,
-        # No alert for days before the view existed.
+        # Send no alert about days before the view existed.
         channels=view.channels if last + DAY_S > view.created else (),
         concerns=Concerned(include=view.include, exclude=view.exclude),
     )
@@ -181,9 +187,9 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
     """
     Yield recent days that cost far more than comparable days.
 
-    Comparable days are the same weekday in the weeks before, or all earlier days if there are too few weeks.
-    Today's spend so far is compared with whole days. Medians keep weekly patterns and earlier spikes from
-    changing the expected cost.
+    Comparable days are the same weekday in earlier weeks. If there are too few weeks, all earlier days are
+    compared. Today's spend so far is compared with whole days. Medians are used, so that weekly patterns and
+    earlier spikes do not change the expected cost.
     """
     for number in range(today - LOOK_BACK_DAYS, today + 1):
         before = _before(days, number, first)
@@ -206,7 +212,9 @@ def _before(days: Days, number: int, first: int) -> list[Decimal]:
 
 
 def streaks(spikes: Sequence[Spike]) -> list[list[Spike]]:
-    """Group spikes at most STREAK_GAP_DAYS days apart, so that a week-long increase is reported once."""
+    """
+    Group spikes that are at most STREAK_GAP_DAYS days apart, so that a week-long increase is reported once.
+    """
     streaks: list[list[Spike]] = []
     for spike in spikes:
         if streaks and spike.number - streaks[-1][-1].number <= STREAK_GAP_DAYS:

@@ -1,4 +1,4 @@
-"""Detectors of provider bills that differ from the counted costs or no longer arrive."""
+"""Detectors for provider bills that differ from the counted costs or no longer arrive."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 # Thresholds of the detector coverage_drop.
-RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7  # settled days
-POINTS = Decimal(5)  # percentage points
+# numbers of settled days: recent days, earlier days to compare with, and the minimum of earlier days
+RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7
+POINTS = Decimal(5)  # minimum drop in percentage points
 # Thresholds of the detector statement_stale.
-MONTHLY = 2  # months of imports that show a monthly habit
-FORGOTTEN_S = 100 * DAY_S  # after this time without an import, no further import is expected
+MONTHLY = 2  # number of months with imports after which an import is expected each month
+FORGOTTEN_S = 100 * DAY_S  # seconds without an import after which no further import is expected
 MAX_FAILURE = 300
 
-Amounts = Callable[[Line], tuple[int, int]]  # returns (counted, billed) of a line
+Amounts = Callable[[Line], tuple[int, int]]  # returns the counted and the billed amount of a line
 
 
 def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
@@ -82,14 +83,14 @@ class _Drop:
     measure: str
     before: Decimal
     now: Decimal
-    first: int  # start of the first recent day
+    first: int  # start of the first recent day in epoch seconds
     last: int
-    missing: int  # billed minus counted money of the recent days
+    missing: int  # billed money of the recent days minus their counted money
 
 
 def coverage_drop(facts: Facts) -> Sequence[Finding]:
     """
-    Find providers with a smaller counted share of the bill than before. Some calls are probably no longer reported.
+    Find providers for which the counted share of the bill fell. Some calls are probably no longer reported.
     """
     by_provider: dict[str, list[Reconciliation]] = {}
     for month in facts.reconciled:
@@ -103,7 +104,7 @@ def coverage_drop(facts: Facts) -> Sequence[Finding]:
 
 
 def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
-    """Yield the larger drop of tokens and money, if either dropped."""
+    """Yield the larger drop: that of the tokens or that of the money. If neither dropped, yield nothing."""
     measures: list[tuple[str, Amounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
     ]
@@ -119,7 +120,7 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
 
 def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
     """
-    Compare the recent billed days with those before. Return None if the counted share fell by POINTS or less.
+    Compare the recent billed days with the days before. Return None if the counted share fell by at most POINTS.
     """
     lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
     newest = lines[-RECENT:]
@@ -175,7 +176,10 @@ def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fin
 
 
 def statement_stale(facts: Facts) -> Sequence[Finding]:
-    """Find provider bills that no longer arrive, because a pull fails or nobody imported the month."""
+    """
+    Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills
+    of the month.
+    """
     return [*_stale(facts)][:MAX_FINDINGS]
 
 
@@ -191,7 +195,9 @@ def _stale(facts: Facts) -> Iterator[Finding]:
 
 
 def _pull_is_stale(arrival: Arrival, now: float) -> bool:
-    """Return whether a pull's bills are overdue. A pull without any bill yet is overdue only if it failed."""
+    """
+    Return whether a pull's bills are overdue. If a pull never got a bill, its bills are overdue only if it failed.
+    """
     if arrival.until is None:
         return bool(arrival.failure)
     return arrival.until < now - arrival.settle_s - arrival.every - DAY_S

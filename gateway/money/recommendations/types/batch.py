@@ -1,4 +1,6 @@
-"""Regular jobs without a user, and the cost of their tokens at batch prices."""
+"""
+Recommendation to use batches: regular jobs without a user, and the cost of their tokens at batch prices.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ FORMULA = "cost at standard prices - cost of the same tokens at batch prices"
 CONFIDENCE = WEAK
 EFFORT = MEDIUM
 ASSUMPTIONS = ("Nobody waits for the responses, so a batch may take up to a day.",)
-LEAST_DAYS = 5  # minimum of the last seven days on which the job ran
+LEAST_DAYS = 5  # minimum number of the last seven days on which the job must have run
 LEAST_CALLS = 100
-SPAN = 3  # consecutive hours of a day that have nearly all calls of the job
-NEARLY_ALL = 90  # percent
+SPAN = 3  # number of consecutive hours of a day that have nearly all calls of the job
+NEARLY_ALL = 90  # percentage of a day's calls that counts as nearly all
 _HOUR_S = 3600
 
 
@@ -54,7 +56,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 def is_job(hours: Mapping[int, int]) -> bool:
     """
-    Return whether nearly all calls of a day are within a few hours, on most days. `hours` maps epoch
+    Return whether on most days nearly all calls were made within a few hours. `hours` maps epoch
     seconds to calls.
     """
     days: dict[int, dict[int, int]] = defaultdict(dict)
@@ -66,6 +68,7 @@ def is_job(hours: Mapping[int, int]) -> bool:
 
 def _busiest(day: Mapping[int, int]) -> int:
     """
-    Return the most calls in SPAN consecutive hours. The day wraps around, because a job may run at midnight.
+    Return the largest number of calls in SPAN consecutive hours. The hours continue from midnight to the
+    start of the same day, because a job may run around midnight.
     """
     return max(sum(day.get((hour + step) % 24, 0) for step in range(SPAN)) for hour in range(24))

@@ -1,4 +1,6 @@
-"""Cache writes that are read too rarely, and the cost of the same input without a cache."""
+"""
+Recommendation about cache writes that are read too rarely, with the cost of the same input without a cache.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 def _uncached(use: Use) -> TokenSum | None:
     """
-    Return the same tokens as plain input. Uses that only read are included, because the writes serve them.
+    Return the same tokens as plain input. Uses that only read are included, because the writes were
+    made for them.
     """
     if not use.tokens.cache_write_tokens and not use.tokens.cache_read_tokens:
         return None

@@ -1,8 +1,9 @@
 """
-Users who pay far more per token than others do for the same work, and the cost at the prices of the others' model.
+Recommendation of a cheaper model to users who pay far more per token than others do for the same work, with
+the cost at the prices of the other users' model.
 
-Work is the same if it has the same service (or the same source, if the service is unknown) and inputs and
-outputs of similar length.
+Calls are the same work if they have the same service (or the same source, if the service is unknown) and
+inputs and outputs of similar length.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ ASSUMPTIONS = (
 )
 LEAST_CALLS = 20
 LEAST_PEERS = 3
-MOST_WORKERS = 300  # the most expensive users of a work are compared; each is compared with all others
-TIMES = 3  # minimum ratio of the price per token to the median of the others
-ALIKE = 2  # maximum ratio of the mean lengths
+# limit of users of a work, the most expensive first, that are compared; each is compared with all others
+MOST_WORKERS = 300
+TIMES = 3  # minimum ratio between the user's price per token and the median of the other users
+ALIKE = 2  # maximum ratio between the mean lengths of similar inputs or outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """One user of a work. `main` is a use of the model with the highest cost."""
+    """One user of a work. `main` is a use of the model for which the user paid most."""
 
     work: str
     who: str
@@ -51,7 +53,7 @@ class Worker:
 
     @property
     def price(self) -> int:
-        """Price per million tokens."""
+        """Return the price per million tokens."""
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
     def is_like(self, other: Worker) -> bool:

@@ -1,6 +1,6 @@
 """
-Calls with an input slightly above a size at which the price of the whole call rises, and their cost
-below that size.
+Recommendation to shorten inputs that are slightly above a size at which the price of the whole call rises,
+with their cost below that size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ASSUMPTIONS = (
     "is at most a quarter above the size.",
     "The removed tokens are not counted as savings.",
 )
-OVER = 4  # an input may exceed the size by a quarter
+OVER = 4  # an input may exceed the size by one part in this number, which is a quarter
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

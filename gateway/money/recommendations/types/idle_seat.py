@@ -1,4 +1,4 @@
-"""Unused seats of assistants by plan and team, and their fees."""
+"""Recommendation to cancel unused seats of assistants, by plan and team, with their fees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASSUMPTIONS = (
     "Telemetry reports every call of the assistant.",
     "The vendor accepts returned seats at the end of a billing cycle.",
 )
-MOST_NAMED = 10  # seats named in a sentence or a formula, those with the highest fee
+MOST_NAMED = 10  # limit of seats named in a sentence or a formula; those with the highest fee are named
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

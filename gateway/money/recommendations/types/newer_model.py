@@ -1,5 +1,6 @@
 """
-A newer model of the same family and tier that costs less for input and output, and the cost at its prices.
+Recommendation of a newer model of the same family and tier that costs less for input and output, with the
+cost at its prices.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ASSUMPTIONS = (
     "The newer model needs the same number of tokens. Its tokenizer and its amount of reasoning may differ.",
     "The newer model does the work equally well. Try it on a part of the calls.",
 )
-_SAMPLE = 1_000_000  # tokens for which both prices are compared
+_SAMPLE = 1_000_000  # number of tokens for which both prices are compared
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -61,7 +62,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
     """
-    Return the newest successor of the model of a use that costs no more for anything and less for something.
+    Return the newest successor of a use's model that costs less for some kind of token and no more for
+    any other kind.
     """
     input_sample = replace(
         use.tokens,

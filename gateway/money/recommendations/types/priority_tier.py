@@ -1,4 +1,6 @@
-"""Calls that paid for a faster tier, and the cost of the same tokens with standard processing."""
+"""
+Recommendation of standard processing for calls that paid for a faster tier, with the cost of the same tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """
-Conversations that send everything again and never read from the provider's cache, where a cache would save money.
+Recommendation of a prompt cache for conversations that send everything again and never read from
+the provider's cache.
 
-If a call continues a session within minutes, its input begins with the input of the call before. That part
-would have been read from the cache. The cost of writing to the cache is subtracted.
+If a call continues a session within minutes, its input begins with the input of the previous call. With a cache,
+that part would have been read from the cache. The cost of writing to the cache is subtracted from the saving.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ ASSUMPTIONS = (
     "A call begins with the whole input of the previous call in its session.",
     "The provider keeps cached input for five minutes.",
 )
-RECENT_NS = 5 * DAY_S * NS  # short, so that a client that was fixed is soon dropped
-ALIVE_NS = 300 * NS  # how long providers keep unread cache entries
-LEAST_INPUT = 1024  # tokens; shorter inputs are not cached
+# only calls of the last days count, so that the recommendation soon ends after a client was changed
+RECENT_NS = 5 * DAY_S * NS
+ALIVE_NS = 300 * NS  # time for which providers keep unread cache entries, in nanoseconds
+LEAST_INPUT = 1024  # minimum number of tokens, because shorter inputs are not cached
 LEAST_CALLS = 20
 LEAST_SHARE = 10  # minimum saving in percent of the cost of the calls
 
@@ -103,7 +105,7 @@ def _saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | Non
 
 
 def _held(before: Inference | None, call: Inference) -> int:
-    """Return the tokens of the call's input that would still be cached."""
+    """Return how many tokens of the call's input would still be in the cache."""
     if before is None or (call.start_time or 0) - (before.start_time or 0) > ALIVE_NS:
         return 0
     tokens = before.input_tokens or 0

@@ -1,4 +1,6 @@
-"""Models called in one region, and the cost of the same tokens under the global name of the model."""
+"""
+Recommendation of the global model name for models that are called in one region, with the cost of the same tokens.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ CONFIDENCE = EXACT
 EFFORT = MEDIUM
 ASSUMPTIONS = ("The data may leave the region. Ask the people responsible for compliance first.",)
 
-# Matches `us.anthropic.claude-...`, an inference profile of a region, and `anthropic.claude-...`, the model
-# in one region.
+# Matches `us.anthropic.claude-...`, which is the inference profile of a region, and `anthropic.claude-...`,
+# which is the model in one region.
 _REGIONAL = re.compile(
     r"(?:(?!global\.)[a-z]{2,6}(?:-gov)?\.)?(?P<model>(?:anthropic|openai|amazon)\.[a-z].*)"
 )

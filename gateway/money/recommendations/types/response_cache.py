@@ -1,8 +1,8 @@
 """
-Calls that look like a repeat of one within the hour before, and the savings from a response cache.
+Recommendation of a response cache for calls that look like a repeat of a call within the hour before.
 
 Prompts are never stored, so calls are compared by their token counts. Some counts are equal by chance. The
-number of chance matches is estimated from calls with exactly one more input token, and subtracted.
+number of matches by chance is estimated from calls with exactly one more input token, and subtracted.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ ASSUMPTIONS = (
 )
 WITHIN_NS = 3600 * NS
 LEAST_CALLS = 20
-LEAST_SHARE = 10  # minimum repeats in percent of the calls
-BY_CHANCE = 4  # at most one in BY_CHANCE repeats may be by chance
+LEAST_SHARE = 10  # minimum number of repeats in percent of the calls
+BY_CHANCE = 4  # at most one in this number of repeats may be by chance
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     for recent_call in facts.recent:
         call = recent_call.call
-        # Calls of a session differ, because each input contains the earlier turns.
+        # Calls of a session are not repeats, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
             works[facts.uses[recent_call.use_index].work].append(recent_call)
     for work, calls in works.items():
@@ -46,7 +46,7 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []
     chance = 0
-    for recent_call in calls:  # in order of time
+    for recent_call in calls:  # the calls are in order of time
         start, input_tokens, output_tokens = (
             recent_call.call.start_time or 0,
             recent_call.call.input_tokens or 0,

@@ -1,4 +1,7 @@
-"""Calls that failed, were paid, and were repeated within a minute, and the cost of the failed ones."""
+"""
+Recommendation about calls that failed, were paid, and were repeated within a minute, with the cost of
+the failed calls.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ LEAST_CALLS = 5
 
 
 class _Same(NamedTuple):
-    """The fields that a call and its repeat have in common."""
+    """The fields that must be equal for a call and its repeat."""
 
     source: str
     model: str | None
@@ -41,7 +44,7 @@ class _Same(NamedTuple):
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_Same, list[RecentCall]] = defaultdict(list)
     works: dict[Work, list[RecentCall]] = defaultdict(list)
-    for recent_call in facts.recent:  # in order of time
+    for recent_call in facts.recent:  # the calls are in order of time
         same = _same(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
