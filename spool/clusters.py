@@ -296,13 +296,15 @@ _FACTS = tuple(
 
 def _news(cluster: ReportedCluster) -> dict[str, Any]:
     """Return the fields that a report changes, cut to the stored lengths."""
-    news: dict[str, Any] = {name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))}
+    changed_fields: dict[str, Any] = {
+        name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))
+    }
     if cluster.checks is not None:
-        news["checks"] = tuple(
+        changed_fields["checks"] = tuple(
             replace(check, name=check.name[:MAX_TEXT], error=check.error[:MAX_ERROR])
             for check in cluster.checks[:MAX_CHECKS]
         )
-    return news
+    return changed_fields
 
 
 _OURS = tuple(attribute.name for attribute in fields(ClusterChange))

@@ -116,12 +116,12 @@ def next_message(
     at = first_free.notice.at
     # A time in the future means that the clock was set back, so do not wait for others.
     leaves = at + schedule.group_wait_s if at <= now else 0.0
-    alike = [
+    similar = [
         notification
         for notification in free
         if notification.notice.kind not in ALONE and notification.reached == first_free.reached
     ]
-    return alike[:MAX_GROUP], leaves
+    return similar[:MAX_GROUP], leaves
 
 
 def _time(text: str) -> time:

@@ -156,27 +156,27 @@ class Outcome(msgspec.Struct):
         """
         if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
-        done, stays = self._divided()
+        certain, stays = self._divided()
         for name, value in msgspec.structs.asdict(stays).items():
             setattr(self, name, value)
-        if done.records or done.points:
-            self.packed.append(_encoder.encode(done))
-            self.count += len(done.records) + len(done.points)
+        if certain.records or certain.points:
+            self.packed.append(_encoder.encode(certain))
+            self.count += len(certain.records) + len(certain.points)
 
     def _divided(self) -> tuple[_Part, _Part]:
         """
         Split the outcome into two parts: points and records with a certain identity, and everything else.
         """
-        done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
+        certain, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
-            part = done if identity.certain else stays
+            part = certain if identity.certain else stays
             if index in self.forwarded:
                 part.forwarded.add(len(part.records))
             if index in self.named:
                 part.named[len(part.records)] = self.named[index]
             part.records.append(record)
             part.identities.append(identity)
-        return done, stays
+        return certain, stays
 
     def parts(self, most: int = PART) -> Iterator[Outcome]:
         """
@@ -202,8 +202,8 @@ class Outcome(msgspec.Struct):
         """Remove parts that may be stored early, if there are more than `max_items` records or points."""
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
-        done, stays = self._divided()
-        pieces = list(_pieces(done, max_items))
+        certain, stays = self._divided()
+        pieces = list(_pieces(certain, max_items))
         last = pieces.pop() if pieces and not stays.records else stays
         for name, value in msgspec.structs.asdict(last).items():
             setattr(self, name, value)

@@ -51,13 +51,13 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
 async def _declare(storage: Storage, config: Config) -> None:
     """Mark routes as orphaned, as a start of the server would. Only the server creates new routes."""
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
-    named = {
+    declared_names = {
         f"{destination.name}/{topic}" for destination in config.destinations for topic in destination.topics
     }
     states = await storage.deliveries.routes()
     if has_upstream:
-        named |= {state.name for state in states if state.name.startswith("upstream/")}
-    declared = [state for state in states if state.name in named]
+        declared_names |= {state.name for state in states if state.name.startswith("upstream/")}
+    declared = [state for state in states if state.name in declared_names]
     if len(declared) < len(states):
         specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in declared]
         await storage.deliveries.declare(specs)

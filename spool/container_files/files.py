@@ -430,8 +430,8 @@ class ContainerFiles:
             due_files = [file for file in current if file is not None and file.is_due]
             bodies = [file for file in due_files if file.kind == REMOTE_WRITE]
             gone = [file.id for file in bodies if not self._stays(file)]
-            again = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked]
-            await self._kept.write([(file, self._delivered(file)) for file in due_files], changes=again)
+            replays = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked]
+            await self._kept.write([(file, self._delivered(file)) for file in due_files], changes=replays)
             await self.contents.remove(gone)
 
     def _stays(self, file: ContainerFile) -> bool:
@@ -439,8 +439,13 @@ class ContainerFiles:
 
     def _delivered(self, file: ContainerFile) -> ContainerFile:
         is_kept = file.kept and self._stays(file)
-        done: dict[str, Any] = {"asked": False, "problem": None, "done_at": self._clock.now(), "body": b""}
-        return replace(file, state=DELIVERED, kept=is_kept, **done)
+        delivered_fields: dict[str, Any] = {
+            "asked": False,
+            "problem": None,
+            "done_at": self._clock.now(),
+            "body": b"",
+        }
+        return replace(file, state=DELIVERED, kept=is_kept, **delivered_fields)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
         """Record that a file could not be sent, and why. It is tried again at `not_before`."""
@@ -485,10 +490,10 @@ class ContainerFiles:
                     f"the file is {file.state}. Only a file that waits for delivery can be discarded"
                 )
             facts: dict[str, Any] = {"kept": False, "done_at": self._clock.now(), "body": b""}
-            done = replace(file, state=DISCARDED, **facts)
-            await self._kept.write([(file, done)])
+            discarded = replace(file, state=DISCARDED, **facts)
+            await self._kept.write([(file, discarded)])
             await self.contents.remove([id])
-        return done
+        return discarded
 
     async def retain(self, *, has_upstream: bool) -> None:
         """Delete files that have expired."""

@@ -91,10 +91,10 @@ def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks
             if counted != n:
                 imbalances.append(f"{kind}: the accounting has {term} = {n}, but the recount has {counted}")
         total = sum(terms[kind].values())
-        named = of_kind.get(REFERENCES, (0, 0))[0]
-        terms[kind][REFERENCES] = named
-        if named != total:
-            imbalances.append(f"{kind}: {named} files were named, but {total} are accounted for")
+        references = of_kind.get(REFERENCES, (0, 0))[0]
+        terms[kind][REFERENCES] = references
+        if references != total:
+            imbalances.append(f"{kind}: {references} files were named, but {total} are accounted for")
         for term, (n, _) in of_kind.items():
             terms[kind].setdefault(term, n)
     return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
@@ -279,13 +279,13 @@ class KeptFiles:
                 retry_after_s=RETRY_AFTER_S,
             )
         while self.sums.known + n > max_rows:
-            done = await self.rows.select(container_rows.FORGETTABLE, limit=max(MANY, n))
-            if not done:
+            forgettable = await self.rows.select(container_rows.FORGETTABLE, limit=max(MANY, n))
+            if not forgettable:
                 raise SpoolFull(
                     "all files within the limit container.max_files are waiting. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            await self.write([], gone=done)
+            await self.write([], gone=forgettable)
 
     async def _remove_spent(self, place: Place) -> None:
         """

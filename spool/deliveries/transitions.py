@@ -348,11 +348,11 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
         )
     number = letter.number
     entry = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
-    again = _new(
+    delivery = _new(
         route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, entry=entry
     )
     counts = _terms(letter, dead=-1)
-    return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=counts)
+    return RouteChange(route=route.name, added=[delivery], no_longer_dead=letter.id, counts=counts)
 
 
 def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:

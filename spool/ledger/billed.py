@@ -111,8 +111,8 @@ def with_own_dimensions(query: CostQuery) -> CostQuery:
     Return the query as it applies to counted sums. There, every call has the charge `usage` and the basis
     `exact`, unless the query defines these dimensions itself.
     """
-    named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
-    return replace(query, derived={**named, **query.derived})
+    counted_dimensions = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
+    return replace(query, derived={**counted_dimensions, **query.derived})
 
 
 def with_running_day(query: CostQuery, now: float) -> CostQuery:
@@ -174,8 +174,8 @@ def day_of(row: dict[str, Any]) -> BilledDay:
     """Return the day that a stored row describes."""
     details = json.loads(row.pop("told"))
     reasons, accrued = (
-        {name: money.units(text) for name, text in details.get(of, {}).items()}
-        for of in ("reasons", "accrued")
+        {name: money.units(text) for name, text in details.get(field_name, {}).items()}
+        for field_name in ("reasons", "accrued")
     )
     return BilledDay(
         day=row.pop("start"), **row, reasons=reasons, accrued=accrued, foreign=details["foreign"]

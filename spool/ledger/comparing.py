@@ -60,19 +60,17 @@ class PeriodDifference:
 
     def words(self) -> str:
         width, start = self.place
-        what = "hour" if width == HOUR_S else "day"
+        period_name = "hour" if width == HOUR_S else "day"
         at = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M UTC")
         if self.meter.startswith("charge."):
             return (
-                f"the totals have other charges in {self.meter.split('.')[1]} for the {what} from {at} "
+                f"the totals have other charges in {self.meter.split('.')[1]} for the {period_name} from {at} "
                 "than the stored records"
             )
         if self.meter:
             counted, stored = quantity_of(self.counted), quantity_of(self.kept)
-            return (
-                f"the totals have {counted} of {self.meter} for the {what} from {at}, but {stored} are stored"
-            )
-        return f"the totals have {self.counted} calls for the {what} from {at}, but {self.kept} are stored"
+            return f"the totals have {counted} of {self.meter} for the {period_name} from {at}, but {stored} are stored"
+        return f"the totals have {self.counted} calls for the {period_name} from {at}, but {self.kept} are stored"
 
     @property
     def missing_calls(self) -> int:

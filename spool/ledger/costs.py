@@ -304,10 +304,10 @@ class _Total:
         self._is_multiplied = self._is_multiplied or any(part._is_multiplied for part in parts)
         for name in _COUNTED:
             if amounts := [part_amounts for part in parts if (part_amounts := getattr(part, name))]:
-                together = Counter[str](getattr(self, name))
+                merged = Counter[str](getattr(self, name))
                 for counter in amounts:
-                    (together.update if sign > 0 else together.subtract)(counter)
-                setattr(self, name, together)
+                    (merged.update if sign > 0 else merged.subtract)(counter)
+                setattr(self, name, merged)
 
     @property
     def is_nothing(self) -> bool:

@@ -37,10 +37,10 @@ def text(units: int) -> str:
 
 def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Add amounts by currency, exactly. Currencies with a sum of zero are left out."""
-    together: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for row in rows:
-        together.update({currency: units(amount) for currency, amount in row.items()})
-    return {currency: text(amount) for currency, amount in sorted(together.items()) if amount}
+        sums.update({currency: units(amount) for currency, amount in row.items()})
+    return {currency: text(amount) for currency, amount in sorted(sums.items()) if amount}
 
 
 def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:

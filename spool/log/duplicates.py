@@ -419,8 +419,8 @@ class _Plan:
         Add a run. Merge it with those runs of its hour that are not much longer, so that an hour has few runs.
         """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
-            together = len(run.ids) + len(ids)
-            if together > self._max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
+            merged_count = len(run.ids) + len(ids)
+            if merged_count > self._max_run or (len(run.ids) >= 2 * len(ids) and merged_count > SHORT):
                 break
             ids = merge(run.ids, ids, self.native)
             arrived_at = max(arrived_at, run.arrived_at)

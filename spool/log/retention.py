@@ -76,8 +76,8 @@ class Progress(NamedTuple):
 
         `needed` is None if the topic has no required route.
         """
-        done = last if needed is None else min(last, needed - 1)
-        return Progress(self.done + done, self.kept + last + 1 - oldest)
+        done_through = last if needed is None else min(last, needed - 1)
+        return Progress(self.done + done_through, self.kept + last + 1 - oldest)
 
 
 class DrainRate:

@@ -160,12 +160,12 @@ class PostgresDevices:
     def _changes(self, device_write: DeviceWrite) -> _RowChanges:
         ordered = sorted(device_write.devices, key=lambda device: device.id)
         read = {device.id: self._versions.get(device.id) for device in ordered}
-        news = {device.id for device in ordered if _facts(device) != self._told.get(device.id)}
+        changed_ids = {device.id for device in ordered if _facts(device) != self._told.get(device.id)}
         return _RowChanges(
             devices={device.id: device for device in ordered},
             read=read,
             versions={id: _next_version(version) for id, version in read.items()},
-            urgent=news | set(device_write.deleted),
+            urgent=changed_ids | set(device_write.deleted),
             ends_keys=self._is_a_key_ended(device_write),
         )
 
@@ -185,9 +185,9 @@ class PostgresDevices:
         before = {row[1] for row in replaced if changes.has_written(row)}
         written |= before
         self._write_names(connection, device_write.names, device_write.gone)
-        news = {(DEVICES, id) for id in changes.urgent & (written | set(device_write.deleted))}
-        if news:
-            note_changes(connection, self._database, news)
+        changed_keys = {(DEVICES, id) for id in changes.urgent & (written | set(device_write.deleted))}
+        if changed_keys:
+            note_changes(connection, self._database, changed_keys)
         return written, [row for row in replaced if row[1] not in before]
 
     def _lock(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:

@@ -166,15 +166,15 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._run(DROP_KEYS)
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        together: dict[tuple[int, int], Measures] = {}
+        sums_by_key: dict[tuple[int, int], Measures] = {}
         for start, number, measures in sums:  # merged, because one statement can change a row only once
-            before = together.get((start, number))
+            before = sums_by_key.get((start, number))
             if before is not None:
                 measures = [a + b for a, b in zip(before, measures, strict=True)]
-            together[start, number] = measures
-        self._unmark_changed(width, {start for start, _ in together})
-        if together:
-            rows = [(*cell, *_columns(measures)) for cell, measures in sorted(together.items())]
+            sums_by_key[start, number] = measures
+        self._unmark_changed(width, {start for start, _ in sums_by_key})
+        if sums_by_key:
+            rows = [(*cell, *_columns(measures)) for cell, measures in sorted(sums_by_key.items())]
             self._run(
                 f"INSERT INTO {self._of(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
                 f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",

@@ -98,18 +98,18 @@ class Changes:
             began = self.clock.monotonic()
             self._looks_begun += 1
             look = self._looks_begun
-            news = await self._store.news(self._seq)
-            if news.changed is None or news.changed:
+            changes = await self._store.news(self._seq)
+            if changes.changed is None or changes.changed:
                 self.version += 1
             for about, load in self._loaders:
-                if news.concerns(about):
+                if changes.concerns(about):
                     await load()
-            self._seq = news.seq
+            self._seq = changes.seq
             self._looked_at = began
             self._newest_look = look
         async with self._looked:
             self._looked.notify_all()
-        return news
+        return changes
 
     async def followed(self) -> None:
         """

@@ -453,18 +453,18 @@ class NoticeTable:
             notifications = _in_order(_find(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
                 books = _ChannelBooks(rows, channel)
-                done = []
+                notice_ids = []
                 for notification in notifications:
                     after = changed(notification, books) if notification.channel == channel else None
                     if after is not None:
                         books.remove(notification)
                         books.put(after, now=now)
-                        done.append(notification.notice.id)
+                        notice_ids.append(notification.notice.id)
                 books.close()
-                if done:
-                    shown = {"count": len(done), "notices": done[:100]}
+                if notice_ids:
+                    shown = {"count": len(notice_ids), "notices": notice_ids[:100]}
                     rows.add_audit(now, actor, action, channel, after=shown)
-                count += len(done)
+                count += len(notice_ids)
             return count
 
         return await self._changes.change(work)

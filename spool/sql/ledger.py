@@ -126,11 +126,11 @@ class SqlLedgerRows(ABC):
             self._tables.run_each(f"DELETE FROM {self._named(METERS)} WHERE {where}", meter_rows)
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
-        together: dict[tuple[int, int, str], int] = {}
+        units_by_key: dict[tuple[int, int, str], int] = {}
         for start, number, meters in sums:
             for name, units in meters.items():
                 key = (start, number, name)
-                together[key] = together.get(key, 0) + units
+                units_by_key[key] = units_by_key.get(key, 0) + units
         rows = [
             {
                 "width": width,
@@ -140,7 +140,7 @@ class SqlLedgerRows(ABC):
                 "whole": units // SCALE,
                 "millionths": units % SCALE,
             }
-            for (start, number, name), units in sorted(together.items())
+            for (start, number, name), units in sorted(units_by_key.items())
         ]
         self._tables.run_each(
             f"INSERT INTO {self._named(METERS)} AS old (width, start, key, meter, whole, millionths)"

@@ -232,16 +232,16 @@ def _fill_table(
     columns = ", ".join(f'"{source.columns[index]}"' for index, _ in common_columns)
     verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
     statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(common_columns))})'
-    done = 0
-    progress(portable_name, done)
+    row_count = 0
+    progress(portable_name, row_count)
     for part in parts(rows):
         _write(
             connection,
             statement,
             ([_value(row[index], kind) for index, kind in common_columns] for row in part),
         )
-        done += len(part)
-        progress(portable_name, done)
+        row_count += len(part)
+        progress(portable_name, row_count)
 
 
 def _value(value: object, kind: str) -> object:
@@ -257,13 +257,13 @@ def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequen
 
 
 def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
-    for done, content in enumerate(contents, start=1):
+    for file_count, content in enumerate(contents, start=1):
         if not _ID.fullmatch(content.id):
             raise SpoolDamaged(f"{content.id!r} is not a valid container file id")
         make_directory(directory, 0o700)
         with new_file(directory / content.id) as file:
             file.write(content.head)
             file.writelines(content.pieces)
-        progress("container files", done)
+        progress("container files", file_count)
     if directory.exists():
         flush_directory(directory)

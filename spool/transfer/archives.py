@@ -165,11 +165,11 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
     """Yield the columns of a table, then parts of its rows."""
     yield list(table.columns)
-    done = 0
+    row_count = 0
     for part in parts(table.rows):
         yield part
-        done += len(part)
-        progress(name, done)
+        row_count += len(part)
+        progress(name, row_count)
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:

@@ -242,14 +242,14 @@ class LakeAdoption:
         if not manifests:
             return Adopted()
         shared = await self._last_shared(manifests, scratch)
-        beyond = [
+        unshared = [
             lake_manifest
             for lake_manifest in manifests
             if lake_manifest.body.last > shared and lake_manifest.name not in adopted
         ]
         restored = await self._restored()
-        counts = {lake_manifest.name: _Counts() for lake_manifest in beyond}
-        for lake_manifest in beyond:
+        counts = {lake_manifest.name: _Counts() for lake_manifest in unshared}
+        for lake_manifest in unshared:
             await self._add_to_log(
                 lake_manifest,
                 shared,
@@ -264,7 +264,7 @@ class LakeAdoption:
             for lake_manifest in manifests
         )
         if not dry_run:
-            await self._settle(manifests, beyond, counts, shared, restored, scratch)
+            await self._settle(manifests, unshared, counts, shared, restored, scratch)
         return Adopted(
             settled=settled,
             brought=sum(counter.brought for counter in counts.values()),

@@ -33,10 +33,12 @@ def _is_call(attributes: Attributes) -> bool:
     operation = values.text(attributes.get("gen_ai.operation.name"))
     if operation is not None:
         return operation in operations.BY_NAME
-    named = semconv.first_text(attributes, (*LOGGED.model, *LOGGED.response_model, *LOGGED.provider))
+    model_or_provider = semconv.first_text(
+        attributes, (*LOGGED.model, *LOGGED.response_model, *LOGGED.provider)
+    )
     figures = (*LOGGED.tokens.input, *LOGGED.tokens.output)
     reported = semconv.first_name(attributes, (*figures, *semconv.ERROR_TYPE))
-    return named is not None and reported is not None
+    return model_or_provider is not None and reported is not None
 
 
 _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in product.events.items()}

@@ -83,9 +83,9 @@ class Allowance:
         if self._items > self.max_items:
             many = f"The body holds more than {self.max_items} items (server.max_items)"
             raise Refusal(413, "too_many_items", f"{many}; send smaller batches.")
-        beyond = items * ITEM_BYTES - size
-        if beyond > 0:
-            self._beyond += beyond
+        excess_bytes = items * ITEM_BYTES - size
+        if excess_bytes > 0:
+            self._beyond += excess_bytes
             if self._beyond >= SLICE_BYTES:
                 self.hold(self._beyond)
                 self._beyond = 0

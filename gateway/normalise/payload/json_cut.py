@@ -122,17 +122,17 @@ class JsonCut:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
                 yield TURN
             alone -= 1
-            named = _NAME.match(self.body, at, at + LONGEST_NAME)
-            if named is None:
+            name_match = _NAME.match(self.body, at, at + LONGEST_NAME)
+            if name_match is None:
                 raise self._broken(at)
-            begin = self._after(_BLANK, named.end())
-            reader = read.get(named[1])
+            begin = self._after(_BLANK, name_match.end())
+            reader = read.get(name_match[1])
             if reader is not None:
-                values[named[1]], at = yield from reader(begin)
+                values[name_match[1]], at = yield from reader(begin)
             else:
                 at = yield from self._end(begin, depth)
                 if not depth:
-                    values[named[1]] = self._view[begin:at]
+                    values[name_match[1]] = self._view[begin:at]
             self._allowance.count(1, at - begin)
             if self._allowance.is_due(at - begin):
                 yield TURN

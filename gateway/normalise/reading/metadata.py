@@ -92,8 +92,8 @@ def key_name(*values: Any) -> str | None:
     Return the first alias, hash or id of a caller's key that is neither the key itself nor a part of it.
     """
     for value in values:
-        if (named := text(value)) is not None and not is_secret(named):
-            return named
+        if (shown_name := text(value)) is not None and not is_secret(shown_name):
+            return shown_name
     return None
 
 
@@ -104,9 +104,9 @@ def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
     if end_user is None or "session" not in end_user:
         return end_user, None
     match = _INSTALLATION.fullmatch(end_user)
-    named = mapping(end_user) if match is None else match.groupdict()
-    session = text(named.get("session_id"))
-    user = text(named.get("account_uuid")) or text(named.get("device_id"))
+    fields = mapping(end_user) if match is None else match.groupdict()
+    session = text(fields.get("session_id"))
+    user = text(fields.get("account_uuid")) or text(fields.get("device_id"))
     return (end_user, None) if session is None or user is None else (user, session)
 
 

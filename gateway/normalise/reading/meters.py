@@ -164,8 +164,8 @@ def of_speech(details: SonicDetails) -> Meters:
     side is text.
     """
     sides = nested(details.total, SpokenSides)
-    heard, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
-    stated = {"input_audio_tokens": heard.speechTokens, "output_audio_tokens": spoken.speechTokens}
+    input_parts, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
+    stated = {"input_audio_tokens": input_parts.speechTokens, "output_audio_tokens": spoken.speechTokens}
     return of_numbers(stated) if any(stated.values()) else None
 
 

@@ -47,8 +47,8 @@ def provider(written: Any, model: Any) -> str | None:
     stated = stated_provider(written)
     if stated is not None:
         return stated
-    named = text(model)
-    return None if named is None else provider_of_model(named)
+    model_text = text(model)
+    return None if model_text is None else provider_of_model(model_text)
 
 
 def stated_provider(written: Any) -> str | None:
@@ -80,8 +80,8 @@ def model_name(model: Any, written_provider: Any = None) -> str | None:
     """
     Return the model name without a provider prefix. If it is an ARN, return the part after the last slash.
     """
-    named = text(model)
-    return None if named is None else text(_without_prefix(named, text(written_provider)))
+    model_text = text(model)
+    return None if model_text is None else text(_without_prefix(model_text, text(written_provider)))
 
 
 @lru_cache(maxsize=1024)

@@ -390,9 +390,9 @@ def _of_converse(usage: Usage) -> Tokens:
 
 def _of_sonic(usage: Usage) -> Tokens:
     """Return the counts of a speech-to-speech call, which are the sums of the session so far."""
-    heard = count(usage.totalInputTokens, "usage.totalInputTokens")
+    input_tokens = count(usage.totalInputTokens, "usage.totalInputTokens")
     spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
-    return Tokens(heard, spoken, meters=meters.of_speech(nested(usage.details, SonicDetails)))
+    return Tokens(input_tokens, spoken, meters=meters.of_speech(nested(usage.details, SonicDetails)))
 
 
 def _of_anthropic(usage: Usage) -> Tokens:
@@ -414,9 +414,9 @@ def _beside_tokens(usage: Usage) -> meters.Meters:
     """
     if usage.server_tool_use is None and usage.seconds is None:
         return None
-    heard = usage.seconds if usage.type == "duration" else None
+    audio_seconds = usage.seconds if usage.type == "duration" else None
     searches = meters.searches_of(usage.server_tool_use)
-    return meters.of_numbers({"web_searches": searches, "input_audio_seconds": heard})
+    return meters.of_numbers({"web_searches": searches, "input_audio_seconds": audio_seconds})
 
 
 def _is_openai(usage: Usage) -> bool:

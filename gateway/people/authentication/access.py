@@ -338,7 +338,7 @@ class Access:
         """
         if self._legacy is None or self._registry is None:
             return None
-        done = await self._registry.keys.adopt(
+        outcome = await self._registry.keys.adopt(
             self._legacy.secret,
             use_case=SEND_AI_TELEMETRY,
             actor=actor or self._deployment,
@@ -346,9 +346,9 @@ class Access:
             others=others,
         )
         self._is_adopted, self._is_told = True, False
-        if done != OPENS:
-            _log.warning(NOT_OPEN[done], extra={"action": "key_not_open"})
-        return done
+        if outcome != OPENS:
+            _log.warning(NOT_OPEN[outcome], extra={"action": "key_not_open"})
+        return outcome
 
     async def follow_file(self) -> None:
         """Adopt the key of the file. Until the registry has the key, it is accepted without the registry."""

@@ -51,11 +51,11 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
     for row in rows:
         targets.setdefault(_kind(row), set()).add(row.target)
     known = {kind: await _names(registry, kind, ids) for kind, ids in targets.items()}
-    named = [_named(row, known[_kind(row)].get(row.target)) for row in rows]
-    last = await _last_names(registry, [named_row.row for named_row in named if named_row.name is None])
+    entries = [_named(row, known[_kind(row)].get(row.target)) for row in rows]
+    last = await _last_names(registry, [named_row.row for named_row in entries if named_row.name is None])
     return [
         replace(named_row, name=named_row.name or last.get((_kind(named_row.row), named_row.row.target)))
-        for named_row in named
+        for named_row in entries
     ]
 
 

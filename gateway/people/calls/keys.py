@@ -143,10 +143,10 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     Accept the key in the deployment's file again after it was deleted. Refusal 409 if the file still has
     the deleted secret.
     """
-    done = await request.services.access.adopt(anew=True, actor=request.actor)
-    if done is None:
+    outcome = await request.services.access.adopt(anew=True, actor=request.actor)
+    if outcome is None:
         raise NotAllowed("there is no key file to adopt; set server.api_key_file")
-    if done == DELETED:
+    if outcome == DELETED:
         raise NotAllowed(NOT_OPEN[DELETED])
     return {"adopted": True}
 

@@ -202,10 +202,10 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
             **more,
         )
 
-    answered: Content = {JSON: OBJECT}
+    content: Content = {JSON: OBJECT}
     required = ("confirm",) if by.is_confirmed else ()
     yield row(LIST, "GET", listed, by.reads, lists=resource.lists, in_turn=by.in_turn)
-    yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: answered})
-    yield row(SHOW, "GET", show, by.reads, gives={200: answered}, repeated=by.repeated, in_turn=by.in_turn)
-    yield row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: answered})
-    yield row(DELETE, "DELETE", delete, by.changes, gives={200: answered}, required=required)
+    yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})
+    yield row(SHOW, "GET", show, by.reads, gives={200: content}, repeated=by.repeated, in_turn=by.in_turn)
+    yield row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: content})
+    yield row(DELETE, "DELETE", delete, by.changes, gives={200: content}, required=required)

@@ -85,7 +85,7 @@ async def repair_lake(
     from exporters.lake.repair import LakeRepair
     from spool.deliveries.protocols import LakeRepairs
 
-    put = list[str]()
+    uploaded = list[str]()
     lost = dict[str, str]()
     try:
         for topic in settings.topics:
@@ -99,10 +99,10 @@ async def repair_lake(
                 directory=config.data_dir / "lake",
                 leave_out=settings.leave_out,
             )
-            done = await repair.run(dry_run=dry_run)
-            put += done.put
-            lost.update(done.lost)
-        return LakeRepairs(put=put, lost=lost)
+            repairs = await repair.run(dry_run=dry_run)
+            uploaded += repairs.put
+            lost.update(repairs.lost)
+        return LakeRepairs(put=uploaded, lost=lost)
     except (SendError, ValueError) as error:
         raise SpoolUnavailable(f"the data lake {destination} is unreachable: {error}") from error
 

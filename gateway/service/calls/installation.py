@@ -52,7 +52,7 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
     configuration stays in effect.
     """
     try:
-        done = await request.services.reload(request.actor)
+        reloaded = await request.services.reload(request.actor)
     except ConfigError as error:
         message = "\n".join(
             ("the configuration is invalid, so the earlier one stays in effect:", *error.problems)
@@ -60,9 +60,9 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
         raise Refusal(422, "bad_configuration", message) from error
     return {
         "reload": {
-            "changed": done.changed,
-            "needs_restart": done.needs_restart,
-            "problems": done.problems,
+            "changed": reloaded.changed,
+            "needs_restart": reloaded.needs_restart,
+            "problems": reloaded.problems,
         }
     }
 

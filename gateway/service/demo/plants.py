@@ -162,14 +162,14 @@ MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 
 def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
     """Return the planted words that a month of this size cannot show, each with the size that it needs."""
-    together = _weight(words)
-    needs = {word: LEAST.get(word, LeastMonth()).of(days, together / _weight([word])) for word in words}
+    total_weight = _weight(words)
+    needs = {word: LEAST.get(word, LeastMonth()).of(days, total_weight / _weight([word])) for word in words}
     small = [
         f"{word} needs --days {least_days} --records {least_records} or more"
         for word, (least_days, least_records) in needs.items()
         if days < least_days or records < least_records
     ]
-    max_records = {word: int(MOST[word] / (together / _weight([word]))) for word in words if word in MOST}
+    max_records = {word: int(MOST[word] / (total_weight / _weight([word]))) for word in words if word in MOST}
     return [
         *small,
         *(
@@ -183,8 +183,8 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
     """Return the days and records of the smallest month, of at least `days`, that shows all words."""
     days = max((LEAST.get(word, LeastMonth()).of(days)[0] for word in words), default=days)
-    together = _weight(words)
-    records = (LEAST.get(word, LeastMonth()).of(days, together / _weight([word]))[1] for word in words)
+    total_weight = _weight(words)
+    records = (LEAST.get(word, LeastMonth()).of(days, total_weight / _weight([word]))[1] for word in words)
     return days, max(records, default=1)
 
 

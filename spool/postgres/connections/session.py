@@ -138,9 +138,9 @@ class ServerSession:
             return False
         if self.connection.is_spoiled:
             return False
-        news = select.poll()  # poll() because select() fails for file descriptors above 1,023
-        news.register(connection.socket, select.POLLIN)
-        return not news.poll(0)
+        poller = select.poll()  # poll() because select() fails for file descriptors above 1,023
+        poller.register(connection.socket, select.POLLIN)
+        return not poller.poll(0)
 
     @property
     def is_lost(self) -> bool:

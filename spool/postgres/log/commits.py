@@ -328,9 +328,9 @@ class GroupCommits:
         stored = group.stands or attempt
         self._apply(attempt, stored)
         if self._observer and group.submissions:
-            done = time.perf_counter()
+            ended_at = time.perf_counter()
             commit = Commit(
-                seconds=done - began, flush_seconds=done - attempt.ended, terms=stored.plan.observed
+                seconds=ended_at - began, flush_seconds=ended_at - attempt.ended, terms=stored.plan.observed
             )
             notify(self._observer, commit)
         return stored.answers

@@ -62,7 +62,7 @@ class Follower:
 
     def start(self) -> None:
         runs = {"registry": self._run(), "devices": self._run_changed(), "streams": self._run_rest()}
-        self._tasks = [asyncio.create_task(run, name=f"follow {what}") for what, run in runs.items()]
+        self._tasks = [asyncio.create_task(run, name=f"follow {kind}") for kind, run in runs.items()]
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -71,11 +71,11 @@ class Follower:
 
     async def look(self) -> None:
         """Read the changes of other processes once. Raises SpoolError if that fails."""
-        news = await self._shared.registry.follow()
-        devices = news.ids(DEVICES)
+        changes = await self._shared.registry.follow()
+        devices = changes.ids(DEVICES)
         owed = self._devices
         self._devices = None if devices is None or owed is None else owed | set(devices)
-        self._clusters |= news.concerns([(CLUSTERS, "")])
+        self._clusters |= changes.concerns([(CLUSTERS, "")])
         if self._devices is None or self._devices or self._clusters:
             self._is_owed.set()
 

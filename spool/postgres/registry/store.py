@@ -202,14 +202,14 @@ class PostgresRegistry:
         )
 
     async def news(self, since: int | None) -> RegistryNews:
-        news, own_numbers, at = await self._database.control.read(
+        changes, own_numbers, at = await self._database.control.read(
             lambda connection: self._news(connection, since)
         )
         self._told_at = at
-        if news.changed is None:
+        if changes.changed is None:
             self._own.clear()
         self._own -= own_numbers
-        return news
+        return changes
 
     async def close(self) -> None:
         """Do nothing, because the database is closed by the code that opened it."""

@@ -340,13 +340,13 @@ class _TakingOver:
         return closed
 
     def _take_contents(self) -> None:
-        for done, content in enumerate(self._tables.contents(), start=1):
+        for file_count, content in enumerate(self._tables.contents(), start=1):
             draft = secrets.token_hex(16)
             at = self._database.now() or time.time()
             self._run(_ADD_CONTENT, draft, content.id, content.head, at)
             for n, piece in enumerate(content.pieces):
                 self._run(_ADD_PIECE, draft, n, piece)
-            self._progress("container files", done)
+            self._progress("container files", file_count)
 
     def _take_ledger(self) -> None:
         self._write("ledger_state", self._rows("ledger_state"), replace="name")
@@ -392,13 +392,13 @@ class _TakingOver:
             statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
         cursor = self._connection.cursor()
         text = self._database.sql(statement)
-        done = 0
+        row_count = 0
         for part in parts(
             tuple(column_value(row, name, kinds[name]) for name in names) for row in chain([first], rows)
         ):
             cursor.executemany(text, part)
-            done += len(part)
-            self._progress(table, done)
+            row_count += len(part)
+            self._progress(table, row_count)
 
     def _one(self, statement: str) -> Any:
         return _one(self._database, self._connection, statement)

@@ -169,7 +169,7 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
-    for day, news in statements.by_day(statement).items():
+    for day, new_rows in statements.by_day(statement).items():
         text = statements.day_text(day)
         id = _month_id(statement, text)
         if id not in months:
@@ -181,7 +181,7 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
             if before is not None and before.rows
             else []
         )
-        after = statements.summed([*statements.outside(stored, statement.start, statement.end), *news])
+        after = statements.summed([*statements.outside(stored, statement.start, statement.end), *new_rows])
         if len(after) > statements.MAX_DAY_ROWS:
             raise NotAllowed(
                 f"{text} has {len(after)} different rows, but the limit per day and account is "

@@ -150,17 +150,17 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
         *connection.execute(spans, (route,)),
         (0, oldest(connection, books.topic_of(route)) - 1),
     ]
-    again = 0
+    resent_count = 0
     for (above, _), (_, below) in pairwise(spans_held):
-        first = max(below + 1, above - (missing - again))
+        first = max(below + 1, above - (missing - resent_count))
         if first < above:
             row = (route, first, above - 1, new_key())
             connection.execute(
                 "INSERT INTO deliveries (route, first, last, idempotency_key, passed) VALUES (?, ?, ?, ?, 0)",
                 row,
             )
-            again += int(above) - int(first)
-    return again
+            resent_count += int(above) - int(first)
+    return resent_count
 
 
 def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:

@@ -98,7 +98,7 @@ class _Recovery:
         noted_by_key = {report.key: noted(report) for report in await self._brought()}
         for topic in TOPICS:
             key = note_key(incarnation, topic)
-            done = noted_by_key.get(key, [])
+            restored = noted_by_key.get(key, [])
             skipped = await self._source.read(partial(_settled, topic=topic))
             if incarnation == self._spool.incarnation:
                 skipped = await self._spool.database.read(partial(oldest, topic=topic)) - 1
@@ -109,7 +109,7 @@ class _Recovery:
             self._ids = await self._ids_there(topic) if is_own else array("Q")
             for begin in range(max(first, skipped + 1), last + 1, STEP):
                 end = min(last, begin + STEP - 1)
-                done = await self._bring(topic, begin, end, done, key, is_own=is_own)
+                restored = await self._bring(topic, begin, end, restored, key, is_own=is_own)
         names = ("added", "known", "settled", "unreadable")
         return Recovered(**{name: self._counts[name] for name in names})
 

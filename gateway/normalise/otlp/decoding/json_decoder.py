@@ -147,8 +147,12 @@ def _pieces(
         resource = _resource(described, f"{names[0]}[{i}]")
         if allowance.is_due(0):
             yield Piece()
-        for j, named, items in scopes:
-            scope = Scope(named.name or "", named.version or "") if named else Scope("", "")
+        for j, scope_members, items in scopes:
+            scope = (
+                Scope(scope_members.name or "", scope_members.version or "")
+                if scope_members
+                else Scope("", "")
+            )
             if allowance.is_due(0):
                 yield Piece()
             for k, raw in enumerate(items):

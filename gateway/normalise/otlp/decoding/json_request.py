@@ -145,8 +145,8 @@ def _pair(element: JsonItem) -> schema.KeyValue | None:
     """Decode an attribute. Return None for a large attribute, unless a rule reduces it to something small."""
     size = memoryview(element).nbytes
     if size > LARGE:
-        named = decoded(element, schema.NAMED, ".attributes")
-        if size > LARGEST_VALUE or RULES[named.key or ""] is not admission.REDUCED:
+        named_pair = decoded(element, schema.NAMED, ".attributes")
+        if size > LARGEST_VALUE or RULES[named_pair.key or ""] is not admission.REDUCED:
             return None
     return decoded(element, schema.KEY_VALUE, ".attributes")
 
@@ -166,9 +166,11 @@ def _cut(
     for i, outer_member in enumerate(members.get(outer, ())):
         scopes: JsonScopes = []
         for j, inner in enumerate(outer_member.get(middle, ())):
-            named = _described(inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope")
+            scope_members = _described(
+                inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope"
+            )
             scope_items = inner.get(items, ())
-            scopes.append((j, named, scope_items))
+            scopes.append((j, scope_members, scope_items))
             allowance.count(1 + len(scope_items), 0)
             if allowance.is_due(0):
                 yield

@@ -76,8 +76,8 @@ def _streamed(span: Span, shape: AttributeShape) -> str | None:
     """
     attributes = span.attributes
     is_over = span.scope.name.startswith("logfire.") and any(name in attributes for name in _ANSWERS)
-    named = shape.request_model + shape.response_model
-    return operations.CHAT if is_over and semconv.first_text(attributes, named) is not None else None
+    model_names = shape.request_model + shape.response_model
+    return operations.CHAT if is_over and semconv.first_text(attributes, model_names) is not None else None
 
 
 def _is_stream(request: dict[str, Any]) -> dict[str, Any]:

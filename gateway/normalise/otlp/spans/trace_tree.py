@@ -190,16 +190,16 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
         calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
         if call.has_usage and not counted:
             failed = [inner for inner in calls if inner.record.status == "error"]
-            answered = [inner for inner in calls if inner.record.status != "error"]
-            for inner in answered:
+            answered_calls = [inner for inner in calls if inner.record.status != "error"]
+            for inner in answered_calls:
                 dropped.add(inner.place)
                 if inner.why is not None:
                     inner.repeats = (
                         f"repeats the enclosing span {_named(call)}, because only that span has tokens"
                     )
                 _take_over(call, inner)
-            if len(answered) == 1:
-                _take_id(call, answered[0])
+            if len(answered_calls) == 1:
+                _take_id(call, answered_calls[0])
             below[call.place] = KeptCalls([call, *failed], [call])
         elif calls and call.record.status == "error" and all(map(_knows_less_than_failure, calls)):
             for inner in calls:
@@ -227,12 +227,12 @@ def _knows_less_than_failure(call: SpanCall) -> bool:
 
 
 def _encloses(call: SpanCall, inner_calls: list[SpanCall]) -> str:
-    named = ", ".join(_named(inner) for inner in inner_calls[:_MOST_NAMED]) + (
+    call_names = ", ".join(_named(inner) for inner in inner_calls[:_MOST_NAMED]) + (
         ", ..." if len(inner_calls) > _MOST_NAMED else ""
     )
     if inner_calls[0].has_usage:
-        return f"repeats the enclosed span {named}, because the innermost call with tokens counts"
-    return f"repeats the enclosed span {named}, because neither has tokens"
+        return f"repeats the enclosed span {call_names}, because the innermost call with tokens counts"
+    return f"repeats the enclosed span {call_names}, because neither has tokens"
 
 
 def _named(call: SpanCall) -> str:
@@ -382,8 +382,8 @@ def _is_same(guess: SpanCall, call: SpanCall) -> bool:
 
 def _models(call: SpanCall) -> set[str]:
     """Return the models that a call names, without a provider prefix."""
-    named = (call.record.request_model, call.record.response_model)
-    return {model.rpartition("/")[2].lower() for model in named if model is not None}
+    models = (call.record.request_model, call.record.response_model)
+    return {model.rpartition("/")[2].lower() for model in models if model is not None}
 
 
 # --- Streams ------------------------------------------------------------------------------------------------
