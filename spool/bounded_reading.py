@@ -14,9 +14,8 @@ from spool.errors import Invalid
 
 MAX_ROW: Final = 1024 * 1024  # maximum characters per row
 MAX_ROWS: Final = 5_000_000  # maximum rows per file
-MAX_DECODED: Final = (
-    160 * 1024 * 1024
-)  # maximum bytes of a JSON text together with the objects that it decodes to
+# maximum bytes of a JSON text together with the objects that it decodes to
+MAX_DECODED: Final = 160 * 1024 * 1024
 _SMALL: Final = 256 * 1024  # JSON texts up to this number of bytes are decoded without a check
 # Bytes of Python objects: per value with its slot, and in addition per mapping and per list.
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88

@@ -17,9 +17,8 @@ from typing import Any, Generic, TypeVar
 from spool.turns.threads import ordered
 
 Row = TypeVar("Row")
-SortValue = (
-    str | int | float | None
-)  # sort order: null first, then numbers, then text in the order of `text_rank`
+# sort order: null first, then numbers, then text in the order of `text_rank`
+SortValue = str | int | float | None
 
 ASCENDING, DESCENDING = "asc", "desc"
 MOST_KNOWN = 200  # maximum number of values that a filter offers; if a field has more, none are offered

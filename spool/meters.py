@@ -176,9 +176,8 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
             if meter.is_part or whole in fitted
         ):
             del fitted[name]
-    if not any(
-        fitted.values()
-    ):  # only zeros, which carry no information; most providers send them with every text
+    # only zeros, which carry no information; most providers send them with every text
+    if not any(fitted.values()):
         return {}
     return dict(list(fitted.items())[:MOST])
 

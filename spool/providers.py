@@ -89,9 +89,8 @@ _BY_SPELLING = {
     for provider in PROVIDERS
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
-_FAMILIES = {
-    provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)
-}  # if several providers share a card, the first one gives the family its name
+# if several providers share a card, the first one gives the family its name
+_FAMILIES = {provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)}
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
 # Beginnings of names with many endings, such as `google.vertex.anthropic` and `openai.codex`.

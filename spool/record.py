@@ -224,10 +224,11 @@ AMENDABLE = (
     "region",
 )  # fmt: skip
 
+# fields that the JSON contains only if a source reports them
 _WHERE_TOLD = (
     "cache_write_1h_tokens",
     "region",
-)  # fields that the JSON contains only if a source reports them
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])

@@ -59,12 +59,13 @@ LOCK_FILE = "lock"  # file in a data directory; a process that uses the director
 SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 NO_POOLER, TRANSACTION = "none", "transaction"
+# keys of [spool] that must be equal on all nodes of one storage
 SHARED = (
     "hold",
     "duplicate_window",
     "duplicate_ids",
     "retention",
-)  # keys of [spool] that must be equal on all nodes of one storage
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,9 +89,8 @@ class DatabaseHealth:
     standby_wait_s: float
     head_waits: int  # number of nodes that wait for another node's commit
     head_wait_s: float
-    oldest_transaction_s: (
-        float | None
-    )  # age in seconds of the oldest transaction of any client of this database
+    # age in seconds of the oldest transaction of any client of this database
+    oldest_transaction_s: float | None
     connections: int  # number of connections of all clients of the server
     max_connections: int
     failed_connections: int  # number of failed connection attempts of this node

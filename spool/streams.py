@@ -340,10 +340,11 @@ def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
 
 
 OVERHEAD = 192  # estimated bytes of a row and its index entry, with keys
+# parts of a key's share: if a key uses more than NEARLY_FULL, old totals are deleted until it uses ROOM
 NEARLY_FULL, ROOM = (
     0.9,
     0.8,
-)  # parts of a key's share: if a key uses more than NEARLY_FULL, old totals are deleted until it uses ROOM
+)
 
 
 def size_of(total: Total) -> int:

@@ -298,9 +298,8 @@ class KeptFiles:
                 spent = await self.rows.select(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
-                if (
-                    not spent and identity is None
-                ):  # another process deleted files that still count in this process
+                # another process deleted files that still count in this process
+                if not spent and identity is None:
                     spent = await self.rows.select(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return

@@ -417,9 +417,8 @@ class DeviceTable:
         if batch.changes and self.auditor is not None:
             await self._leave_out_ended(batch)  # before the audit, so that rejected changes are not audited
             await self.auditor(batch.changes)
-        deleted = [
-            id for id in batch.deleted if id not in self._devices
-        ]  # the missing ids were enrolled again after their deletion
+        # the missing ids were enrolled again after their deletion
+        deleted = [id for id in batch.deleted if id not in self._devices]
         async with self._turn:
             overwritten = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:

@@ -44,10 +44,11 @@ from spool.turns.threads import sums as column_sums
 if TYPE_CHECKING:
     from spool.currencies import Converter, Rates
 
+# these starts are never inside an hour, because `spans.check` refuses such a query
 _NEVER_CUT = (
     TOTAL,
     "hourly",
-)  # these starts are never inside an hour, because `spans.check` refuses such a query
+)
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
@@ -173,9 +174,8 @@ def _totals(
         if query.meter:
             for metered in rows.meter_totals(*asked_of, by_start=by_start):
                 total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
-                if (
-                    total is not None
-                ):  # a sum with meters always has a sum of measures with the same dimensions
+                # a sum with meters always has a sum of measures with the same dimensions
+                if total is not None:
                     total.add_meter(metered)
         if has_charges and converter is not None:
             charged_totals: dict[int, _Total] = {}

@@ -141,9 +141,8 @@ class Placement:
             # The second step may exceed the limit by a tenth. The last step has no limit, because
             # few combinations remain.
             if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
-                key_number = self._given(
-                    rows, candidate
-                )  # assign a number only now, when it is sure to get a sum
+                # assign a number only now, when it is sure to get a sum
+                key_number = self._given(rows, candidate)
                 present.add(key_number)
                 self._most[span] = len(present)
                 return key_number
@@ -186,9 +185,8 @@ class Placement:
 def kept(dimensions: Dimensions) -> Dimensions:
     """Return dimensions as they are stored: texts cut to the maximum length, and "" for unknown values."""
     whole = Dimensions(*map(bounded, dimensions))
-    return whole._replace(
-        tags=_readable(dimensions.tags)
-    )  # no further cut, because the values have been cut and the text must stay valid JSON
+    # no further cut, because the values have been cut and the text must stay valid JSON
+    return whole._replace(tags=_readable(dimensions.tags))
 
 
 def bounded(value: Any) -> Any:

@@ -61,9 +61,8 @@ LATE_S = 6 * HOUR_S
 END_OF_TIME = 1 << 62
 ROLL_REST = 4  # pause between rollups, as a multiple of the time that the last rollup took
 ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
-HOURS_KEPT_S = (
-    62 * DAY_S
-)  # age in seconds at which hourly sums are deleted, so that only the sum of the day stays
+# age in seconds at which hourly sums are deleted, so that only the sum of the day stays
+HOURS_KEPT_S = 62 * DAY_S
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
 MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
 
@@ -192,9 +191,8 @@ class Ledger:
     async def follow(self, log: ReadableLog) -> None:
         """Count closed records until cancelled. While the disk is full, counting is retried."""
         async for _ in log.changes(AI_TELEMETRY):
-            while not await self._has_counted(
-                log
-            ):  # failed attempts are repeated even if nothing more is committed
+            # failed attempts are repeated even if nothing more is committed
+            while not await self._has_counted(log):
                 pass
             await asyncio.sleep(PAUSE_S)
 
@@ -362,9 +360,8 @@ class Ledger:
         """
         if read is None:
             oldest = await _oldest(log)
-            read = next(
-                iter(await log.read(AI_TELEMETRY, oldest, oldest)), None
-            )  # if the log is empty, no entry has this number yet
+            # if the log is empty, no entry has this number yet
+            read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
         return read.committed_at if read else self._clock.now()
 
     async def roll_up(self) -> None:

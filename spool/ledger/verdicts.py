@@ -116,9 +116,8 @@ def _of_correction(record: Correction) -> Verdict:
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
         return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
-    if (
-        not before.counted
-    ):  # before the correction, the call was too large to be counted, so now all of it counts
+    # before the correction, the call was too large to be counted, so now all of it counts
+    if not before.counted:
         return Verdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)
     differences = tuple((now or 0) - (before or 0) for now, before in pairs)

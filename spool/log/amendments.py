@@ -131,9 +131,8 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
-    if (
-        start is not None and end is not None and end < start
-    ):  # the start and the end come from different clocks
+    # the start and the end come from different clocks
+    if start is not None and end is not None and end < start:
         fields.pop("start_time", None)
         fields.pop("end_time", None)
     if fields.get("status", first.status) != "error":

@@ -26,9 +26,8 @@ TOKENS = "{token}"
 # smaller increases of money are not counted yet; they stay in the state until enough has accumulated
 SMALLEST = Decimal(1).scaleb(-12)
 _EXACT = Context(prec=400)  # digits of precision, more than a double can have, so sums are never rounded
-_NOISE = (
-    Decimal(2) ** -50
-)  # largest relative difference between two sums of the same doubles in different order
+# largest relative difference between two sums of the same doubles in different order
+_NOISE = Decimal(2) ** -50
 
 
 class SeriesState(NamedTuple):

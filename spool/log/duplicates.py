@@ -32,9 +32,8 @@ NEAR_NS = HOUR_NS // 4  # largest difference between the start times in two repo
 AHEAD_NS = HOUR_NS  # a start time that is further ahead of the clock is ignored
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
-_TOO_FAR_AHEAD_NS = (
-    -AHEAD_NS
-)  # lowest age of a start time that is believed; negative, so the start time may be ahead
+# lowest age of a start time that is believed; negative, so the start time may be ahead
+_TOO_FAR_AHEAD_NS = -AHEAD_NS
 BATCH = 16_384  # number of ids that become runs together; sorting them takes a few milliseconds
 # a fold of fewer ids is done before the next commit, because it takes only a millisecond or two
 LARGE_BATCH = 4096
@@ -62,9 +61,8 @@ class Fold:
 
     taken: int  # number of ids that leave the dict, oldest first
     added: Sequence[IdRun]
-    removed: Sequence[
-        IdRun
-    ]  # runs to delete, because they were merged, have expired, or exceed the limit on ids
+    # runs to delete, because they were merged, have expired, or exceed the limit on ids
+    removed: Sequence[IdRun]
     covered_since: float
     places_before: RecentPlaces
     places: RecentPlaces
@@ -526,9 +524,8 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
         return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
     past = age + into  # time since the beginning of the call's hour
-    if (
-        past >= HOUR_NS
-    ):  # an earlier report may have no start time, and is then filed under the hour of its end or arrival
+    # an earlier report may have no start time, and is then filed under the hour of its end or arrival
+    if past >= HOUR_NS:
         first = hour - 1 if into < NEAR_NS else hour
         later = past // HOUR_NS if past < _DAY_NS else DAY_HOURS
         return hour, range(first, hour + later + 1)
@@ -548,9 +545,8 @@ def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns
     hour = end_time // HOUR_NS
-    last = max(
-        hour, min(arrival, hour + DAY_HOURS)
-    )  # an earlier report may have no time at all, and is then filed under its arrival
+    # an earlier report may have no time at all, and is then filed under its arrival
+    last = max(hour, min(arrival, hour + DAY_HOURS))
     return hour, range(last, hour - DAY_HOURS - 1, -1)
 
 

@@ -112,9 +112,8 @@ class Horizon:
         young = sorted(recent for recent in newest if recent.at > now - self._hold_s)
         for recent in young:
             self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
-            left_s = min(
-                self._hold_s, recent.at + self._hold_s - now
-            )  # at most the whole time, because the wall clock may have been set back
+            # at most the whole time, because the wall clock may have been set back
+            left_s = min(self._hold_s, recent.at + self._hold_s - now)
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 
     def close(self, topic: str, below: int) -> None:

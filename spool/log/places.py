@@ -20,10 +20,11 @@ from spool.log.entries.codec import NO_RECORD
 from spool.log.runs import IdRun
 from spool.packed.native import Native
 
+# bounds of the keys of stored blocks: every such key sorts between the two
 FIRST, AFTER = (
     "places ",
     "places!",
-)  # bounds of the keys of stored blocks: every such key sorts between the two
+)
 
 _log = logging.getLogger(__name__)
 

@@ -34,9 +34,8 @@ NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals 
 # its parts has.
 _STATES = ("removed", "open", "kept", "known")
 
-CommitTerms = tuple[
-    float, Sequence[Terms] | None
-]  # time and terms of a commit; the terms are None if the row is damaged
+# time and terms of a commit; the terms are None if the row is damaged
+CommitTerms = tuple[float, Sequence[Terms] | None]
 
 
 class Sealer:

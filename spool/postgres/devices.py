@@ -199,9 +199,8 @@ class PostgresDevices:
             hold_keys(connection, self._database.sql, device_write.conditions.expects)
             return
         lock_head(connection, self._database)
-        if (
-            not changes.ends_keys
-        ):  # ending a key must work even without a standby, but the caller then gets no confirmation
+        # ending a key must work even without a standby, but the caller then gets no confirmation
+        if not changes.ends_keys:
             self._database.check_standby(connection)
 
     def _check(self, connection: Connection, conditions: WriteConditions, changes: _RowChanges) -> None:

@@ -22,9 +22,8 @@ class AuditedChange:
     after: Mapping[str, object] | None = None
 
 
-Auditor = Callable[
-    [Sequence[AuditedChange]], Awaitable[None]
-]  # function that adds the audit rows of changes that are made together
+# function that adds the audit rows of changes that are made together
+Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ from spool.log.partial_reports import Expectation
 
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
+# each role may do everything that the roles before it may; spool.registry.roles explains NO_ROLE
 ROLES = (
     NO_ROLE,
     VIEWER,
     OPERATOR,
     ADMIN,
-)  # each role may do everything that the roles before it may; spool.registry.roles explains NO_ROLE
+)
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 1024

@@ -63,14 +63,16 @@ def among_dearest(
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # table of meters, the same for all widths
+# tables of the sums of rollups, and of the marks of the rollups that exist
 ROLLUPS, ROLLED = (
     "rollups",
     "rolled",
-)  # tables of the sums of rollups, and of the marks of the rollups that exist
+)
+# all names of amounts in other currencies (spool.currencies) sort between these two
 CHARGES = (
     "charge.",
     "charge/",
-)  # all names of amounts in other currencies (spool.currencies) sort between these two
+)
 _WIDTH = len(Dimensions._fields)
 _COST = 1 + len(COUNTS)  # position of the cost in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"

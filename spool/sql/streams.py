@@ -16,9 +16,8 @@ TRIMMED_AT_ONCE = 500  # maximum totals of one stream that are deleted per trans
 NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 
 
-_sorted_json = json.JSONEncoder(
-    sort_keys=True
-)  # one encoder for all totals, because json.dumps would create an encoder for each
+# one encoder for all totals, because json.dumps would create an encoder for each
+_sorted_json = json.JSONEncoder(sort_keys=True)
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
 STREAMS = select("streams", STREAM.names)

@@ -41,9 +41,8 @@ def _copy(file: Path, to: Path) -> None:
         pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:
-        source.backup(
-            target
-        )  # copied in one step, because a copy in several steps starts over after each write
+        # copied in one step, because a copy in several steps starts over after each write
+        source.backup(target)
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse to salvage it")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -29,9 +29,8 @@ from spool.sql.connection import SqlConnection
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
-WAL_BYTES = (
-    64 << 20
-)  # maximum bytes of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
+# maximum bytes of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
+WAL_BYTES = 64 << 20
 # seconds between checkpoints that are made in addition to SQLite's own, which do not report their errors
 CHECKPOINT_EVERY_S = 60.0
 
@@ -39,9 +38,8 @@ _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such tabl
 
 _log = logging.getLogger(__name__)
 
-Watch = Callable[
-    [str, Callable[[], bool]], None
-]  # function that gets the name of a file, and a function that returns whether the file is in its place
+# function that gets the name of a file, and a function that returns whether the file is in its place
+Watch = Callable[[str, Callable[[], bool]], None]
 
 # Pages of deleted entries are returned to the disk in steps. This setting only works before the first table
 # exists. On an existing file, it would be a commit before the start has checked the log for damage.

@@ -54,9 +54,8 @@ def lock_directory(directory: Path) -> DirectoryLock:
         owner = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {owner}: stop it, or use another data directory"
         raise SpoolLocked(message) from error
-    with suppress(
-        OSError
-    ):  # not essential: the process id in the file is only information, and the disk may be full
+    # not essential: the process id in the file is only information, and the disk may be full
+    with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return DirectoryLock(descriptor)

@@ -52,9 +52,8 @@ from spool.transfer.tables import (
 )
 
 FILES = {"": SPOOL, "registry": REGISTRY, "ledger": LEDGER}
-COUNTED = frozenset(
-    {"sizes", "rollups", "rolled", "billed_rollups"}
-)  # tables that are not copied, because they are made again from other tables, at the end or in the background
+# tables that are not copied, because they are made again from other tables, at the end or in the background
+COUNTED = frozenset({"sizes", "rollups", "rolled", "billed_rollups"})
 _NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name"
 _HAS_NUMBERS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"

@@ -31,10 +31,11 @@ STEPS_LOWER: Final = 10
 SHORT_SLICE_NS: Final = 100_000  # nanoseconds, the shortest slice that Linux accepts
 USUAL_SLICE_NS: Final = 0  # 0 selects the kernel's default slice of about 3 ms
 
+# numbers of the system call by machine type, because Python does not provide the call
 _SCHED_SETATTR: Final = {
     "x86_64": 314,
     "aarch64": 274,
-}  # numbers of the system call by machine type, because Python does not provide the call
+}
 _KEEP_POLICY: Final = 0x08
 # Layout of struct sched_attr: size, policy, flags, nice, priority, runtime (here the slice
 # length), deadline, period.

@@ -30,9 +30,8 @@ MOST_OF_ONE = 5_000
 MOST_YEARS = 10  # maximum number of years that a cached query covers
 # keys of the state that a result depends on, in addition to the marks of months
 _OF_STATE = ("hourly", "rebuilding", EVERY)
-_OF_BILLED = (
-    EVERY_BILLED,
-)  # keys that a result about billed costs depends on, in addition to the marks of months
+# keys that a result about billed costs depends on, in addition to the marks of months
+_OF_BILLED = (EVERY_BILLED,)
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]

@@ -114,9 +114,8 @@ class GroupWriter:
         self._much = 0.0  # lowest use among the running group's parties, 0 if it is small
         self._gave_way = False  # True if a group gave way, until a group of parties with much use is stored
         self._most = GROUP_RECORDS  # maximum records of the next group
-        self._lighter = (
-            asyncio.Event()
-        )  # set when a party submits that used far less than all waiting parties
+        # set when a party submits that used far less than all waiting parties
+        self._lighter = asyncio.Event()
         # monotonic time; a group whose parties all have much use must not begin before it
         self._heavy_not_before = 0.0
         # True if a party had more to store in the last group than BESIDE_WEIGHT allowed

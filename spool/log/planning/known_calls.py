@@ -86,9 +86,8 @@ class KnownCalls:
                 return record, place
             known = self.record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
-                if all(
-                    getattr(known, name) is None for name in TOKENS
-                ):  # the known report states only a cost, and that cost is final
+                # the known report states only a cost, and that cost is final
+                if all(getattr(known, name) is None for name in TOKENS):
                     record = _with_final_cost(record, known)
                 record = amended(record, missing(record, known))
         return record, None
@@ -169,9 +168,8 @@ class KnownCalls:
         if correction_record is None:
             return False
         hour, near = hours_of(correction_record, now_ns)
-        if (
-            self.place(correction_record.id, near) is not None
-        ):  # this correction exists but is unreadable; it still counts, so a second one would count the change twice
+        # this correction exists but is unreadable; it still counts, so a second one would count the change twice
+        if self.place(correction_record.id, near) is not None:
             return False
         topic = self._terms.topic
         records = self._plan.records[topic]
@@ -239,9 +237,8 @@ class KnownCalls:
 
     def amend(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
-        if (
-            number >= begin
-        ):  # the record is not written yet; change a copy, because the caller may send its own object again
+        # the record is not written yet; change a copy, because the caller may send its own object again
+        if number >= begin:
             self._plan.records[topic][number - begin] = amended(known, fields)
         else:
             self._plan.amendments.setdefault((topic, number), {}).update(fields)

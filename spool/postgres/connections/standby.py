@@ -49,9 +49,8 @@ class StandbyState(NamedTuple):
     loaded_at: float  # time at which the server process of this session read the configuration
     is_settled: bool
     position: int  # position up to which the server itself has flushed
-    confirmed: (
-        Sequence[int] | None
-    )  # position of each synchronous standby, or None if the role may not see them
+    # position of each synchronous standby, or None if the role may not see them
+    confirmed: Sequence[int] | None
 
     def has(self, position: int) -> bool:
         """

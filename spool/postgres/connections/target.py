@@ -40,9 +40,8 @@ class DatabaseTarget:
     dsn: str
     pooled: bool
     commit_timeout_s: float
-    settings: Mapping[str, str] = field(
-        default_factory=lambda: {**PROMISES, **LIMITS}
-    )  # settings of each session
+    # settings of each session
+    settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})
 
     def addresses(self) -> Iterator[str]:
         """Yield the address, then one address per host if there are several."""

@@ -380,10 +380,11 @@ class PostgresDeliveries(SentDeliveries):
                 if delivery is not None or not choice.has_moved:
                     break
             deliveries.extend([delivery] if delivery is not None else ())
+            # None also if other processes took all due deliveries; the worker tries again soon
             return (
                 delivery,
                 choice.closed,
-            )  # None also if other processes took all due deliveries; the worker tries again soon
+            )
 
         try:
             chosen = await self._database.pool.joined(work)
@@ -461,9 +462,8 @@ class PostgresDeliveries(SentDeliveries):
         def work(connection: Connection) -> list[RouteChange]:
             rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
             letters = [delivery_rows.dead_letter(row) for row in rows]
-            letters.sort(
-                key=attrgetter("route")
-            )  # lock routes in the order of their names, to avoid deadlocks
+            # lock routes in the order of their names, to avoid deadlocks
+            letters.sort(key=attrgetter("route"))
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for route_change in changes:
                 self._require(session.write(connection, route_change))

@@ -142,9 +142,8 @@ class AttemptWriter:
         catch_up(following, head.rows)
         if not head.is_all:
             raise FarBehind
-        others_commit = (
-            following.last.id != known
-        )  # True if other nodes also commit, and so wait for the head lock
+        # True if other nodes also commit, and so wait for the head lock
+        others_commit = following.last.id != known
         self._clock.note(head.now)
         self._check_unconfirmed()
         group.stands = self._standing(connection, group)

@@ -88,9 +88,8 @@ class Recount:
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
     damage: list[tuple[str, Damage]] = field(default_factory=list)
-    unread: dict[int, int] = field(
-        default_factory=dict
-    )  # commit -> checksum of its row, if the terms are damaged
+    # commit -> checksum of its row, if the terms are damaged
+    unread: dict[int, int] = field(default_factory=dict)
 
 
 async def recount_commits(database: Database, found: Border) -> Recount:

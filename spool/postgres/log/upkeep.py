@@ -144,9 +144,8 @@ class Upkeep:
         self._period_bytes = 0  # bytes of the log at the beginning of the current period
         self.series = 0  # number of known series
         self.series_pushed_out = 0  # number of series that were deleted for lack of space
-        self.lock = (
-            asyncio.Lock()
-        )  # lock of retention and recounts, so that no entry is deleted while it is counted
+        # lock of retention and recounts, so that no entry is deleted while it is counted
+        self.lock = asyncio.Lock()
 
     async def begin_period_if_full(self) -> None:
         """Start the next partition if the current one is full."""

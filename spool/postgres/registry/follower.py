@@ -85,9 +85,8 @@ class Follower:
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            if (
-                devices is None
-            ):  # read the rows that were written since, and check which known rows were deleted
+            # read the rows that were written since, and check which known rows were deleted
+            if devices is None:
                 await self._shared.devices.follow(None)
                 await self._shared.devices.follow([device.id for device in self._shared.devices.all()])
             elif devices:

@@ -154,9 +154,8 @@ class PostgresRegistry:
             lock_head(connection, database)
             rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
-            is_answered = (
-                bool(rows.changed) and rows.is_audited
-            )  # lost sessions do no harm, and lost findings are found again
+            # lost sessions do no harm, and lost findings are found again
+            is_answered = bool(rows.changed) and rows.is_audited
             # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:
                 database.check_standby(connection)
@@ -168,10 +167,11 @@ class PostgresRegistry:
         changing = database.transaction(within, needs_standby=lambda changed: changed.needs_standby)
         try:
             changed = await self._guarded(changing, RowDamaged)
+        # these rows may exist on only one machine
         except (
             NotThere,
             NotAllowed,
-        ):  # these rows may exist on only one machine
+        ):
             await self.confirm()
             raise
         self.ends_keys = changed.ends_keys

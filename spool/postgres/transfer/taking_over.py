@@ -159,9 +159,8 @@ async def _begin(database: Database) -> None:
     await migrate(database, for_copy=True)
 
     def mark(connection: Connection) -> None:
-        connection.execute(
-            database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
-        )  # locked, so that no node begins a session
+        # locked, so that no node begins a session
+        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         _check_unused(database, connection)
         for table in tables.kept_tables(database, connection).values():
             if table not in _BEGUN and _one(
@@ -512,9 +511,8 @@ class NewestIds:
             topic = row["topic"]
             number = row["number"]
             if number > through.get(topic, 0):
-                with suppress(
-                    EntryUnreadable
-                ):  # a damaged added report is skipped, so its record stays as it was first stored
+                # a damaged added report is skipped, so its record stays as it was first stored
+                with suppress(EntryUnreadable):
                     self._fields[topic, number] = codec.check_fields(
                         topic, number, row["checksum"], row["fields"]
                     )

@@ -269,9 +269,8 @@ class OperatorTable:
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
-            if (
-                operator.issuer
-            ):  # an existing token must not create the operator again; only a later sign-in may
+            # an existing token must not create the operator again; only a later sign-in may
+            if operator.issuer:
                 by = now + _OTHER_CLOCK_S
                 end_person(rows, operator.issuer, operator.subject, by=by, now=now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)

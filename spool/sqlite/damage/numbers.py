@@ -25,9 +25,8 @@ from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
-MOST_UNKNOWN = (
-    1 << 24
-)  # if a counter exceeds all known numbers by more than this, the counter itself is damaged
+# if a counter exceeds all known numbers by more than this, the counter itself is damaged
+MOST_UNKNOWN = 1 << 24
 
 _log = logging.getLogger(__name__)
 

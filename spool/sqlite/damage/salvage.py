@@ -65,15 +65,13 @@ def _log_of(damaged: Path) -> Path:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, isolation_level=None
-    )  # writable, because a read-only connection cannot read its write-ahead log
+    # writable, because a read-only connection cannot read its write-ahead log
+    connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute(
-        "PRAGMA writable_schema = ON"
-    )  # a wrong page count, or damage in one table, must not hide other tables
+    # a wrong page count, or damage in one table, must not hide other tables
+    connection.execute("PRAGMA writable_schema = ON")
     connection.execute("PRAGMA cell_size_check = OFF")
     connection.execute("PRAGMA mmap_size = 0")
     return connection

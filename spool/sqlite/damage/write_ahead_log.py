@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 KEPT_LOG = "spool.sqlite-wal.kept"
 
-HEADER = struct.Struct(
-    ">8I"
-)  # fields: magic number, version, page size, checkpoint, two salts, two checksums
+# fields: magic number, version, page size, checkpoint, two salts, two checksums
+HEADER = struct.Struct(">8I")
 # fields: page number, number of pages if the frame ends a commit or else 0, two salts, two checksums
 FRAME = struct.Struct(">6I")
 SHARED = struct.Struct("=16xI")  # field of the shared index file: the last frame of a complete transaction

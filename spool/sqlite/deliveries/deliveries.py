@@ -47,9 +47,8 @@ class SqliteDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._noted = log.settled
         self._database = database
-        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(
-            dict
-        )  # deliveries that are being sent: id -> fence
+        # deliveries that are being sent: id -> fence
+        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
         # Workers of a route choose one after the other, so that two workers never get the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Routes without a due delivery: the watermark at the last check, and the time when the next delivery

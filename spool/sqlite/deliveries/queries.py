@@ -27,6 +27,7 @@ CHANGED = (
     "answer",
     "same_answers",
 )
+# and two columns of the record that the delivery itself carries
 INSERTED = (
     "route",
     "first",
@@ -34,7 +35,7 @@ INSERTED = (
     "replay",
     "fence",
     *CHANGED,
-)  # and two columns of the record that the delivery itself carries
+)
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")

@@ -104,9 +104,8 @@ class SqliteLog:
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        self._turn = (
-            asyncio.Lock()
-        )  # held by a commit or a fold, because each reads and changes the known ids
+        # held by a commit or a fold, because each reads and changes the known ids
+        self._turn = asyncio.Lock()
         self._folds = FoldsAside(self._turn, self._keep_fold_aside)
         # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
@@ -277,9 +276,8 @@ class SqliteLog:
                 oldest = self._index.oldest(now, self._horizon.closed(), but_newest=but_newest)
             fold = await asyncio.to_thread(oldest.fold)
             async with self._turn:
-                is_kept = (
-                    self._index.folds == oldest.folds
-                )  # if not, another fold has moved some of these ids
+                # if not, another fold has moved some of these ids
+                is_kept = self._index.folds == oldest.folds
                 if is_kept:
                     await self._keep_fold(fold)
 
@@ -635,9 +633,8 @@ class SqliteLog:
         await self._writer.close()
         await self._folds.end()
         await self._rest.end()
-        if (
-            self._writer.died
-        ):  # the disk may have records that memory does not know; the next start reads them
+        # the disk may have records that memory does not know; the next start reads them
+        if self._writer.died:
             return
         try:
             await (
