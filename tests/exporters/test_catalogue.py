@@ -96,7 +96,9 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     ],
 )
 def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
-    """Each problem is one sentence that names the setting. A batch at the limit is accepted."""
+    """
+    Each problem in a data lake's settings is one sentence that names the setting. A batch at the limit is accepted.
+    """
     at_bound = DestinationSettings(
         name="one", type="s3", url="s3://bucket/x", leave_out=("user", "tags.a"), batch_records=MOST_RECORDS
     )

@@ -25,7 +25,7 @@ def test_a_managed_use_case_goes_first() -> None:
 
 
 def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
-    """The reason of a parked route states which key is missing."""
+    """If no key has the scope of a stream, the reason of the parked route states which key is missing."""
     with pytest.raises(
         Misconfigured, match=r"covers the scope ai-telemetry-ingest:ingest-ai-telemetry .*Send AI Telemetry"
     ):

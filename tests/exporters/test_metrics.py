@@ -100,7 +100,8 @@ def test_the_same_counters_are_the_same_bytes() -> None:
 
 def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     """
-    Each changed count and the cost have a sum. Another Tollhouse adds these sums up to the corrected call.
+    Each changed count of a correction, and the cost, is sent as a sum that may fall. Another Tollhouse adds
+    these sums up to the corrected call.
     """
     before = call(
         1, output_tokens=9, start_time=BEGAN, estimated_cost="0.5", cost_source="estimated", team="search"

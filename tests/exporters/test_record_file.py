@@ -67,7 +67,10 @@ def rows(first: int, last: int) -> list[dict[str, Any]]:
 
 
 async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) -> None:
-    """The exporter creates directories. Shadows are marked as such and count as delivered."""
+    """
+    Each record is one line of the file. The exporter creates missing directories. Shadows are marked as such
+    and count as delivered.
+    """
     records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
     _, settlement = await attempt(exporter, delivery(1, 2), records)
     assert [as_json(record) for record in records] == lines(path)
@@ -124,7 +127,7 @@ async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path)
 
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     """
-    The file was rotated between crash and repeat. Whole lines stay in the old file, and the rest goes to
+    If the file was rotated between crash and repeat, whole lines stay in the old file, and the rest goes to
     the new file.
     """
     first = FileExporter(path, write=lines_of)
@@ -161,7 +164,7 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
 
 
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
-    """The file was deleted or moved between crash and repeat, so the delivery is written to a new file."""
+    """If the file was deleted or moved between crash and repeat, the delivery is written to a new file."""
     first = FileExporter(path, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
@@ -173,7 +176,7 @@ async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
 
 
 async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
-    """The path may be a symbolic link. A repeat finds the file to which the link leads."""
+    """The path may be a symbolic link. A repeated delivery finds the file to which the link leads."""
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")
@@ -207,7 +210,9 @@ async def test_lines_are_flushed_before_the_delivery_settles(
 async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk may still write for a cancelled send. The repeat waits for that write and finds its lines."""
+    """
+    The disk may still write for a cancelled delivery. The repeat waits for that write and finds its lines.
+    """
     ready = await marked(exporter, delivery(1, 3))
     entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
@@ -246,7 +251,7 @@ def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
 async def test_a_full_disk_is_waited_for(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fills up within a line. The delivery is retried, and the partial line is cut off first."""
+    """If the disk fills up within a line, the delivery is retried, and the partial line is cut off first."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", failing(errno.ENOSPC, after=20))
@@ -324,13 +329,16 @@ async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
 
 
 async def test_the_file_is_not_for_everybody(exporter: FileExporter, path: Path) -> None:
-    """The file names people and teams, so other users of the machine cannot read it."""
+    """Other users of the machine cannot read the file, because it names people and teams."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     assert 0 == path.stat().st_mode & 0o007
 
 
 async def test_an_archive_whose_mount_is_gone_parks(tmp_path: Path) -> None:
-    """Nothing is written below the missing mount, and the route continues once it is mounted again."""
+    """
+    If the mount of an archive is missing, nothing is written below it. The route continues once
+    it is mounted again.
+    """
     disk = tmp_path / "disk"
     path = disk / "archive" / "records.ndjson"
     exporter = FileExporter(path, write=lines_of)

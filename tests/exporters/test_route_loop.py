@@ -192,7 +192,10 @@ async def test_what_must_not_be_sent_twice_is_left_to_the_operator(spool: Spoole
 
 
 async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spool: Spooled) -> None:
-    """The second part starts at the number that the exporter names. Nothing counts as rejected."""
+    """
+    If parts of a delivery must be sent separately, the second part starts at the number that the exporter
+    names. Nothing counts as rejected.
+    """
     await spool.add(calls(1, 10))
     exporter = Capture(answers=[Divide("two kinds", at=4)])
     route = route_of(spool, exporter)
@@ -345,7 +348,8 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
 
 async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The route retries for as long as necessary. Once the key is accepted again, everything that waited is delivered.
+    A parked route retries every minute for as long as necessary. Once the key is accepted again, everything
+    that waited is delivered.
     """
     waits: list[float] = []
     real = RouteThrottle.park
@@ -510,7 +514,7 @@ async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
     spool: Spooled, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The storage fails just when a record is set aside. The record is sent again when due, and set aside then.
+    If the storage fails just when a record is set aside, the record is sent again when due, and set aside then.
     """
     await spool.add(calls(1, 2))
     exporter = Capture(answers=[BAD, None, BAD, BAD, BAD])

@@ -208,7 +208,10 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
 
 @pytest.mark.parametrize("spans", [1, 10, 100])
 def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> None:
-    """The module reads all records except the first of each combination, from which it learns."""
+    """
+    In bodies of the benchmark, the module reads all records except the first of each combination, from
+    which it learns.
+    """
     template = protobuf_spans(spans)
     both = Both(native)
     for number in range(20):

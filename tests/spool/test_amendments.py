@@ -43,7 +43,7 @@ def test_a_region_is_filled_and_never_changed() -> None:
 
 @pytest.mark.parametrize(("kept", "filled"), [(0, 32), (30, 2), (32, 0), (33, 0)])
 def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
-    """The first tags stay, however many tags and reports follow."""
+    """At the limit of tags, the first tags stay, however many tags and reports follow."""
     first = report(tags={f"first-{number}": "1" for number in range(kept)})
     later = report(tags={f"later-{number}": "2" for number in range(32)})
     found = amended(first, missing(first, later)).tags

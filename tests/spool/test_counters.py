@@ -58,7 +58,7 @@ def test_what_is_too_small_to_count_is_counted_once_it_has_grown() -> None:
 
 
 def test_a_point_without_a_time_has_no_end() -> None:
-    """The epoch must not appear as the time of a record."""
+    """A point without a time gives a record without an end. The epoch must not appear as its time."""
     counter = point(Decimal(1), time=0)
     _, delta = advance(None, counter)
     assert not isinstance(delta, str)

@@ -154,7 +154,7 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
 
 def test_two_installations_know_ids_by_different_numbers() -> None:
     """
-    The installation's secret is part of the number, so a sender that chooses ids cannot cause collisions.
+    The number of an id depends on the installation's secret, so a sender that chooses ids cannot cause collisions.
     """
     one, other = (DuplicateIndex(key * 32, window_s=1, max_ids=10) for key in (b"a", b"b"))
     ids = [random.Random(number).randbytes(16) for number in range(1000)]

@@ -54,7 +54,7 @@ def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: 
 
 @given(st.text(st.sampled_from("aZ0-_é"), max_size=40))
 def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
-    """The implementation agrees with the written rule for any id."""
+    """Whether an id is long follows the written rule, for any id."""
     prefix = re.match(r"[A-Za-z]+[-_]", response_id)
     assert is_long(response_id) == (len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH)
 

@@ -105,7 +105,10 @@ def test_a_border_is_a_whole_second() -> None:
 
 
 def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
-    """Both releases may run on one storage. The older release leaves unknown fields unchanged."""
+    """
+    A release without meters reads a record with meters and leaves unknown fields unchanged, because both
+    releases may run on one storage.
+    """
     fields = [
         (field.name, field.type, field.default if field.default_factory is msgspec.NODEFAULT else {})
         if not field.required

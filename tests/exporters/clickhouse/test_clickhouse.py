@@ -104,7 +104,10 @@ async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
 async def test_a_refusal_parks_or_waits_and_never_drops(
     fails: str, error: type[Exception], tmp_path: Path
 ) -> None:
-    """The server's error code decides, because most errors come with status 500."""
+    """
+    The server's error code decides whether a refused insert waits or parks the route, because most errors
+    come with status 500.
+    """
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -154,7 +157,7 @@ async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
     ],
 )
 async def test_check_names_what_mends_a_table(change: dict[str, Any], status: str, words: str) -> None:
-    """The check only reads, and reports each difference as a statement to run."""
+    """The check of a table only reads. It reports each difference as a statement to run."""
     table = Table()
     for name, value in change.items():
         setattr(table, name, value)
@@ -192,7 +195,7 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
     ],
 )
 def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str, Any], words: str) -> None:
-    """Each problem in the settings is one sentence. A batch at the limit is accepted."""
+    """Each problem in ClickHouse's settings is one sentence. A batch at the limit is accepted."""
     url = "https://house.example:8443/costs"
     at_bound = replace(SETTINGS, url=url, batch_records=MOST_RECORDS, leave_out=("user", "tags.a"))
     assert [] == list(catalogue.problems([at_bound]))

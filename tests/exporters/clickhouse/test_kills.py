@@ -78,7 +78,10 @@ async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_kills_at_random_requests_lose_no_row_and_repeat_none(seed: int, tmp_path: Path) -> None:
-    """The table equals the accounting: each number and each id once, and the same total spend."""
+    """
+    After kills at random requests, the table equals the accounting: each number and each id once, and the
+    same total spend.
+    """
     table = Killing(Random(seed))
     data = tmp_path / "data"
     async with served(table) as url:

@@ -21,7 +21,9 @@ def names(version: str, *, of_bills: bool) -> Sequence[str]:
 
 
 def test_every_version_is_published() -> None:
-    """The number of columns equals the specification's table. Only the last version is a draft."""
+    """
+    Each FOCUS version has as many columns as the specification's table. Only the last version is a draft.
+    """
     assert list(PUBLISHED) == list(charges.VERSIONS)
     assert [57, 65, 65, 68] == [len(columns) for columns in PUBLISHED.values()]
 

@@ -73,7 +73,7 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
 def test_a_file_of_other_lines_is_told_before_anybody_connects(
     sasl: str, text: str, words: str, tmp_path: Path
 ) -> None:
-    """The error message contains nothing of the secret file."""
+    """If the file of keys has unexpected lines, the error message contains nothing of the secret file."""
     file = tmp_path / "keys"
     file.write_text(text)
     settings = DestinationSettings(name="stream", type="kafka", url="b:9098", sasl=sasl, secret_file=file)

@@ -164,7 +164,9 @@ def test_groups_end_at_their_bound(tmp_path: Path, count: int) -> None:
 
 
 def test_a_row_that_was_damaged_is_named(tmp_path: Path) -> None:
-    """The manifest lists numbers without a record: in an entry, between entries and at the end."""
+    """
+    The manifest of a delivery lists numbers without a record: in an entry, between entries and at the end.
+    """
     first, second = entry([*calls(1), None], first=5), entry(calls(1), first=9)
     assert [6, 7, 8, 10] == written(tmp_path, first, second, last=10).numbers.damaged
 

@@ -53,8 +53,8 @@ def kept_of(record: Record) -> Record:
 @given(records=st.lists(RECORDS, min_size=1, max_size=20))
 def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> None:
     """
-    The number, the commit time and every field with a column are read back. Corrections are not read
-    back as records.
+    A record is read back from a row with its number, its commit time and every field that has a column. A
+    correction is not read back as a record.
     """
     rows = [row_of(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)]
     with tempfile.TemporaryDirectory() as directory:

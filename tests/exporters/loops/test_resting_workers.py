@@ -70,7 +70,7 @@ async def _steps() -> None:
 
 
 async def test_one_record_wakes_a_worker_and_the_next(tmp_path: Path) -> None:
-    """The first worker sends the record and looks again, the second finds nothing, and the others rest."""
+    """One record wakes two workers: the first sends it, the second finds nothing, and the others rest."""
     exporter = _Together(1)
     async with _running(tmp_path, exporter) as (spool, asked):
         await spool.add(calls(1, 1))

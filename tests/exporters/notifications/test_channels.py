@@ -191,7 +191,9 @@ def test_an_alert_is_known_by_labels_without_amounts() -> None:
 
 
 def test_a_mail_is_recognised_when_it_is_repeated() -> None:
-    """The same notices have the same Message-ID. Notices of one thread refer to the same message."""
+    """
+    A repeated mail with the same notices has the same Message-ID. Mails of one thread refer to the same message.
+    """
     one = settings("email", **MAIL)
     first, again, other = (
         message_from_bytes(bytes(email.written(Message(notices=each), one, now=now)), policy=default)

@@ -150,5 +150,5 @@ def test_what_is_beside_the_tokens_has_its_meter() -> None:
 
 
 def test_a_bill_that_is_not_final_is_left_out() -> None:
-    """Only restatements of months that were closed before are written."""
+    """Of a bill that is not final, only restatements of months that were closed before are written."""
     assert {"restated"} == {each["x_Charge"] for each in rows_of(state="")}

@@ -30,7 +30,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     ],
 )
 def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: str, tmp_path: Path) -> None:
-    """The script is evaluated as the manual says."""
+    """Bash completes commands and options after the script was evaluated as the manual says."""
     script = f"""
         eval "$(tollhouse completion bash)"
         COMP_WORDS=(tollhouse {" ".join(words)}) COMP_CWORD={len(words)}

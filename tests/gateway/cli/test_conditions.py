@@ -8,7 +8,7 @@ from gateway.cli.parameters import conditions
 
 
 def test_conditions_name_what_passes_and_what_does_not() -> None:
-    """The first "=" separates name and value. An empty value matches unknown."""
+    """In a condition, the first "=" separates name and value. An empty value matches unknown."""
     given = ["team=search", "team!=ads", "tag:k=a=b", "user=", "user!="]
     assert [
         ("team", False, "search"),
@@ -20,7 +20,7 @@ def test_conditions_name_what_passes_and_what_does_not() -> None:
 
 
 def test_a_condition_without_a_value_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code is 2, and the error shows the notation."""
+    """A condition without a value ends the command with exit code 2, and the error shows the notation."""
     with pytest.raises(SystemExit) as ended:
         list(conditions(["team"]))
     assert 2 == ended.value.code

@@ -21,7 +21,10 @@ from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 
 def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
-    """The error names the file and the reason, and the exit code is 1. The other files are explained."""
+    """
+    If a file cannot be read, the error names the file and the reason, and the exit code is 1. The other
+    files are explained.
+    """
     good, packed, cut, damaged = (tmp_path / name for name in ("good", "packed", "cut", "damaged"))
     body = example("litellm")
     good.write_bytes(body)
@@ -37,7 +40,9 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
-    """The command fails before any file is read."""
+    """
+    With a wrong format name, the command fails before any file is read, and suggests the nearest format.
+    """
     result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
     assert result.exit_code == 2
     assert "did you mean 'bedrock'?" in result.stderr
@@ -136,8 +141,8 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
 
 def test_what_another_tollhouse_sends_names_its_attributes() -> None:
     """
-    The record is accepted unchanged. The reason of each number is the attribute in which the other
-    Tollhouse sent it.
+    A record of another Tollhouse is accepted unchanged. The reason of each number is the attribute in which
+    it was sent.
     """
     given = Inference(
         id=b"\7" * 16, source="litellm", request_id="chatcmpl-1", start_time=NS, end_time=2 * NS, input_tokens=9,
@@ -186,7 +191,8 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
 
 def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
     """
-    The order in a file does not matter. A counter of a user without calls counts, and has no such reason.
+    A counter of a user with calls is kept for reference, with this reason, wherever it is in the file. A
+    counter of a user without calls counts.
     """
     counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]
     call = meter("c-1", "anna", model="gpt-4o", prompt_tokens=9, completion_tokens=2)
@@ -239,7 +245,7 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:
-    """Only the file with the long tag reports a missing tag."""
+    """The number of left-out tags is reported only for the file with the long tag."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     files = [tmp_path / "fits.json", tmp_path / "does_not.json"]
     for file, plan in zip(files, ("gold", "g" * 257), strict=True):

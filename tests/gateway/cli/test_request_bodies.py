@@ -60,7 +60,7 @@ def test_arrays_are_cut_by_their_size() -> None:
 
 @pytest.mark.parametrize("document", [b'{"batch": []}', b'{\n "result": [\n {}, {} ]\n}\n', b'\n\n{"a": 1}'])
 def test_a_document_stays_whole(document: bytes) -> None:
-    """The document may have one line or several."""
+    """A JSON document is one body, whether it has one line or several."""
     assert [json.loads(document)] == [json.loads(body.content) for body in cut(document)]
 
 
@@ -79,19 +79,19 @@ def test_otlp_requests_are_bodies_of_their_own() -> None:
 
 
 def test_gzip_is_told_by_its_first_bytes() -> None:
-    """The name of the file does not matter."""
+    """Gzip is recognized by the first bytes of a file, whatever the file's name is."""
     assert [b'{"a": 1}\n{"b": 2}'] == [body.content for body in cut(gzip.compress(b'{"a": 1}\n{"b": 2}\n'))]
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n", b"a,b\n1,2", b'{"a": '])
 def test_what_is_no_json_is_said_so(content: bytes) -> None:
-    """The error is raised before anything is sent."""
+    """A file that is no JSON gives an error before anything is sent."""
     with pytest.raises(BadPayload):
         cut(content)
 
 
 def test_directories_are_walked_in_order(tmp_path: Path) -> None:
-    """Only data files that are not hidden are sent."""
+    """Files of a directory are sent in order. Only data files that are not hidden are sent."""
     for name in ("b.ndjson", "a/x.json.gz", "a/.hidden.json", ".git/y.json", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -100,7 +100,10 @@ def test_directories_are_walked_in_order(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
-    """Nothing is skipped silently. Circular links are not followed, and a broken link is named."""
+    """
+    A directory without data is an error, so nothing is skipped silently. Circular links are not followed, and
+    a broken link is named.
+    """
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
@@ -129,7 +132,9 @@ def test_arrays_on_lines_are_arrays() -> None:
 
 
 def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The read buffer may end inside a string, after a backslash, or between two elements."""
+    """
+    An array is split correctly if the read buffer ends inside a string, after a backslash, or between two elements.
+    """
     items: list[Any] = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
     for content in (json.dumps(items, indent=1, ensure_ascii=False), json.dumps(items)):
         for size in range(1, 40):
@@ -143,7 +148,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     [(b'[\n {"a": 1},\n {"b"', "is not complete"), (b'[\n {"a": 1}]\n, 5', "more text after")],
 )
 def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
-    """The complete items are returned first, and then the error is raised."""
+    """If a file breaks off, its complete items are returned first, and then the error is raised."""
     found = request_bodies.bodies(io.BytesIO(content), RunningDigest(()))
     assert b'[{"a": 1}]' == next(found).content
     with pytest.raises(BadPayload, match=words):
@@ -151,7 +156,9 @@ def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> 
 
 
 def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
-    """The last line is truncated and sent as a broken line. Then the error is raised."""
+    """
+    If a gzip file breaks off, its truncated last line is sent as a broken line. Then the error is raised.
+    """
     content = b"".join(json.dumps({"n": n, "id": f"{n * 7919:x}"}).encode() + b"\n" for n in range(2000))
     with request_bodies.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
         found = request_bodies.bodies(opened, RunningDigest(()))
@@ -162,8 +169,8 @@ def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
 
 def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Only the long line is skipped, with a note. After a long document or element, the rest of the file is
-    skipped as well.
+    A line that is longer than a document may be is skipped with a note. After a document or element that is
+    too long, the rest of the file is skipped as well.
     """
     for bound, n in (("MAX_DOCUMENT", 100), ("MAX_BYTES", 100), ("_CHUNK", 50)):
         monkeypatch.setattr(request_bodies, bound, n)
@@ -212,7 +219,7 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
 def test_what_was_taken_is_remembered_by_address_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marks are stored per address and key. A damaged file counts as empty."""
+    """Marks of accepted content are stored per address and key. A damaged file of marks counts as empty."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
     Acknowledged(url="http://a", key="k").add(one)
@@ -242,7 +249,7 @@ def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file does not grow without limit."""
+    """The oldest marks of accepted content are deleted, so their file does not grow without limit."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     taken = Acknowledged(url="http://a", key=None)
     old = b"o" * 16

@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_data_directory_is_copied_once(source: Path, tmp_path: Path) -> None:
-    """The command reports the number of records, and refuses a directory that is not empty."""
+    """A copy reports its number of records, and is refused into a directory that is not empty."""
     config = tmp_path / "tollhouse.toml"
     config.write_text(f'data_dir = "{tmp_path / "new"}"\n')
     command = ["copy", "--from", str(source), "--to-config", str(config), "--json"]

@@ -174,7 +174,10 @@ async def test_one_too_many_finds_room_when_others_are_forgotten(fleet: Fleet) -
 
 
 async def test_an_operator_admits_a_device_where_enrolment_is_closed(fleet: Fleet) -> None:
-    """The admitted device reports and gets its key. The error for other devices names the command."""
+    """
+    If enrolment is closed, a device that an operator admitted reports and gets its key. The error for other
+    devices names the command.
+    """
     rules = fleet.with_settings(policy="closed")
     with pytest.raises(Refusal, match="tollhouse devices admit ID"):
         await fleet.enrol("laptop")

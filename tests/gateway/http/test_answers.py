@@ -38,9 +38,7 @@ def body_of(answer: Response) -> bytes:
     [(400, 3), (401, 16), (403, 7), (404, 12), (405, 2), (413, 2), (415, 2), (429, 8), (500, 2), (503, 14)],
 )
 def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None:
-    """
-    The answer is a google.rpc.Status with the code of the OTLP table. Google's own classes can parse it.
-    """
+    """A refusal is a google.rpc.Status with the code of the OTLP table. Google's own classes can parse it."""
     error = Refusal(status, "type", "Send it as Ünïcode.")
     said = Status.FromString(body_of(answers.otlp_refusal(error, json=False)))
     assert said.code == code
@@ -51,7 +49,10 @@ def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None
 
 
 def test_full_success_is_empty() -> None:
-    """The answer is `{}` in JSON and zero bytes in protobuf. In both, partial_success is not set."""
+    """
+    The answer to a complete success is `{}` in JSON and zero bytes in protobuf. In both, partial_success
+    is not set.
+    """
     assert b"{}" == answers.otlp_success([], member="rejectedSpans", json=True)
     assert b"" == answers.otlp_success([], member="rejectedSpans", json=False)
 

@@ -56,7 +56,7 @@ def inflated(name: str, data: bytes, *, step: int = 7) -> bytes:
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_each_coding_gives_the_bytes_back(name: str) -> None:
-    """The result does not depend on how the network splits the compressed body."""
+    """Each coding gives the original bytes, however the network splits the compressed body."""
     for step in (1, 7, 100_000):
         assert TEXT == inflated(name, PACKERS[name](TEXT), step=step)
 

@@ -43,7 +43,7 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
 async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(
     error: NotThere | NotAllowed | Refusal,
 ) -> None:
-    """The sender receives 503 instead, because a failover may undo the rows."""
+    """If an error depends on rows that a failover may undo, the sender of the change receives 503 instead."""
     assert NotCertain is await told(error)
 
 

@@ -207,7 +207,10 @@ async def _walk_both_ways(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
-    """The empty page has no next page. Its previous page ends with the last row before the deleted ones."""
+    """
+    A page whose rows were all deleted is empty and has no next page. Its previous page ends with the last row
+    before the deleted ones.
+    """
     shop = Shop(kind, [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(6)])
     first = await shop.get(("limit", "3"), ("sort_key", "id"))
     for id in (3, 4, 5):
@@ -230,7 +233,7 @@ async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
 
 
 async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> None:
-    """The client passes only the cursor, as documented."""
+    """A request with only a cursor continues with the cursor's own filters, sort and limit, as documented."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
     first = await shop.get(("limit", "2"), ("sort_key", "size"), ("sort_order", "desc"), ("color", "red"))
     second = await shop.get(("cursor", first["pagination"]["cursor"]["next_cursor"]))
@@ -338,7 +341,7 @@ async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str,
 async def test_a_wrong_question_is_answered_with_the_allowed_values(
     query: list[tuple[str, str]], words: str
 ) -> None:
-    """The error 400 names the allowed values."""
+    """An invalid filter or sort gets 400, and the error names the allowed values."""
     with pytest.raises(Refusal, match=words) as caught:
         await Shop("at hand", []).get(*query)
     assert 400 == caught.value.status

@@ -168,7 +168,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 async def test_what_is_not_plain_is_for_the_parser(stand: Stand, name: str) -> None:
     """
-    The parser also reads unusual requests that follow plain ones. Plain requests after them are still answered.
+    Unusual requests are read by the parser, even after plain ones. Plain requests after them are still answered.
     """
     plain, other = post(b"four"), OTHERS[name]
     (first,), (alone,) = await answers(stand, [plain]), await answers(stand, [other])
@@ -222,7 +222,7 @@ async def test_requests_that_come_together_are_answered_in_order(stand: Stand) -
 
 @pytest.mark.parametrize("wish", ["leave", "abort"])
 async def test_a_connection_ends_with_its_request(stand: Stand, wish: str) -> None:
-    """The connection ends if the answer says so, or if the sender has closed it."""
+    """A connection ends after its request if the answer says so, or if the sender has closed it."""
     usual, ends = post(b"four", "Wish: usual"), post(b"four", f"Wish: {wish}")
     expected = [(await answers(stand, [request]))[0] for request in (usual, ends)]
     assert [*expected, b""] == await answers(stand, [usual, ends, usual])

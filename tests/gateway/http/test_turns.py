@@ -152,7 +152,7 @@ async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
 
 
 async def test_a_job_that_fails_says_so() -> None:
-    """The error reaches the caller from the loop and from the thread."""
+    """The error of a job reaches its caller, whether the job ran on the event loop or on the thread."""
 
     def work(_: Callable[[int], None]) -> Generator[None, None, None]:
         yield
@@ -303,7 +303,9 @@ async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
 
 
 async def test_one_more_that_waits_is_refused() -> None:
-    """The refused query gets 429 with Retry-After, and the earlier ones are answered."""
+    """
+    A query beyond the limit of waiting queries gets 429 with Retry-After, and the earlier ones are answered.
+    """
     questions, work = Questions(lambda: SETTINGS), Work()
     tasks = [asyncio.create_task(questions.answer("ada", work(str(number)), sent)) for number in range(3)]
     await settle()
@@ -352,7 +354,9 @@ async def test_a_question_ends_in_time() -> None:
 
 
 async def test_what_is_worked_on_knows_its_limit() -> None:
-    """The ledger reads the limit from any task or thread of the query. Other work has no limit."""
+    """
+    The ledger can read the time limit of a query from any of its tasks and threads. Other work has no limit.
+    """
     questions = Questions(lambda: SETTINGS)
 
     async def work() -> int:
@@ -387,7 +391,9 @@ async def test_one_recount_of_all_and_questions_beside_it() -> None:
 
 
 async def test_a_recount_waits_within_its_time_and_works_beyond_it() -> None:
-    """The second recount gets 429 with Retry-After, while the first may take as long as it needs."""
+    """
+    A second recount that waits too long gets 429 with Retry-After, while the first may take as long as it needs.
+    """
     questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
     first = asyncio.create_task(questions.recount("ada", work("a")))
     await settle()

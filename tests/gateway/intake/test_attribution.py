@@ -136,7 +136,7 @@ def test_emails_are_hashed() -> None:
 
 
 def test_a_pseudonym_is_not_hashed_again() -> None:
-    """The next gateway of a chain leaves the pseudonym unchanged, although its secret is different."""
+    """A pseudonym is not hashed again by the next gateway of a chain, although its secret is different."""
     record = call(user="ann@example.com")
     Attribution(Config(), secret=b"one").apply(record, {})
     first = record.user

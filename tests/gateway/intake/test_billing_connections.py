@@ -36,7 +36,10 @@ class Rows:
 
 
 async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() -> None:
-    """The check reads the registry's stored rows, not its memory."""
+    """
+    Rows of a connection that another gateway has just created stay, because the check reads the stored rows
+    of the registry, not its memory.
+    """
     store, clock = new_registry(), MovedClock()
     here, there = [await Registry.open(store, secret=b"i" * 32, clock=clock) for _ in range(2)]
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")

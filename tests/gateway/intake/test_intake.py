@@ -79,7 +79,10 @@ def payload(*, uncertain: int = 0) -> Outcome:
 
 
 async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
-    """The receipt covers the whole request, for the sender and the operator, and the accounting balances."""
+    """
+    A large payload is stored in parts under one receipt, which covers the whole request for the sender and
+    the operator. The accounting balances.
+    """
     receipt = await intake(log).take(payload(), BEARER)
     assert receipt.records == MANY
     assert receipt.ignored == 1
@@ -107,7 +110,8 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
 
 async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log) -> None:
     """
-    The record has the key name of the first report. All device keys have one name. Destinations do not receive it.
+    A record stores the key name of its first report and does not send it to destinations. All device keys
+    have one name.
     """
     for number, bearer in enumerate(
         (BEARER, Bearer("device 7", frozenset(), device="7"), Bearer("", frozenset()))
@@ -128,7 +132,8 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
 
 async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
     """
-    The sender got no receipt and repeats the payload. Every call counts once, including calls without a dedup key.
+    If storing fails half-way, the sender gets no receipt and repeats the payload. Every call counts once,
+    including calls without a dedup key.
     """
     with pytest.raises(SpoolFull):
         await intake(FullFrom(log, 1)).take(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
@@ -225,7 +230,10 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
 
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
-    """The two reports make one record that counts. The later report fills its empty fields."""
+    """
+    A later report of a source that does not count fills empty fields of the call. The two reports make one
+    record that counts.
+    """
     clock = MovedClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     shading = intake(spool.log, SPANS_DO_NOT_COUNT)

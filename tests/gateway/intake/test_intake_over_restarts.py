@@ -110,7 +110,9 @@ async def test_more_senders_than_records_that_a_start_would_read(tmp_path: Path)
 
 
 async def test_a_key_that_floods_pushes_out_nobody_elses_over_a_restart(tmp_path: Path) -> None:
-    """The limit protects other keys both in memory and on disk."""
+    """
+    If a key floods the gateway with senders, the senders of other keys stay known, in memory and on disk.
+    """
     running = Running(tmp_path, max_senders=500)
     await running.start()
     await running.take_calls(1, 1, key="other")

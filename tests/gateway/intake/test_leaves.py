@@ -96,7 +96,10 @@ def test_overlap_is_known_where_one_side_is_nothing() -> None:
 
 
 def test_seconds_are_charged_by_the_hour() -> None:
-    """The price per hour becomes a price per second with 18 decimals. The sum is linear in seconds."""
+    """
+    Seconds are charged by the price per hour, which becomes a price per second with 18 decimals. The sum is
+    linear in seconds.
+    """
     assert "0.00125" == BOOK.estimate(call("whisper-1", meters={"input_audio_seconds": "12.5"}))
     odd = PriceOverride(model="own", meters={"audio_seconds": Decimal("0.02")})
     book = PriceBook.load(PriceSettings(override=(odd,)))
@@ -122,7 +125,7 @@ def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() 
 
 
 def test_an_override_may_price_a_meter() -> None:
-    """The override replaces one meter's price of the card, and the other prices stay."""
+    """An override of one meter's price replaces the price of the card, and the other prices stay."""
     own = PriceOverride(model="claude-opus-5", meters={"web_searches": Decimal(8)})
     book = PriceBook.load(PriceSettings(override=(own,)))
     record = call("claude-opus-5", provider="anthropic", input_tokens=1000, output_tokens=100)
@@ -202,7 +205,7 @@ def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, 
 
 
 def test_an_override_of_an_unknown_meter_is_refused(tmp_path: Path) -> None:
-    """The error names the meter, before anything is priced."""
+    """An override of an unknown meter is refused before anything is priced, and the error names the meter."""
     file = tmp_path / "tollhouse.toml"
     file.write_text('[[prices.override]]\nmodel = "a"\nmeters = {web_serches = "8"}\n')
     with pytest.raises(ConfigError, match=r"prices.override\[0\].meters.web_serches is not a meter"):

@@ -43,7 +43,10 @@ def _lines(row: dict[str, Any]) -> list[list[Any]]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.name[:-14]}")
 def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None:
-    """The expected meters are stored, each is charged once, and the lines add up to the estimate."""
+    """
+    For each case, the expected meters are stored, each meter is charged once, and the price lines add up
+    to the estimate.
+    """
     payload, expected = _payload(case), json.loads(case.read_text())
     format = None if case.parent.parent.name == "otlp" else case.parent.name
     result = asyncio.run(explained(payload.read_bytes(), format, _config(expected), why=True))

@@ -324,7 +324,7 @@ def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...
 
 
 def test_card_names_its_source() -> None:
-    """The packaged file states the source of its prices, the licence and the date."""
+    """The packaged price card states the source of its prices, the licence and the date."""
     card = cards.read(cards.newest())
     assert {"name", "version", "date", "url", "licence"} == set(card.source)
     assert f"genai-prices-{card.source['version']}-{card.source['date']}" == card.version
@@ -345,7 +345,7 @@ def test_card_survives_its_own_writing() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "version": "x", "source": {}, "providers": {}}'])
 def test_unreadable_card(tmp_path: Path, text: str) -> None:
-    """The error names the file."""
+    """The error for an unreadable price card names the file."""
     path = tmp_path / "card.json"
     path.write_text(text)
     with pytest.raises(cards.CardUnreadable, match=r"card\.json"):

@@ -64,7 +64,10 @@ def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
 
 
 def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
-    """The memory reads all of these spans, except one in a thousand that it compares with the rules."""
+    """
+    The memory reads all spans of trees and all single spans, except one in a thousand that it compares
+    with the rules.
+    """
     for body in (tree_spans(98), protobuf_spans(100)):
         memory = SpanMemory(native, AT_ONCE)
         for number in range(30):
@@ -110,7 +113,10 @@ def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_would_make_it_wrong_is_found(
     mutant: Any, seed: int, native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of these wrong memories causes a difference within the number of spans that one run tries."""
+    """
+    The memory is broken in one of several ways. Each way causes a difference within the number of spans that
+    one run tries.
+    """
     mutant(monkeypatch)
     memory = SpanMemory(native, AT_ONCE)
     assert 0 < differences(memory, varied(random.Random(seed)), Options(), spans=10**5, stop=True)
@@ -368,8 +374,8 @@ def test_calls_that_are_booked_together_are_compared_as_well(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    One field is shifted by a record. The one comparison in a thousand detects this, although the compared
-    span is right.
+    A field is shifted from one record to the next. The comparison of one span in a thousand detects this,
+    although the compared span is right.
     """
     memory = SpanMemory(native, AT_ONCE)
     body = protobuf_spans(100)
@@ -470,7 +476,7 @@ def test_every_field_of_a_span_is_in_its_key() -> None:
 
 
 def test_metrics_show_what_the_memory_did(native: Native) -> None:
-    """The metrics count spans by reader, misses by reason, comparisons, kinds and bytes."""
+    """The metrics of the memory count spans by reader, misses by reason, comparisons, kinds and bytes."""
     shown, memory = Metrics(lambda: ()), SpanMemory(native, AT_ONCE)
     shown.watch_memory(memory)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))

@@ -73,7 +73,10 @@ class Nodes(Engines):
 
 
 def test_two_gateways_do_what_one_does(schemas: Schemas) -> None:
-    """The steps are reports, deliveries, decisions, replays and retention on either gateway."""
+    """
+    Two gateways do the same as one log in memory. The steps are reports, deliveries, decisions, replays and
+    retention on either gateway.
+    """
     Nodes.schemas = schemas
     run_state_machine_as_test(
         Nodes,

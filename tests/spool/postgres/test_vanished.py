@@ -62,8 +62,8 @@ async def test_what_comes_under_a_number_that_vanished_is_counted(
     open_log: LogOpener, clock: MovedClock, hold: int
 ) -> None:
     """
-    The lost record was not closed, because it could still vanish. The records that then use its number are
-    counted.
+    A record that was lost in a failover had not been closed, because it could still vanish. The records that
+    then get its number are counted.
     """
     log = await followed(open_log, clock, hold=hold)
     ledger = await Ledger(PostgresLedger(log._database), clock=clock).load()
@@ -96,7 +96,10 @@ async def test_proof_closes_what_another_node_committed(
 
 
 async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, clock: MovedClock) -> None:
-    """The database lost confirmed commits: the closed number falls, and new records use the same numbers."""
+    """
+    If the database loses confirmed commits, readers learn that the closed number falls, and new records use
+    the same numbers.
+    """
     log = await open_log(hold=10)
     await add(log, call(1))
     await add(log, call(2))

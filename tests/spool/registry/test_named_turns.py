@@ -29,7 +29,9 @@ async def test_names_take_turns() -> None:
 
 
 async def test_a_turn_that_nobody_takes_is_not_lost() -> None:
-    """The waiting task is cancelled after it got the turn and before it ran."""
+    """
+    If a waiting task is cancelled after it got the turn and before it ran, the turn goes to the next task.
+    """
     turns = NamedTurns(1)
 
     async def work() -> None:

@@ -198,7 +198,7 @@ def test_the_role_of_an_account_is_a_built_in_role(
 
 
 def test_a_built_in_role_has_all_that_it_includes() -> None:
-    """The lists of Member and Operator include everything that they give."""
+    """The lists of rights of Member and Operator include everything that these roles give."""
     assert with_included(OF_MEMBER) == OF_MEMBER
     assert with_included(OF_OPERATOR) == OF_OPERATOR
     assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
@@ -302,7 +302,7 @@ DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
     ],
 )
 def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
-    """The error names the field and the rule. A draft at the limit is accepted."""
+    """If a draft breaks a rule, the error names the field and the rule. A draft at the limit is accepted."""
     limits = RoleLimits(filters=2, values=3, members=2)
     with pytest.raises(Invalid, match=re.escape(message)):
         check_role_draft(replace(DRAFT, **changes), limits)

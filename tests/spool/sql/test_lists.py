@@ -7,7 +7,7 @@ from tests.moved_clock import MovedClock
 
 
 def test_values_of_fields_are_told_again_for_a_moment() -> None:
-    """Each field is cached for TOLD_S and then read again."""
+    """The values of each field are cached for TOLD_S and then read again."""
     clock = MovedClock()
     told = ToldValues(clock.now)
     assert {} == told.fresh()

@@ -360,7 +360,10 @@ MOMENTS = ("entries", "recounting the copy")
 async def test_killed_in_the_middle(
     places: Places, receipt: str, tmp_path: Path, source: str, target: str, moment: str
 ) -> None:
-    """The partial copy cannot be used, the source is unchanged, and the copy can be started again."""
+    """
+    If a copy is killed in the middle, the partial copy cannot be used, the source is unchanged, and the copy
+    can be started again.
+    """
     if source == "postgres":
         await places.copy("files", "postgres")
     before = await places.said(source)

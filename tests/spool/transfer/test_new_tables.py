@@ -102,7 +102,10 @@ async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_pa
 
 @pytest.mark.parametrize("target", ["other files", "postgres"])
 async def test_rows_of_a_table_that_is_not_known_are_not_left_behind(places: Places, target: str) -> None:
-    """The copy is refused and the error names the unknown tables. An empty table is ignored."""
+    """
+    If the source has an unknown table with rows, the copy is refused and the error names the table. An empty
+    unknown table is ignored.
+    """
     directory = await _filled(places)
     with pytest.raises(NotAllowed, match="made_up, a table that this Tollhouse does not know"):
         await places.copy("files", target)

@@ -186,7 +186,9 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
 
 
 async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
-    """The waiting party is cancelled while it waits for the thread or for its turn."""
+    """
+    If a party is cancelled while it waits for the thread or for its turn, the others still get their turns.
+    """
     turns = FairTurns()
     first, second = parties(turns, first=3.0, second=2.0)
     async with turns.thread(first):
@@ -266,7 +268,8 @@ async def test_who_used_much_is_heavy_beside_others_alone() -> None:
 
 async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
     """
-    Each pass runs as many jobs as their steps allow, and a request of a party that used less runs in between.
+    Jobs of a party that used much are spread over passes of the event loop. Each pass runs as many as their
+    steps allow, and a request of a party that used less runs in between.
     """
     turns, order = FairTurns(), list[str]()
     busy, _ = parties(turns, busy=10.0, small=0.0)

@@ -48,5 +48,8 @@ def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
 def test_every_kind_of_documents_is_prepared(kind: DocumentKind[Any]) -> None:
-    """The connection's thread reads documents while the event loop reads others."""
+    """
+    Every kind of documents is prepared before use, because the connection's thread reads documents while the
+    event loop reads others.
+    """
     assert hasattr(kind.row, "__msgspec_cache__")

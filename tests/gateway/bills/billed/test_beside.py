@@ -42,7 +42,10 @@ async def filled(world: World, query: CostQuery) -> tuple[Paid, str]:
 
 
 async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
-    """The amounts are exact in every grouping, and everything else is as billed."""
+    """
+    Days and sellers without a bill have their counted costs. The amounts are exact in every grouping, and
+    everything else is as billed.
+    """
     world = await billed_world()
     query = world.asked("billed_cost", "team", "basis")
     counted = await world.paid("real_cost", "team")

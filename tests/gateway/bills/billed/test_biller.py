@@ -204,7 +204,10 @@ async def test_a_day_that_is_not_final_says_so() -> None:
 
 
 async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day() -> None:
-    """Each row is rounded once. A currency without a rate is named, and a new rate recomputes its day."""
+    """
+    Each bill row in another currency is converted at the rate of its day and rounded once. A currency without
+    a rate is named, and a new rate recomputes its day.
+    """
     world = await World().open()
     known = {("EUR", FIRST): "1.0831", ("JPY", FIRST): "0.006612345678", ("EUR", FIRST + DAY): "1.0899"}
 

@@ -400,7 +400,8 @@ amounts = st.lists(part, max_size=8)
 @given(amounts, amounts)
 def test_a_restatement_is_exactly_what_changed(before: list[Any], after: list[Any]) -> None:
     """
-    The restatement is exact for each arrangement, set of dimensions and basis. An unchanged row has none.
+    A restatement is exactly the change, for each arrangement, set of dimensions and basis. An unchanged row
+    has no restatement.
     """
     known_sums, new_sums = ([_sum(*fields) for fields in side] for side in (before, after))
     differences = restated(new_sums, known_sums)
@@ -437,7 +438,7 @@ def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]
     ],
 )
 def test_a_wrong_invoice_is_refused_in_words(field: str, value: object, words: str) -> None:
-    """The error names the field."""
+    """The error for an invalid invoice names the field."""
     fields = {"provider": "openai", "month": "2026-10", "number": "1", "total": "1", field: value}
     with pytest.raises(Invalid, match=words):
         closing.invoice_of(fields)

@@ -205,7 +205,10 @@ async def test_usage_that_comes_later_divides_anew() -> None:
 
 
 def test_prices_fit_by_cluster_and_node() -> None:
-    """The first matching price applies. Usage without a matching price has no cost."""
+    """
+    Of several prices, the first that matches cluster and node applies. Usage without a matching price
+    has no cost.
+    """
     prices = [
         replace(PRICE, node="n-2", cpu_hour=Decimal(10)),
         replace(PRICE, cluster="pr*", memory_hour=Decimal(0)),
@@ -255,7 +258,9 @@ async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> 
 
 
 async def test_a_row_of_a_node_may_name_its_cluster() -> None:
-    """The row belongs to the node, and other nodes of the cluster keep their price."""
+    """
+    A row that names a node and its cluster belongs to the node, and other nodes of the cluster keep their price.
+    """
     rows, _ = await world()
     rows.drops.put(row(cost="3", **{"resource/id": "i/i-1", "k8s/cluster": "prod"}))
     await rows.book.look()

@@ -47,7 +47,10 @@ def test_a_discount_of_a_model_is_on_its_usage_alone() -> None:
 
 
 def test_tax_is_divided_by_the_usage_of_the_billing_period() -> None:
-    """The day of the tax line does not matter. Without usage, the tax is unallocated."""
+    """
+    Tax is divided by the usage of the whole billing period, whatever day the tax line has. Without usage, the
+    tax is unallocated.
+    """
     base = divided([row("cost", 4)], USES).base
     rows = [row("tax", "0.76", model=None)]
     assert {("a", "tax", "shared"): 57 * UNIT // 100, ("b", "tax", "shared"): 19 * UNIT // 100} == paid(

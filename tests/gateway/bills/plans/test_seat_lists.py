@@ -96,7 +96,8 @@ def test_members_in_a_table() -> None:
 
 def test_members_of_claude() -> None:
     """
-    The pages have members of /v1/organizations/users and invited users. The last page says that it is the last.
+    Members of a Claude organization are read from pages of /v1/organizations/users, together with invited
+    users. The last page says that it is the last.
     """
     user = {
         "id": "user_1",

@@ -174,7 +174,7 @@ def test_days_that_exchange() -> None:
 
 
 def test_a_tier_that_is_not_reported() -> None:
-    """The bill has half of the calls as batch, at half the price."""
+    """Half of the calls are billed as batch, at half the price, but reported at the normal tier."""
     tokens, money, counted = equal()
     batch = [
         use(counted_use.day, counted_use.tokens, key=counted_use.key, tier="batch", calls=counted_use.calls)
@@ -192,7 +192,7 @@ def test_a_tier_that_is_not_reported() -> None:
 
 @pytest.mark.parametrize(("to", "cause"), [(INPUT, "cache_split"), (WRITE_1H, "cache_ttl_1h")])
 def test_cached_input_under_another_kind(to: str, cause: str) -> None:
-    """The ledger has five-minute cache writes where the bill has another kind."""
+    """The ledger counts tokens as five-minute cache writes, and the bill has them under another kind."""
     tokens, money, counted = equal()
     wrong = []
     for counted_use in counted:
@@ -298,7 +298,10 @@ def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides
 @pytest.mark.parametrize("at", [11, 14])
 @pytest.mark.parametrize("regions", [{"us": 10}, {"eu-west-1": 4, "us-east-1": 6}])
 def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str) -> None:
-    """The claim is found for any share of the calls, and for published and unpublished factors."""
+    """
+    The claim for an expensive region is found for any share of the calls, and for published
+    and unpublished factors.
+    """
     claim = the_one(dearer_in(regions, told, at), "region")
     assert claim.sure == "strong"
     assert tuple(sorted(regions)) == claim.regions
@@ -308,7 +311,7 @@ def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str)
 
 
 def test_one_region_of_several_that_is_dearer() -> None:
-    """Only one region is more expensive; the others have the normal price."""
+    """Of several regions, only one is more expensive, and the others have the normal price."""
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     named = [
         replace(counted_use, region=counted_use.region or ("global" if index % 4 else "eu"))
@@ -318,7 +321,9 @@ def test_one_region_of_several_that_is_dearer() -> None:
 
 
 def test_regions_with_a_price_each() -> None:
-    """The factor of each region is found. A region at the normal price is not named."""
+    """
+    If each region has its own price, the factor of each is found. A region at the normal price is not named.
+    """
     tokens, money, counted = [], [], []
     for index, day in enumerate(DAYS):
         for share, name, at in (

@@ -96,7 +96,7 @@ def test_identity(
     levels: Levels,
     imputed: bool,
 ) -> None:
-    """Nothing is lost or rounded, for any fields that the two sides state."""
+    """In the reconciliation of any two sides nothing is lost or rounded, whatever fields they state."""
     result = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
     counted_total = sum(sums.cost for sums in result.counted.values())
     assert sum(row.cost for row in counted) == counted_total

@@ -337,7 +337,7 @@ DEAR_DAYS = {
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_days_at_another_price(provider: str, days: str) -> None:
     """
-    The tokens are equal, but a price factor applies on some days. Each set of days is named with its amount.
+    The tokens are equal, but on some days a price factor applies. Each such set of days is named with its amount.
     """
     factors = {day: Decimal(factor) for day, factor in DEAR_DAYS[days].items()}
     rows = [

@@ -115,7 +115,10 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_a_restated_day_and_late_rows(books: Books) -> None:
-    """The day is open and in no sum until it has settled. After the last file, everything agrees."""
+    """
+    A restated day with late rows is open and in no sum until it has settled. After the last
+    file, everything agrees.
+    """
     begun = [call for call in CALLS if id(call) not in LATE]
     over = DAY + DAY_S
     await books.take([*begun, *TWICE], read_at=over)

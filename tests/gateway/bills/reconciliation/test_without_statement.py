@@ -17,7 +17,10 @@ NOW = BEGIN + 30 * HOUR
 
 
 async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
-    """The result includes calls answered by a gateway's cache, makers and products, and other currencies."""
+    """
+    The sums of sellers without a bill include calls answered by a gateway's cache, makers and products,
+    and other currencies.
+    """
     ledger = await open_ledger(tmp_path, clock=FakeClock(NOW))
     log = FakeLog()
     log.add(

@@ -43,7 +43,8 @@ def read(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_a_report_becomes_its_rows(path: Path) -> None:
     """
-    The format is recognized by content, amounts keep every digit, and damaged rows are named and skipped.
+    Each report is recognized by its content and becomes the expected rows. Amounts keep every digit, and
+    damaged rows are named and skipped.
     """
     expected = json.loads(path.with_name(f"{path.name}.expected.json").read_text())
     assert expected == read(path)

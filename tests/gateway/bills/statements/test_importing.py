@@ -229,7 +229,7 @@ def test_a_month_in_place_of_its_first_day() -> None:
 @pytest.mark.parametrize("period", [{"month": 0}, {"month": 13}, {"month": 2, "day": 0}, {"month": 2, "day": 30},
                                     {"day": 3}, {"month": 7.5}, {"month": -1}])  # fmt: skip
 def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
-    """The period is named as damaged, and nothing is read from it."""
+    """An invalid period in a report is named as damaged, and nothing is read from it."""
     page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
     [report] = read_reports([file], source=None, account=None, most=100)

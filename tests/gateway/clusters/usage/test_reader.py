@@ -102,7 +102,10 @@ async def test_every_sample_counts_once(cluster: Cluster) -> None:
 async def test_what_ends_between_reading_and_keeping_is_read_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The read position is stored only after the usage."""
+    """
+    If the process ends after reading and before storing usage, the file is read again, because the read
+    position is stored after the usage.
+    """
     await cluster.send((0, 0.0), (60, 7.0))
     usage = cluster.reader._sources.usage
 
@@ -150,7 +153,7 @@ async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
 
 
 async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are read in the order of arrival."""
+    """If there are more files than one step reads, they are read in the order of arrival."""
     monkeypatch.setattr("gateway.clusters.usage.reader.MANY", 2)
     for minute in range(6):
         await cluster.send((60 * minute, float(minute)))
@@ -191,7 +194,10 @@ async def test_clusters_are_read_one_after_the_other(cluster: Cluster) -> None:
 
 
 async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
-    """The team is a pod label. Costs of the current day are recalculated once an hour."""
+    """
+    Usage from remote write becomes costs by team, which is a pod label. Costs of the current day are
+    recalculated once an hour.
+    """
     await cluster.send((0, 1.0), label_team="search", **{NAME: "kube_pod_labels"})
     await cluster.send((0, 0.0), (60, 30.0))
     ledger = cluster.storage.ledger

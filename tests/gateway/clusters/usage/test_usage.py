@@ -41,7 +41,9 @@ CPU_NAME, MEMORY_NAME = "container_cpu_usage_seconds_total", "container_memory_w
 
 
 def test_what_is_open_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stored parts restore the same usage, including usage that an earlier version stored in one part."""
+    """
+    Open usage is restored from its stored parts, including usage that an earlier version stored in one part.
+    """
     monkeypatch.setattr(of_usage, "PART", 3)
     usage = OpenUsage(
         series={f"s-{number}": (number, 2**60 + number) for number in range(10)},
@@ -169,7 +171,7 @@ def test_sums_of_pods_and_odd_samples_are_left_out() -> None:
 
 
 def test_series_over_the_limit_are_counted_and_left_out() -> None:
-    """The series that reaches the limit still counts."""
+    """Series over the limit are left out and counted. The series that reaches the limit still counts."""
     two = [(0, 1.0), (MINUTE, 2.0)]
     rules = MeterRules(tags=(), most=2, now_ms=RULES.now_ms)
     meter = UsageMeter(OpenUsage(), rules)
@@ -220,7 +222,7 @@ def test_the_order_and_repeats_of_bodies_change_nothing(seed: int) -> None:
 @given(st.integers(0, 10**30), st.integers(0, 10**12), st.integers(1, 40 * DAY_MS))
 @settings(max_examples=examples(50), deadline=None)
 def test_days_come_to_the_whole(amount: int, start: int, length: int) -> None:
-    """The parts sum to the exact amount, and no part is negative."""
+    """The parts of an amount by day sum to the exact amount, and no part is negative."""
     parts = list(by_day(amount, start, start + length))
     assert amount == sum(part for _, part in parts)
     assert all(part > 0 for _, part in parts)

@@ -32,7 +32,10 @@ def test_into_a_file_that_says_nothing() -> None:
 
 
 def test_a_new_member_after_a_comment() -> None:
-    """The comma follows the value, and the comment stays on its line."""
+    """
+    If a comment follows the last member, the comma is inserted after the value, and the comment stays
+    on its line.
+    """
     expected = CLAUDE.replace('"dark" // no comma\n', '"dark", // no comma\n  "x": true\n')
     assert expected == jsonc.put(CLAUDE, ("x",), True)
 
@@ -148,7 +151,7 @@ def is_within(text: str, longer: str) -> bool:
 
 @given(documents(), st.lists(names, min_size=1, max_size=3), leaves)
 def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[str], value: Any) -> None:
-    """The tree gets the new value. All other text is preserved, except the old value."""
+    """An edit of any tree sets the new value. All other text is preserved, except the old value."""
     text, tree = document
     assert tree == jsonc.parse(text)
     place = tuple(path)

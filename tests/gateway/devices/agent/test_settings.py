@@ -34,8 +34,8 @@ def tree(assistant: Assistant, path: Path) -> object:
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_there_and_back(tmp_path: Path, name: str) -> None:
     """
-    Only telemetry keys change, and the backup is the original. A second write finds no difference, and
-    undo is exact.
+    A write changes only telemetry keys, and the backup is the original. A second write finds no difference,
+    and undo is exact.
     """
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_bytes(REALISTIC[name])
@@ -61,7 +61,10 @@ def test_there_and_back(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
-    """The file and its folder are created with access for the owner only, and undo deletes the file."""
+    """
+    If the settings file does not exist, it is created with its folder, with access for the owner only. Undo
+    deletes the file.
+    """
     assistant, path = ASSISTANTS[name], tmp_path / "home" / "settings"
     assert settle(tmp_path / "agent", assistant, path).difference().startswith("--- /dev/null\n")
     assert 0o600 == path.stat().st_mode & 0o777
@@ -71,7 +74,7 @@ def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_a_file_that_was_edited_meanwhile(tmp_path: Path, name: str) -> None:
-    """The owner's edits stay, and undo restores the telemetry keys."""
+    """If the owner has edited the file meanwhile, the edits stay, and undo restores the telemetry keys."""
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_bytes(REALISTIC[name])
     before = tree(assistant, path)
@@ -176,7 +179,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"{broken", b"\xff\xfe{}", b'{"env": "text"}'])
 def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
-    """The agent reports an error and leaves the file unchanged."""
+    """If the agent cannot change the file, it reports an error and leaves the file unchanged."""
     path = tmp_path / "settings.json"
     path.write_bytes(content)
     with pytest.raises(NotEditable):

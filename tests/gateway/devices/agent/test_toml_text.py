@@ -43,19 +43,19 @@ def test_a_table_at_the_end() -> None:
 
 
 def test_into_a_table_that_is_there() -> None:
-    """The pair is inserted below the table's header and its comment."""
+    """A key that the table lacks is inserted below the table's header and its comment."""
     text = '[otel] # mine\nenvironment = "dev"\n[tui]\nx = 1\n'
     assert f'[otel] # mine\n{PAIR}\nenvironment = "dev"\n[tui]\nx = 1\n' == toml_text.put(text, PATH, VALUE)
 
 
 def test_a_value_that_is_there() -> None:
-    """The value is replaced in place, and its comment stays."""
+    """An existing value is replaced in place, and its comment stays."""
     text = '[otel]\nexporter = "none"   # off\nlog_user_prompt = false\n'
     assert f"[otel]\n{PAIR}   # off\nlog_user_prompt = false\n" == toml_text.put(text, PATH, VALUE)
 
 
 def test_tables_below_the_key_make_room() -> None:
-    """The new value replaces the tables of another exporter, and neighbouring keys stay."""
+    """A new value replaces the tables of another exporter below its key, and neighbouring keys stay."""
     text = (
         '[otel]\nenvironment = "prod"\n\n[otel.exporter."otlp-http"]\nendpoint = "https://x/v1/logs"\n'
         'protocol = "json"\n\n[otel.exporter."otlp-http".headers]\n"x-key" = "k"\n\n[tui]\nx = 1\n'
@@ -99,7 +99,7 @@ lines = st.sampled_from([
 
 @given(st.lists(lines, max_size=8), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_only_the_key_changes(parts: list[str], newline: str, ended: bool) -> None:
-    """The tree gets the new value, everything else is equal, and every line is preserved."""
+    """An edit gives the tree the new value. Everything else is equal, and every line is preserved."""
     text = newline.join(part.replace("\n", newline) for part in parts) + (newline if ended else "")
     try:
         before = toml_text.parse(text)

@@ -198,9 +198,7 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
     # these results are computed without the remembered ones, so they are not counted
-    assert (
-        2 == counted.times
-    )
+    assert 2 == counted.times
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))
