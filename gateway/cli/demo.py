@@ -116,7 +116,7 @@ def demo(
     except (SpoolError, OSError) as error:
         fail(str(error))
     click.echo(
-        f"{filled.records} records, {filled.duplicates} duplicates of them, "
+        f"{filled.records} records, including {filled.duplicates} duplicates; "
         f"{filled.inspected.merged.new} insights, {filled.look.merged.new} recommendations"
     )
     if filled.missed:

@@ -308,7 +308,7 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     if as_json:
         show_json({"landed": state is None, "route": state})
     elif state is None:
-        click.echo(f"{route}: all records committed before have landed")
+        click.echo(f"{route}: all records committed before this command have landed")
     if state is not None and wait_s:
         fail(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
 

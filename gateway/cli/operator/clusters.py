@@ -96,7 +96,7 @@ add_commands(
 )
 @click.option(
     "--config-version",
-    help="Earlier version to use again, from `tollhouse clusters versions ID`; none: no configuration.",
+    help="Earlier version to use again, from `tollhouse clusters versions ID`. `none` removes the configuration.",
 )
 @as_json
 @with_client

@@ -263,7 +263,7 @@ def import_names(client: OperatorClient, file: IO[str]) -> None:
         fail("no line has an e-mail address or a hash in its first column", 2)
     click.echo(f"{stored} names stored")
     if stored < count:
-        click.echo(f"{count - stored} lines name a person again; the last line counts", err=True)
+        click.echo(f"{count - stored} lines repeat a person; the last line of each person counts", err=True)
 
 
 def names_of(file: IO[str]) -> Iterator[dict[str, str]]:

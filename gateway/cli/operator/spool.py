@@ -89,8 +89,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
     ambiguous = sum(route["ambiguous"] for route in payload["routes"])
     if ambiguous:
         click.echo(
-            f"\n{ambiguous} records were sent without a clear answer so far, and sent again under the "
-            "same idempotency key"
+            f"\n{ambiguous} records were sent again so far, under the same idempotency key, because the first "
+            "answer was unclear"
         )
     unknown = sum(route["unknown"] for route in payload["routes"])
     if unknown:

@@ -142,7 +142,7 @@ def test_a_command_lands_what_waits(tmp_path: Path) -> None:
 
     done, away = asyncio.run(served())
     assert done.exit_code == 0
-    assert done.output == f"{ROUTE}: all records committed before have landed\n"
+    assert done.output == f"{ROUTE}: all records committed before this command have landed\n"
     assert [(10,)] == query(tmp_path / "away", "SELECT count(*) FROM lake")
     found = json.loads(away.stdout)
     assert away.exit_code == 1

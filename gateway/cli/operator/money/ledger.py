@@ -40,7 +40,7 @@ def _show_repriced(payload: JsonObject) -> None:
         f"${result['after']}"
     )
     if result["unpriced"]:
-        click.echo(f"{result['unpriced']} totals have no price in it and stay unchanged")
+        click.echo(f"{result['unpriced']} totals have no price in this price book and stay unchanged")
 
 
 def _show_frozen(payload: JsonObject) -> None:

@@ -155,7 +155,7 @@ def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> 
 @reconcile.command()
 @click.option("--provider", help="Only this provider, such as openai; default: all providers with a bill.")
 @click.option("--month", metavar="YYYY-MM", help="Month in UTC; default: the current month.")
-@click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="Content of a row.")
+@click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="Dimension of the rows.")
 @click.option("--format", "form", type=Choice((TABLE, *FORMATS)), default=TABLE, show_default=True)
 @with_client
 def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
@@ -198,10 +198,12 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
         f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
     )
     if not provider_report["has_money"]:
-        click.echo("the bills state no amounts, so the billed tokens are priced with our prices", err=True)
+        click.echo(
+            "the bills state no amounts, so Tollhouse's prices are applied to the billed tokens", err=True
+        )
     if provider_report["set_aside"]:
         sources = printable(", ".join(provider_report["set_aside"]))
-        click.echo(f"not added, because they bill the same days again: {sources}", err=True)
+        click.echo(f"left out, because other bills cover the same days: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
     rows = [_row(row, by) for row in provider_report["rows"]]
     show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)

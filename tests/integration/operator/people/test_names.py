@@ -49,7 +49,7 @@ async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_p
     assert "2 names stored" in await run("import", str(tmp_path / "people.csv"))
     (tmp_path / "twice.csv").write_text('Eve@example.com,Eve\neve@example.com,"Lovelace, Ada"\n')
     said = await run("import", str(tmp_path / "twice.csv"))
-    assert "1 names stored" in said and "1 lines name a person again; the last line counts" in said
+    assert "1 names stored" in said and "1 lines repeat a person; the last line of each person counts" in said
     found = await server.over_http("GET", f"/people-names?user={hashed('eve@example.com')}", headers=headers)
     [row] = found.payload["people_names"]
     assert (hashed("EVE@example.com"), "Lovelace, Ada", "given") == tuple(row.values())
