@@ -90,7 +90,7 @@ class DropRows(Protocol):
 
 
 class BillingDrops(Protocol):
-    """Queries and upkeep of the received drops."""
+    """Queries of the received drops, and deletion of old ones."""
 
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
@@ -198,12 +198,12 @@ def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
     yield b"]" if before == b"," else b"[]"
 
 
-# -- hours of AI cost, and what was last sent for them; a changed hour is sent again -------------------------
+# -- hours of AI cost, with the version that was sent last; a changed hour is sent again ---------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
-    """What was last sent for an hour. `start` is in epoch seconds."""
+    """The version of an hour that was sent last. `start` is in epoch seconds."""
 
     start: int
     hash: bytes

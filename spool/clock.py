@@ -60,7 +60,7 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _log = logging.getLogger(__name__)
 
 
-# Seconds that never go back, including those while the machine sleeps.
+# Clock in seconds that never goes back, and includes the time for which the machine sleeps.
 time_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
 
 
@@ -129,7 +129,7 @@ class SteadyClock:
         return timer + self._offset
 
     def settled_now(self) -> float:
-        """Return the time for deletion."""
+        """Return the time by which data may be deleted."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
         return min(now, timer + self._settled_offset) if timer < self._settled_until else now

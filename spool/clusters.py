@@ -43,7 +43,7 @@ class ReportedCluster:
     """
     Report of a cluster about itself. Account, region and name identify it.
 
-    Empty and None values leave the stored ones unchanged, so an identity without facts only updates
+    Empty and None values do not change the stored values. So a report with only the identity updates
     `last_seen`. `device` is the enrolled device that reports for the cluster.
     """
 
@@ -239,7 +239,7 @@ class ClusterTable:
             self.version += 1
 
     async def follow(self) -> None:
-        """Apply what other processes wrote or deleted."""
+        """Update memory with rows that other processes wrote or deleted."""
         async with self._writing:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}
             if stored != self._clusters:

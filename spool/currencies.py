@@ -99,7 +99,7 @@ Rates = Callable[[str, str, int], int | None]
 
 
 def no_rates(_from: str, _to: str, _day: int) -> int | None:
-    """Return no rate."""
+    """Return None, because no rate is known. The default for queries without exchange rates."""
     return None
 
 

@@ -148,7 +148,7 @@ def of_call(
 
 
 def _known_by(id: bytes) -> Identity:
-    """Make a dedup key from an id only. Passing the fields by name would take three times as long."""
+    """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False))
 
 

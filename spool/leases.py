@@ -35,7 +35,8 @@ def lease_of(route: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """
-    A running gateway, as operators see it. It counts as stopped if it has not been seen for a few seconds.
+    A running gateway, as operators see it. If it has not renewed its session for a few seconds, it
+    counts as stopped.
     """
 
     id: str

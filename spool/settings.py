@@ -30,7 +30,7 @@ class Setting:
     """Description of a configuration key for the reference, and the rules for its values."""
 
     words: str
-    edge: str = ""  # what happens when the limit that the key sets is reached
+    edge: str = ""  # effect of reaching the limit that the key sets
     choices: tuple[str, ...] = ()
     least: float | None = None
 

@@ -126,7 +126,7 @@ class StreamRows(Protocol):
 
 
 class StreamReader(Protocol):
-    """Queries by receivers and exporters."""
+    """Queries of streams and totals, for receivers and exporters."""
 
     async def streams(self) -> Sequence[Stream]: ...
 
@@ -370,7 +370,7 @@ class TotalsInHand:
         return self._totals[place]
 
     def note(self, place: tuple[str, str], total: Total | None) -> None:
-        """Note a total in its stored state."""
+        """Note the stored state of a total. None means that it is not stored."""
         self._totals[place] = total
         self._sizes[place] = size_of(total) if total else 0
 

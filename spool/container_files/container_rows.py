@@ -205,7 +205,7 @@ class ContainerUsage(Protocol):
         ...
 
     async def trim(self, before: int) -> None:
-        """Delete the days before a day."""
+        """Delete the days before `before` (epoch seconds)."""
         ...
 
 

@@ -224,7 +224,7 @@ class ContainerFiles:
     async def open(
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
-        """Open the files, and repair what a crash or a salvage left without a row."""
+        """Open the files. Repair files that a crash or a salvage left without a row."""
         kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
         await take_up(kept_files, clock)
         return cls(kept_files, clock)
@@ -415,7 +415,7 @@ class ContainerFiles:
         return files
 
     async def told(self, files: Sequence[ContainerFile]) -> None:
-        """Note that the cost service knows that these files are abandoned."""
+        """Record that the cost service has been informed that these files are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
     async def settle(self, files: Sequence[ContainerFile]) -> None:
@@ -500,7 +500,7 @@ class ContainerFiles:
         await self._kept.retain(has_upstream=has_upstream)
 
     async def follow(self) -> None:
-        """Apply what other processes wrote."""
+        """Update the sums in memory with rows that other processes wrote."""
         await self._kept.follow()
 
     async def stats(self) -> Sequence[ClusterFiles]:

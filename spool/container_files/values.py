@@ -13,7 +13,7 @@ FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
 
 # States of a file. A deleted row stays counted in the accounting.
-ANNOUNCED = "announced"  # an upload address was issued for the file
+ANNOUNCED = "announced"  # an upload address was issued for the file, and no bytes have arrived
 UNUSED = "unused"  # the upload address expired before it was used
 UPLOADED = "uploaded"  # bytes are stored, and the file waits for delivery
 DELIVERED = "delivered"
@@ -21,7 +21,7 @@ DELIVERED = "delivered"
 ABANDONED = "abandoned"
 DAMAGED = "damaged"  # the stored bytes are lost or damaged, so the sender is asked to send the file again
 EXPIRED = "expired"  # deleted after the retention time, because no cost service is configured
-DISCARDED = "discarded"  # an operator gave up its delivery
+DISCARDED = "discarded"  # an operator discarded the file, so it is not delivered
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
 OPEN_STATES = (ANNOUNCED, UPLOADED)
 

@@ -12,7 +12,7 @@ def count(span: Range) -> int:
 
 
 def clipped(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
-    """Cut ranges to the part inside another range."""
+    """Cut each range to the part inside `to`. Ranges outside are left out."""
     for first, last in ranges:
         if first <= to[1] and last >= to[0]:
             yield max(first, to[0]), min(last, to[1])

@@ -49,7 +49,7 @@ def check_drop(route: StoredRoute) -> None:
 
 
 def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
-    """Add up what a route still has to deliver."""
+    """Add up the records that a route still has to deliver."""
     stored = list(deliveries)
     open_deliveries = [delivery for delivery in stored if delivery.state == OPEN]
     own = [delivery for delivery in open_deliveries if not delivery.replay]
@@ -71,7 +71,7 @@ def queued(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
 
 
 def terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
-    """Return the route's terms of the accounting."""
+    """Return the terms of a route for the accounting."""
     counted = {term: route.counts[term] for term in TERMS}
     return {**counted, "queued": queued(route, backlog, accepted=accepted)}
 

@@ -12,7 +12,7 @@ MAX_WAITING = 16
 # other records meanwhile
 STUCK_AFTER = 8
 SUSPECT_AFTER = (
-    3  # 5xx responses to a batch after which it is tried in halves, if nothing was accepted meanwhile
+    3  # 5xx responses to a batch after which it is tried in halves, if no other delivery was accepted
 )
 # If the same response is repeated this often under one key, the destination probably remembers the response.
 SAME_ANSWERS = 3

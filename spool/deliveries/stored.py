@@ -73,7 +73,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def next(self) -> int:
-        """The lowest number in no delivery."""
+        """The lowest number that is in no delivery."""
         return self.counts["next"]
 
     @property
@@ -93,7 +93,7 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     removed: Sequence[int] = ()  # ids of the deliveries to delete
     changed: StoredDelivery | None = None
     added: Sequence[StoredDelivery] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add to the route's counts
+    counts: Mapping[str, int] = field(default_factory=dict)  # name of a count -> amount to add to it
     refusal: PartialRefusal | None = None
     dead: StoredDeadLetter | None = None  # record to store as a rejected record
     landing: Landing | None = None  # row to store for a delivery that is in a data lake

@@ -297,7 +297,7 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
 
 
 def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
-    """Return the delivery as operators see it."""
+    """Return the facts of a delivery that operators see."""
     return UnknownDelivery(
         id=delivery.id,
         route=delivery.route,

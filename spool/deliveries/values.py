@@ -91,7 +91,7 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteState:
-    """A route as operators see it."""
+    """State of a route, with the figures that operators see."""
 
     name: str
     topic: str

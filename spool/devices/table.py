@@ -2,8 +2,8 @@
 The devices: all rows are in memory, and a change is durable before it is acknowledged.
 
 The gateway decides who may enrol. Changes that wait together are written in one transaction, after their
-audit rows. A change is a function of the row: if another process wrote the row meanwhile, it is applied again
-to the new row.
+audit rows. A change is a function of the row. If another process has written the row since, the function is
+applied again to the new row.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class DeviceBatch:
         return ids, names
 
     def apply(self, id: str, known: Device | None) -> Device | None:
-        """Return the row after the waiting changes."""
+        """Return the row with all waiting changes applied."""
         updates = self.updates.get(id, [])
         if id in self.deleted:
             known, updates = None, updates[self.deleted[id] :]
@@ -445,7 +445,7 @@ class DeviceTable:
         gone: Collection[str],
         deleted: Collection[str],
     ) -> DeviceWrite:
-        """Return what to write for these ids and names, from memory."""
+        """Return the rows and names to write for these ids, from memory."""
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
         conditions = conditions_of(

@@ -446,7 +446,7 @@ def largest_groups(
     Return the largest groups of a query over its whole time, together with groups that may be among them.
 
     Returns an empty set if finding them requires reading all groups, or if the result would contain all
-    groups anyway. Raises what `costs` raises.
+    groups anyway. Raises the same errors as `costs`.
     """
     periods = list(time_ranges)
     if not periods or not _is_plain(query) or (state := state_of(rows))["charged"]:

@@ -137,7 +137,7 @@ class LedgerRows(Protocol):
         ...
 
     def dimensions(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
-        """Return the dimensions that have these numbers."""
+        """Return the sets of dimensions by their numbers."""
         ...
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
@@ -277,8 +277,8 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """
-        Return what `totals` returns, for billed costs. The amount is in the measure `reported`; all other
-        measures are 0.
+        Return the sums that `totals` returns, but of billed costs. The amount is in the measure `reported`.
+        All other measures are 0.
         """
         ...
 

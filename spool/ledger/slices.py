@@ -65,7 +65,7 @@ class SlicedLedger:
         return result
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """Return what `Ledger.costs_of` returns, but only of calls in the slice."""
+        """Return the result of `Ledger.costs_of`, with only the calls in the slice."""
         return await self._ledger.costs_of(list(map(self._cut, queries)))
 
     def _cut(self, query: CostQuery) -> CostQuery:

@@ -49,7 +49,7 @@ class TwiceAccepted:
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
     def note(self, entry: Entry) -> None:
-        """Collect the ids of an entry."""
+        """Collect the ids of an entry for the next comparison."""
         self._topic = entry.topic
         first, _ = self._ends.get(entry.topic, (entry.first, 0))
         self._ends[entry.topic] = first, entry.last

@@ -111,7 +111,7 @@ def _is_zero_part(name: str, quantity: int | str) -> bool:
 
 
 def _meters_differ(first: Inference, later: Inference) -> bool:
-    """Return True if both report one meter with different quantities."""
+    """Return True if both reports state the same meter with different quantities."""
     return any(
         name in later.meters
         and millionths(quantity) != millionths(later.meters[name])

@@ -98,7 +98,7 @@ class PostgresStreams(SqlStreams):
 
     @classmethod
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
-        """Open the streams. The first call stores the time when totals began."""
+        """Open the streams. The first call stores the present time, from which on totals are complete."""
         values = (SINCE, repr(clock.now()).encode())
         await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
         return cls(PostgresTransactions(database))

@@ -1,4 +1,7 @@
-"""The audit list: who changed what, when and from which address. It contains no secrets."""
+"""
+The audit list. Each row has a change, its author, its time, and the address from which it was made. It
+contains no secrets.
+"""
 
 from __future__ import annotations
 

@@ -280,7 +280,8 @@ class DocumentTable(Generic[Row]):
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
         """
-        Delete a row. `check` raises if the row must not be deleted. It also deletes what depends on the row.
+        Delete a row. If the row must not be deleted, `check` raises. Otherwise `check` deletes rows that
+        depend on it.
         """
         now = self._changes.now()
 

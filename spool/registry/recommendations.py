@@ -89,8 +89,8 @@ class Recommendation:
     A stored recommendation.
 
     `is_open` means that the last run found it and its type is enabled. `promised` is the monthly savings at
-    the time when it was addressed. `touched` means that a person edited it. If nobody did, it is deleted some
-    time after it is closed.
+    the time when it was addressed. `touched` means that a person edited it. A recommendation that no person
+    edited is deleted some time after it is closed.
     """
 
     id: str

@@ -91,7 +91,7 @@ class Registry:
         declared: Iterable[type[DeclaredTable]] = (),
     ) -> Registry:
         """
-        Open a registry with its own tables and the `declared` ones. If the rows cannot be read, close the store.
+        Open a registry with its own tables and the `declared` tables. If the rows cannot be read, close the store.
 
         `secret` is the result of spool.installation.installation_secret.
         """

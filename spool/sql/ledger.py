@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 # Number of further rows to read. If more rows than this cost about as much as the last of the most expensive
-# ones, the query is repeated with a higher limit.
+# rows, the query is repeated with a higher limit.
 ALIKE = 1000
 
 

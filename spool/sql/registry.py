@@ -267,7 +267,7 @@ class SqlRegistryRows:
         """Do nothing, because the keys in memory of the single process were already checked."""
 
     def _wrote(self) -> None:
-        """Hook that is called before each write."""
+        """Do nothing. A shared engine overrides this method, which is called before each write."""
 
     def _new_id(self, kind: str) -> int | None:
         """Return the id of a new "key" or "comment". Return None if the table assigns the id."""

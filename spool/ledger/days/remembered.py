@@ -51,7 +51,7 @@ class RememberedCosts:
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> Answer:
         """
-        Return what `costs` returns. The result comes from the cache if nothing has changed since it was stored.
+        Return the result of `costs`. It comes from the cache if nothing has changed since it was stored.
         """
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)

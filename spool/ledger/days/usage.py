@@ -54,7 +54,7 @@ def sums_of_days(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
     """
-    Return what `sums_of_day` returns for several days, grouped by dimensions.
+    Return the result of `sums_of_day` for several days, grouped by dimensions.
 
     The sums of a group are in the order of the days. The groups are in no particular order.
     """

@@ -212,7 +212,7 @@ class GroupWriter:
             self._began = None
 
     def _rest(self, took_s: float) -> None:
-        """Set when the next group may begin."""
+        """Set the time before which the next group must not begin."""
         assert self._began is not None
         if self._is_heavy(self._in_hand):
             self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)
@@ -304,7 +304,7 @@ class GroupWriter:
             self._give_way(group)
         except IndexOutOfStep as error:
             _answer(group, error.answers)
-            raise  # ends this task; the next start loads the index from disk
+            raise  # ends this task, because the next start loads the index from disk
         except Exception as error:  # noqa: BLE001 - a submission that cannot be encoded must not fail the others
             if len(group) == 1:
                 _fail(group[0].receipt, error)

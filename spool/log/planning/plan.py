@@ -54,7 +54,7 @@ class PlanReader(Protocol):
 
 @dataclass(kw_only=True)
 class Plan:
-    """Everything that one commit writes."""
+    """All rows and changes that one commit writes."""
 
     at: float
     first: dict[str, int]  # first number that this commit assigns, by topic

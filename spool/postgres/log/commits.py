@@ -39,8 +39,8 @@ from spool.postgres.log.retention import LogRoom
 # until the standby has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
 
-# Writer of other tables in a commit. The function queries what it needs, and returns the function that
-# writes after planning.
+# Function for tables outside the log. It queries the rows that a commit needs, and returns the function that
+# writes these tables after planning.
 Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
 # Function that queries the versions of some keys. It returns a function that gives the versions after
 # the pipeline ends.

@@ -78,7 +78,7 @@ class ConfirmedCommits:
         self._has_failed = False
 
     def note(self, row: CommitRow, plan: Plan) -> None:
-        """Note a durable commit that acknowledged submissions."""
+        """Add a durable commit that acknowledged submissions to the list."""
         if plan.submissions:
             records = sum(map(len, plan.records.values()))
             self._commits.append(ConfirmedCommit(row.id, row.token, row.at, records))

@@ -294,7 +294,7 @@ class KeyTable:
         return await self._update(name, rotated, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
-        """Delete a key for good. Once this returns, nobody can use it."""
+        """Delete a key permanently. Once this returns, nobody can use it."""
         if confirm != name:
             raise Invalid("confirm the deletion with the exact name of the key")
 
