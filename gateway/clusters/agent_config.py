@@ -1,8 +1,8 @@
 """
 The configuration of a cluster's agent: its fields, its version, and its values for a Helm chart.
 
-A field of your own begins with `x_` and may hold anything. The configuration is sent to the cluster
-and applied there.
+A field whose name begins with `x_` is free for your own use and may have any value. The configuration is sent
+to the cluster and applied there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _MOST_PATTERNS, _LONGEST = 500, 256
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise Invalid for an unknown field, with the nearest known one, or for an invalid value."""
+    """
+    Raise Invalid for an unknown field or an invalid value. For an unknown field, the message names the
+    nearest known field.
+    """
     for name, value in config.items():
         if not name.startswith(OWN):
             _check(name, value, FIELDS, "config")
@@ -36,7 +39,7 @@ def check_config(config: Mapping[str, Any]) -> None:
 
 def version_of(config: Mapping[str, Any]) -> str | None:
     """
-    Return the version of a configuration; equal configurations have equal versions. None for an empty one.
+    Return the version of a configuration, or None if it is empty. Equal configurations have equal versions.
     """
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16] if config else None
@@ -44,8 +47,8 @@ def version_of(config: Mapping[str, Any]) -> str | None:
 
 def reported_version(text: str) -> str | None:
     """
-    Return the version that an agent reports as running, or None for the word none. Raises Invalid for
-    any other text.
+    Return the version that an agent reports as running, or None if it reports the word `none`. Raises Invalid
+    for any other text.
     """
     if text == NONE:
         return None
@@ -67,8 +70,8 @@ def state_of(wanted: str | None, run: RunConfig | None) -> str:
     """
     Return the state of the wanted version.
 
-    An agent that applied it and later runs another version has drifted. An agent that has not applied it yet,
-    or reports nothing, is pending.
+    If the agent applied it and later reports another version, the state is drifted. If the agent has not
+    applied it yet, or reports nothing, the state is pending.
     """
     if run is None:
         return NONE if wanted is None else PENDING
@@ -138,7 +141,7 @@ FIELDS: Mapping[str, Callable[[str, object], None]] = {
 
 
 _LABELS = "insightsController.labels"
-# Paths in the chart's values, by field.
+# The path of each field in the chart's values.
 _PATHS: Mapping[str, tuple[str, ...]] = {
     "scrape_interval": ("prometheusConfig.globalScrapeInterval",),
     "upload_interval": ("aggregator.cloudzero.sendInterval",),
@@ -148,7 +151,7 @@ _KINDS = ("pods", "namespaces")
 
 
 def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chart values of a configuration. Fields without a chart value are left out."""
+    """Return the chart values of a configuration. Fields without a chart value are omitted."""
     values: dict[str, Any] = {}
     for name, paths in _PATHS.items():
         for path in paths if name in config else ():

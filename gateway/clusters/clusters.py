@@ -1,6 +1,6 @@
 """
-Clusters for keys and operators: their reports, and whether they are offline, which follows from the time
-of the reports.
+Clusters for keys and operators: their reports, and whether they are offline. Offline follows from the time of
+the last report.
 
 A device with the label `kind` = `cluster` reports for a cluster. Its labels `account`, `region` and `cluster`
 identify the cluster.
@@ -27,7 +27,7 @@ from spool.registry.tables.cluster_configs import ClusterConfigTable, RunConfig
 KIND = "kind"
 CLUSTER = "cluster"
 HEARD, DISABLED = "heard", "disabled"
-HEARD_EVERY_S = 60.0  # precision of the time at which a cluster last sent data
+HEARD_EVERY_S = 60.0  # seconds; the precision of the time at which a cluster last sent data
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class UnappliedConfig:
 
 
 class Clusters:
-    """The cluster table, combined with the devices that report for clusters."""
+    """The cluster table, together with the devices that report for clusters."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class Clusters:
         self.configure(settings)
 
     def configure(self, settings: ClusterSettings) -> None:
-        """Use these settings from the next report on."""
+        """Apply these settings to all later reports."""
         self._settings = settings
         self.table.max = settings.max
 
     def run_config(self, cluster: Cluster) -> RunConfig | None:
         """
-        Return the configuration that the cluster's agent last reported as running, or None without such a report.
+        Return the configuration that the cluster's agent last reported, or None if it has reported none.
         """
         return None if self._configs is None else self._configs.find(cluster.id)
 
@@ -124,7 +124,7 @@ class Clusters:
 
     async def follow(self, device: Device, bearer: Bearer) -> None:
         """
-        Store what a device reports about its cluster. Do nothing if the device reports for none.
+        Store the facts that a device reports about its cluster. Do nothing if the device reports for no cluster.
 
         A heartbeat without changes writes nothing, because the device row has its time. A device is never
         rejected because of its cluster.
@@ -167,7 +167,8 @@ class Clusters:
         """
         Return whether a device may report for the cluster.
 
-        If the device that reports now has used its own key, another device can take over only with its own key.
+        If the present device has used its own key, another device can replace it only with its own key or
+        through a gateway.
         """
         reporting = self._device_of(cluster)
         if reporting is None or reporting.id == device.id or not reporting.key_used:

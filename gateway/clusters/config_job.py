@@ -1,8 +1,8 @@
 """
-One round of the job that brings an agent's configuration into its cluster.
+One round of the job that applies an agent's configuration in its cluster.
 
-The job fetches the wanted configuration, writes it into one ConfigMap, restarts one workload, and reports
-what runs. It knows no HTTP; it works with `ConfigSource` and `ConfigTarget`.
+The job fetches the wanted configuration, writes it into one ConfigMap, restarts one workload, and reports the
+running version. It knows no HTTP and works with `ConfigSource` and `ConfigTarget`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class JobProblem(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenConfig:
-    """The wanted configuration of a cluster. `version` is None if none is set."""
+    """The wanted configuration of a cluster. `version` is None if no configuration is set."""
 
     version: str | None
     config: Mapping[str, Any]
@@ -36,8 +36,8 @@ class FoundConfig:
     """
     The configuration in the cluster.
 
-    `text` is the content of the ConfigMap, and `written` the version that this job last wrote there.
-    `started` is the version with which the workload was started, or None without a workload to restart.
+    `text` is the content of the ConfigMap, and `written` is the version that this job last wrote into it.
+    `started` is the version with which the workload was started, or None if no workload needs a restart.
     """
 
     text: str
@@ -74,7 +74,7 @@ class ConfigSource(Protocol):
 
     def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
         """
-        Report the running version, or why the wanted one cannot run, and return the wanted configuration.
+        Report the running version, or why the wanted version cannot run. Return the wanted configuration.
         """
         ...
 
@@ -93,8 +93,8 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
     """
     Apply the wanted configuration. Return the action, and the version that now runs.
 
-    If another program or person changed the ConfigMap, that is reported. The change stays until the wanted
-    version changes, unless `restores` is set. A JobProblem is reported and then raised.
+    If another program or person changed the ConfigMap, the job reports the change. The change stays until the
+    wanted version changes, unless `restores` is set. A JobProblem is reported and then raised.
     """
     in_cluster = target.read()
     wanted_config = source.ask(applied=in_cluster.running or NONE)

@@ -1,8 +1,8 @@
 """
 Assignment of records to devices, by the device that the telemetry names and the key under which it arrived.
 
-A device's own key decides. Without it, the resource's device name applies, then the `X-Device-Id` header. No
-sender except the device itself can name a device that has a key.
+A device's own key decides. Without such a key, the device name in the resource applies, and without a name
+there, the `X-Device-Id` header. If a device has its own key, no other sender can name that device.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity
 from spool.record import AiRecord, Inference, UsageMetric
 
-CLAIMED = "claimed_device"  # tag of a record that named a device, but arrived under another key
+CLAIMED = "claimed_device"  # tag of a record that named a device but arrived under another key
 DEVICE_REVOKED = "device_revoked"
 MAY_NOT_CHAIN = "may_not_chain"
 _NO_CHAIN = "records of another Tollhouse need a key that is listed in server.chain_keys"
 
 
 class _Verdict(NamedTuple):
-    """The meaning of a device name for a bearer: the enrolled device, if any."""
+    """The result of a device name under a key: the enrolled device, or None."""
 
     device: str | None
     claimed: bool = False
@@ -35,8 +35,8 @@ class _Verdict(NamedTuple):
 
 class DeviceAssignment:
     """
-    Assigns records to devices. `claimed` is called with the number of records that named a device, but
-    arrived under another key.
+    Assigns records to devices. `claimed` is called with the number of records that named a device but arrived
+    under another key.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class DeviceAssignment:
 
     async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
         """
-        Set `device` of every record and point, after enrolling new devices if the key may do so.
+        Set `device` of every record and point. If the key may enrol devices, enrol new devices first.
 
-        Items of a revoked device are rejected. So are records that another Tollhouse forwarded, if the key
+        Items of a revoked device are rejected. Records that another Tollhouse forwarded are rejected if the key
         may not forward. All other items are stored. Under a device's own key, which an agent uses, forwarded
         records count as reports of this device. Raises Refusal 410 if the header names a revoked device.
         """
@@ -98,7 +98,7 @@ class DeviceAssignment:
 
     def labels(self, device: str | None) -> Mapping[str, str]:
         """
-        Return the labels of an enrolled device. Its user is one of them, unless a label names another user.
+        Return the labels of an enrolled device. They include its user, unless a label names another user.
         """
         enrolled = self._table.find(device) if device is not None else None
         if enrolled is None:
@@ -137,7 +137,10 @@ class DeviceAssignment:
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
-    """Yield records, then points, with the device that each names and whether another Tollhouse named it."""
+    """
+    Yield the records, then the points. Each comes with the device that it names and with whether another
+    Tollhouse named that device.
+    """
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(position)
@@ -155,7 +158,7 @@ def _is_revoked(device: Device, bearer: Bearer) -> bool:
 
 
 def _lowering_sums(outcome: Outcome) -> set[int]:
-    """Return the positions of records that lower a sum, which no report of a device does."""
+    """Return the positions of records that reduce a sum. A device's own report never reduces a sum."""
     return {
         position
         for position in outcome.forwarded
@@ -165,11 +168,11 @@ def _lowering_sums(outcome: Outcome) -> set[int]:
 
 def _treat_as_reports(outcome: Outcome, device: str) -> None:
     """
-    Treat records that a device's own Tollhouse forwarded as reports of this device, like any other report.
+    Treat records that a device's own Tollhouse forwarded like reports of the device.
 
-    If an id cannot be derived from the record, it counts only for this device. So the device cannot claim
-    another sender's call. The gateway prices the calls. Costs that the device reports count only if
-    `server.chain_keys` lists its key.
+    If the id of a record cannot be derived from its own fields, the id counts only for this device. So the
+    device cannot claim another sender's call. The gateway prices the calls. Costs that the device reports
+    count only if `server.chain_keys` lists its key.
     """
     for position in outcome.forwarded:
         record = outcome.records[position]
@@ -179,7 +182,7 @@ def _treat_as_reports(outcome: Outcome, device: str) -> None:
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
             record.charges, record.cost_source = {}, "none"
-    # the device's Tollhouse has already decided which counters repeat calls
+    # The device's Tollhouse has already decided which counters repeat calls.
     outcome.forwarded = {
         position for position in outcome.forwarded if not isinstance(outcome.records[position], Inference)
     }
@@ -190,14 +193,16 @@ def _usable(name: str | None) -> str | None:
 
 
 def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return a copy of the tags with the claim, because several records may share their tags."""
+    """
+    Return a copy of the tags with the claimed device. It is a copy because several records may share their tags.
+    """
     tagged = dict(tags)
     tag_rules.put(tagged, CLAIMED, name)
     return tagged
 
 
 def _ignore_checks(outcome: Outcome) -> None:
-    """Count forwarded check calls as ignored and remove them. They have passed all other rules."""
+    """Count forwarded test calls as ignored and remove them. Until then, all other rules apply to them."""
     checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:
         _remove(outcome, checks)

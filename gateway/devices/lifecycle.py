@@ -1,12 +1,12 @@
 """
 The life cycle of devices: enrolment, heartbeats, approval, revocation and reset, for all endpoints.
 
-No await occurs between reading a device and storing the changed one, so two simultaneous first contacts
+No await occurs between reading a device and storing the changed one, so two simultaneous first reports
 create one device.
 
 Device keys have the form `thd_<device>_<generation>_<HMAC in hex>`. They are derived from the installation's
-secret and not stored. A key is valid while its device is not revoked and its generation is the device's
-generation, so a reset ends it at once.
+secret and not stored. A key is valid while its device is not revoked and its generation equals the device's
+generation. A reset changes the generation, so it makes the key invalid at once.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
 
-ENROLMENTS = 2000  # enrolments of a key at once; after that, one per second
+ENROLMENTS = 2000  # enrolments that a key may make at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
-# Time after its enrolment in which a device without a fingerprint may request its first key.
+# Seconds after its enrolment in which a device without a fingerprint may request its first key.
 FIRST_KEY_S = 3600.0
-HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
+HEARD_EVERY_S = 15.0  # seconds; the precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
-GRACE_S = 3600.0  # time after a start in which devices can report before any device is deleted
+GRACE_S = 3600.0  # seconds after a start in which devices can report before any device is deleted
 
 _log = logging.getLogger(__name__)
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})
-NEWS_S = 10.0  # time within which every gateway knows a new device, despite clock differences
+NEWS_S = 10.0  # seconds within which every gateway knows a new device, in spite of clock differences
 
 
 class DeviceLifecycle:
@@ -85,7 +85,7 @@ class DeviceLifecycle:
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
 
     def configure(self, settings: DeviceSettings, people: People) -> None:
-        """Use these settings from the next report on."""
+        """Apply these settings to all later reports."""
         self.settings = settings
         self._people = people
 
@@ -124,8 +124,8 @@ class DeviceLifecycle:
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
         """
-        Store a heartbeat. A first contact enrols the device if the key may; otherwise Refusal 403 names
-        the missing scope.
+        Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
+        403 names the missing scope.
         """
         report = self._private(report)
         reports.check_own(bearer, report.id)
@@ -178,7 +178,8 @@ class DeviceLifecycle:
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
         """
-        Enrol a device that telemetry names, if the key may. Otherwise list it as unenrolled and return None.
+        Enrol a device that telemetry names, if the key may enrol devices. Otherwise list it as unenrolled
+        and return None.
         """
         if ENROLL in bearer.scopes:
             try:
@@ -193,9 +194,7 @@ class DeviceLifecycle:
     async def _keep(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
-        """
-        Change or add a row, within `devices.max`. Raises KeyEnded if the key has ended at another gateway.
-        """
+        """Change or add a row, within `devices.max`. Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
         try:
             return await self.table.update(id, change, audited, expects=bearer.expects, most=max_devices)
@@ -203,7 +202,7 @@ class DeviceLifecycle:
             raise reports.full() from error
 
     def heard(self, device: Device, bearer: Bearer) -> None:
-        """Record that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
+        """Record that telemetry of the device arrived, at most once every HEARD_EVERY_S."""
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
         if device.last_telemetry is None or elapsed_s(device.last_telemetry, now) >= rest_s:
@@ -241,8 +240,8 @@ class DeviceLifecycle:
         """
         Return the change that a report makes to its device, and the audit row for a new device.
 
-        Raises Refusal if the device may not enrol, is revoked or belongs to another machine. The change
-        raises the same if the row was updated meanwhile.
+        Raises Refusal if the device may not enrol, is revoked or belongs to another machine. When applied,
+        the change raises the same refusals if the row was updated meanwhile.
         """
         if device_before is None:
             new, audited = self._new(report, bearer, address)
@@ -257,9 +256,9 @@ class DeviceLifecycle:
         """
         Return the device with the reported facts, if the device itself reports.
 
-        Raises Refusal if the device is revoked, belongs to another machine, or has used its own key and
-        this is another key. A fleet's shared key is on every laptop, so it must not move another device's
-        spend to another team.
+        Raises Refusal if the device is revoked or belongs to another machine. Also raises Refusal if the
+        device has used its own key and the report arrives under another key. A fleet's shared key is on every
+        laptop, so it must not move another device's spend to another team.
         """
         if device.state == REVOKED:
             raise reports.revoked()
@@ -297,7 +296,7 @@ class DeviceLifecycle:
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
-        # only once, so that a device that retries every minute does not fill the audit list
+        # once per device, so that a device that retries every minute does not fill the audit list
         if device.flagged_at is None:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
@@ -307,11 +306,11 @@ class DeviceLifecycle:
 
     def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
         """
-        Return whether the key may be issued.
+        Return whether the device may receive its key.
 
-        It is issued once. Until its first use, it is issued again to the same fingerprint, because the answer
-        may have been lost. A device that has long been known without a fingerprint gets no key until an
-        operator resets it, because the requester may be another machine.
+        The key is issued once. Until its first use, it is issued again to the same fingerprint, because the
+        answer may have been lost. A device that has long been known without a fingerprint gets no key until
+        an operator resets it, because another machine may be requesting the key.
         """
         if device.state != ENROLLED:
             return False
@@ -322,7 +321,9 @@ class DeviceLifecycle:
     # -- requests of operators ------------------------------------------------------------------------------------
 
     async def admit(self, id: str, actor: Actor) -> Device:
-        """Enrol a device before it reports, under any policy. It may request its key within an hour."""
+        """
+        Enrol a device before it reports, under any policy. The device may request its key within an hour.
+        """
         if not is_device_id(id):
             raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
         device = replace(states.begun(id, self._clock.now(), actor.name), last_seen=0.0)
@@ -343,12 +344,14 @@ class DeviceLifecycle:
         await self.table.delete([id], [change])
 
     async def forget_silent(self) -> int:
-        """Delete devices that were offline for `devices.forget_after`, except shortly after a start."""
+        """
+        Delete devices that have been offline for `devices.forget_after`. Do nothing shortly after a start.
+        """
         after_s = self.settings.forget_after
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
         if self.table.is_shared:
-            await self.table.follow(None)  # another gateway may have received a report since
+            await self.table.follow(None)  # another gateway may have received a report meanwhile
         silent_since = self._clock.now() - after_s
         silent = [device for device in self.table.all() if device.quiet_since < silent_since]
         changes = [
@@ -378,7 +381,7 @@ class DeviceLifecycle:
                 _log.warning("offline devices could not be deleted: %s", error, extra=extra)
 
     async def approve(self, id: str, actor: Actor) -> Device:
-        """Enrol a pending or revoked device. Keys from before a revocation stay invalid."""
+        """Enrol a pending or revoked device. A key from before a revocation stays invalid."""
         now = self._clock.now()
 
         def approved(device: Device) -> Device:
@@ -460,8 +463,8 @@ class DeviceKeys:
         """
         Return the bearer of a key, or None if the key is forged.
 
-        Raises Refusal 401 if the key is no longer valid, 503 if it is so new that this gateway may not know
-        its device yet.
+        Raises Refusal 401 if the key is no longer valid. Raises 503 if the key is so new that this gateway
+        may not know its device yet.
         """
         id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
         id, _, number = id.rpartition("_")
@@ -489,7 +492,7 @@ class DeviceKeys:
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:
         """Return whether a genuine key is newer than what this gateway knows about its device."""
-        if device is None:  # the first generation is the time of the enrolment
+        if device is None:  # the first generation of a device equals the time of its enrolment
             return generation > self._clock.now() - NEWS_S
         is_given = device.has_key or device.state == REVOKED
         return generation > device.generation or (generation == device.generation and not is_given)

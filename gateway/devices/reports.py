@@ -14,7 +14,8 @@ from spool.devices.device import Device
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
     """
-    The facts that a device reports; an empty value is unknown. `heartbeat` is the rest of a heartbeat, as JSON.
+    The facts that a device reports; an empty value is unknown. `heartbeat` has the other fields of a
+    heartbeat, as JSON.
     """
 
     id: str
@@ -25,7 +26,7 @@ class DeviceReport:
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     want_key: bool = False
-    revoked: bool = False  # only another Tollhouse sets these: it revoked or reset the device
+    revoked: bool = False  # set only by another Tollhouse that revoked or reset the device
     reset: bool = False
     sent_at: float | None = None
     heartbeat: bytes = b""

@@ -1,8 +1,8 @@
 """
-The states of a device, and the changes of its row when it enrols, reports, is approved, revoked or reset.
+The states of a device, and the changes of its row when it enrols, reports, or is approved, revoked or reset.
 
-The functions depend only on their arguments. Offline (SILENT) and "sends no calls" (MUTE) are not stored,
-because they follow from the time of the last reports.
+The functions depend only on their arguments. The states offline (SILENT) and "sends no calls" (MUTE) are not
+stored, because they follow from the times of the last reports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MUTE = "mute"  # heartbeats arrive, but the usual telemetry has stopped
 STATES = (PENDING, ENROLLED, SILENT, MUTE, REVOKED)
 
 MISSED = 3
-MUTE_AFTER_S = 86_400.0  # so long that a night without work does not count
+MUTE_AFTER_S = 86_400.0  # seconds without telemetry, so long that a night without work does not count
 
 
 def state_of(device: Device, *, now: float, interval_s: float) -> str:
@@ -32,12 +32,15 @@ def state_of(device: Device, *, now: float, interval_s: float) -> str:
 
 
 def is_mute(device: Device, *, now: float) -> bool:
-    """Return whether heartbeats arrive while the earlier telemetry has stopped."""
+    """Return whether heartbeats arrive although the usual telemetry has stopped."""
     return now > _mute_after(device)
 
 
 def changes_after(device: Device, *, now: float, interval_s: float) -> float:
-    """Return the time at which the state changes if the device reports nothing more, or infinity."""
+    """
+    Return the time at which the state changes if the device sends no further report, or infinity if it
+    does not change.
+    """
     if device.state != ENROLLED:
         return inf
     times = (_silent_after(device, interval_s), _mute_after(device))
@@ -63,7 +66,8 @@ def begun(id: str, now: float, by: str, **fields: Any) -> Device:
     """
     Return a new device.
 
-    Its generation is later than that of any deleted device with this id, so keys of that device stay invalid.
+    Its generation is higher than that of any deleted device with this id, so keys of the deleted
+    device stay invalid.
     """
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 

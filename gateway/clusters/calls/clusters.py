@@ -36,7 +36,8 @@ SILENCE = ("false", "true")
 
 class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    Omitted fields stay unchanged. A label with the value null is removed. `config` is replaced as a whole.
+    Changes of a cluster. Omitted fields stay unchanged. A label with the value null is removed. `config`
+    replaces the whole configuration.
     """
 
     display_name: str | None = None
@@ -45,7 +46,9 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     config: dict[str, Any] | None = None
 
     def change(self) -> ClusterChange:
-        """Return the change. Raises Invalid if the configuration has an unknown field or an invalid value."""
+        """
+        Convert the body to a change. Raises Invalid if the configuration has an unknown field or an invalid value.
+        """
         if self.config is not None:
             check_config(self.config)
         return ClusterChange(**msgspec.structs.asdict(self))
@@ -240,7 +243,7 @@ async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Resu
 
 
 class Discard(RequestBody):
-    """`confirm` repeats the reference of the file."""
+    """A request to discard a file. `confirm` repeats the reference of the file."""
 
     confirm: str
 
@@ -308,7 +311,7 @@ CONTAINER_FILES: List[ContainerFile] = List(
     "Show the accounting of container metrics and the files that wait, by cluster",
 )
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
-    """Recount the accounting from the rows. The answer includes the limits."""
+    """Show the accounting, counted again from the rows, and the limits."""
     files = request.services.require_container_files()
     books, settings = await files.verify(), files.settings
     return {

@@ -1,8 +1,8 @@
 """
 Receivers for container metrics of a cluster's agent: file uploads, bodies of Prometheus remote write, and statuses.
 
-The sender learns whether its data was accepted, and nothing else about the organization. A 200 is sent after
-the bytes and their row are on disk.
+The sender learns only whether its data was accepted, and nothing else about the organization. A 200 is sent
+after the bytes and their row are on disk.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ MAX_FILES = 200
 MAX_TEXT = 256
 MAX_STATUS_BYTES = 1024 * 1024
 EXPIRATION_S, LONGEST_EXPIRATION_S = 3600, 7 * 86_400
-MAX_REPLAY_BYTES = 7000  # limit of the header's value, because many clients read at most 8 KiB of a header
+MAX_REPLAY_BYTES = (
+    7000  # maximum bytes of the header's value, because many clients read at most 8 KiB of a header
+)
 
 Reference = Annotated[str, Meta(min_length=1, max_length=512)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
@@ -104,7 +106,9 @@ def check_protobuf(request: web.Request) -> None:
     optional=AGENT_PARAMETERS,
 )
 async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
-    """Return an upload address for every file, and in a header new addresses for files that are missing."""
+    """
+    Return an upload address for every file. A header contains new addresses for files that are still missing.
+    """
     identity, sender = await _enabled_cluster(request), _sender(request, request.body.shipperId)
     _count(request.http, "count", default=0, maximum=2**31)
     lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, maximum=LONGEST_EXPIRATION_S)
@@ -142,7 +146,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     """
     Store the bytes of an announced file. The signed address replaces the key.
 
-    The address becomes invalid when the key that requested it does.
+    The address becomes invalid together with the key that requested it.
     """
     address = opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
@@ -237,8 +241,9 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     """
     Return the settings of a cluster's agent to the key that reports the cluster, or 304 if the agent has them.
 
-    `applied` states the version that the agent runs, and `failed` why it could not apply the wanted one. Raises
-    NotThere for any other cluster, because a key may read only the settings of the cluster that it reports.
+    `applied` is the version that the agent runs, and `failed` is the reason why it could not apply the wanted
+    version. Raises NotThere for any other cluster, because a key may read only the settings of the cluster
+    that it reports.
     """
     identity = _cluster(request)
     cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
@@ -275,7 +280,7 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     optional=AGENT_PARAMETERS,
 )
 async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
-    """Store a body of Prometheus remote write, which is forwarded unchanged."""
+    """Store a body of Prometheus remote write. It is forwarded unchanged."""
     http = request.http
     if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
         raise Refusal(
@@ -299,7 +304,9 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
 async def _keep(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
 ) -> None:
-    """Receive an upload and store it, unless it is a repeat. If it ends early, delete the partial data."""
+    """
+    Receive an upload. Store it unless it is a repeat. If the upload ends early, delete the partial data.
+    """
     try:
         await _receive(request, upload)
         if upload.size < least:
@@ -387,9 +394,9 @@ def _count(http: web.Request, name: str, *, default: int, maximum: int) -> int:
 
 def _address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
     """
-    Return the upload address of a file, next to the requested path.
+    Return the upload address of a file. Its path is next to the path of the request.
 
-    Its host is the configured one, or else the host that the agent used.
+    Its host is the configured host, or the host that the agent used.
     """
     token = signed(_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _files(request).settings.upload_url or str(_origin(request.http))
@@ -407,7 +414,7 @@ def _origin(http: web.Request) -> URL:
 def _replay(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
-    """Return the header with missing files, as many as fit. The next answer contains further files."""
+    """Return the header with as many missing files as fit. The next answer contains the remaining files."""
     entries: list[dict[str, str]] = []
     size = 2
     for file in missing:
@@ -429,8 +436,8 @@ class OpenAddress(NamedTuple):
     """
     The signed last part of an upload address. It replaces the key, for one file and until a time.
 
-    It reveals the number of the key that requested it, but neither order nor volume, and no other
-    installation accepts it. `key` is that number, or None if the key was not in the key list.
+    It reveals the number of the key that requested it, but not the number or order of files. No other
+    installation accepts it. `key` is the number of the key, or None if the key was not in the key list.
     """
 
     file: str
@@ -461,7 +468,7 @@ def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
 
 def expired() -> Refusal:
     """
-    Return the refusal for an expired address. The agent searches for "Request has expired" and announces
+    Return the refusal for an expired address. If the agent finds "Request has expired" in it, it announces
     the file again.
     """
     return Refusal(403, "expired", "Request has expired: announce the file again to get a new address.")

@@ -1,8 +1,8 @@
 """
 The background reader of metrics from cluster agents. It stores container usage by cluster and day.
 
-The open usage of a cluster is stored before the read position. Reading a file twice adds nothing, so after a
-crash the files of the last hour are read again. Only one cluster and one of its files are in memory at a time.
+The open usage of a cluster is stored before the read position. After a crash, the files of the last hour are
+read again, which adds nothing twice. Only one cluster and one of its files are in memory at a time.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from spool.container_files.values import ClusterIdentity, ContainerFile
 from spool.errors import Invalid
 from spool.settings import ContainerPrice
 
-SLACK_S = 3600.0  # files that other processes received at about the time of the newest one
-MANY = 100  # files per step
-LARGE = 1 << 20  # bytes of documents; if a round stores more, the next round is REST_S later
+SLACK_S = 3600.0  # seconds that are read again, because other processes receive files at about the same time
+MANY = 100  # files per step of reading
+LARGE = 1 << 20  # bytes of documents; if a round stores more, the next round starts only after REST_S
 REST_S = 600.0
 DAY_S = 86_400
-OPEN_DAYS = 2  # days that stay in the open document; each older day has its own document
-# Identity of the document with the read position.
+OPEN_DAYS = 2  # number of days in the open document; each older day has its own document
+# The identity under which the read position is stored.
 NOWHERE = ClusterIdentity(
     "",
     "",
@@ -55,7 +55,7 @@ Kept = TypeVar("Kept")
 @dataclass(frozen=True, kw_only=True)
 class UsageSources:
     """
-    The inputs of the reader. Without `prices` in the settings, nothing is read. `tags` are the labels to store.
+    The inputs of the reader. If the settings have no `prices`, nothing is read. `tags` are the labels to store.
     """
 
     files: ContainerFiles
@@ -71,12 +71,12 @@ class UsageReader:
     def __init__(self, sources: UsageSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        self._read: dict[str, float] = {}  # files already read, with their arrival time
+        self._read: dict[str, float] = {}  # arrival times of the files that were read, by file
         self._since: float | None = None
-        self._kept_bytes = 0  # in this round
+        self._kept_bytes = 0  # bytes of documents stored in this round
         self._rest_until = 0.0
         self._days: Sequence[UsageDay] = ()
-        # with the time of their last change
+        # the open days of each cluster, with the time of their last change
         self._opened: dict[ClusterIdentity, tuple[float, Mapping[int, DayUsage]]] = {}
 
     @property
@@ -85,9 +85,10 @@ class UsageReader:
 
     async def look(self) -> int:
         """
-        Read new files and delete usage that is older than billing rows. Return the number of files.
+        Read new files, and delete usage that is older than the stored billing rows. Return the number
+        of files read.
 
-        The open usage of large clusters has many megabytes, so it is not written every minute.
+        The open usage of a large cluster has many megabytes, so it is not written every minute.
         """
         if not self.prices or self._clock.now() < self._rest_until:
             return 0
@@ -104,7 +105,7 @@ class UsageReader:
         return count
 
     async def days(self) -> Sequence[UsageDay]:
-        """Return the known days by cluster. `of_day` uses the state of this call."""
+        """Return the days with usage, by cluster. `of_day` uses the state at the time of this call."""
         documents = await self._sources.usage.days(OPEN)
         all_days = {document for document in documents if document.day != OPEN}
         opened = {}
@@ -177,7 +178,7 @@ class UsageReader:
             since = newest
 
     async def _take(self, files: Sequence[ContainerFile]) -> None:
-        """Read files, by cluster and oldest first, and store the usage."""
+        """Read files cluster by cluster, oldest first, and store the usage."""
         newest = max([self._since or 0.0, *map(_came, files)])
         by_cluster: dict[ClusterIdentity, list[ContainerFile]] = defaultdict(list)
         for file in files:

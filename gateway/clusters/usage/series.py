@@ -30,20 +30,20 @@ _PIECE = 256 * 1024
 NAME = "__name__"
 _V2 = "io.prometheus.write.v2.Request"
 _GZIP = b"\x1f\x8b"
-_FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5  # field numbers in the messages of remote write 1 and 2
+_FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5  # numbers of fields in the messages of remote write 1 and 2
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
-_LONG = 60  # a literal with this tag or a larger one stores its length after the tag
+_LONG = 60  # from this tag on, a literal stores its length after the tag
 
 
 class MetricSeries(NamedTuple):
-    """A series: its labels, and its samples as times in milliseconds with values."""
+    """A series: its labels and its samples. A sample is a time in milliseconds and a value."""
 
     labels: Mapping[str, str]
     samples: Sequence[tuple[int, float]]
 
 
 def series_of(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
-    """Yield the series in a body or file. Raises Invalid if it cannot be read."""
+    """Yield the series in a body or file. Raises Invalid if the content cannot be read."""
     if file.kind == REMOTE_WRITE:
         is_second = _V2 in file.request
         yield from _of_remote_write(content, is_second=is_second)
@@ -126,7 +126,7 @@ def _of_json(name: str, content: bytes) -> Iterator[MetricSeries]:
 
 
 def _json_rows(name: str, content: bytes) -> Iterator[bytes | msgspec.Raw]:
-    """Yield the JSON of each metric. An array is in memory as a whole, up to MAX_DECODED."""
+    """Yield the JSON of each metric. An array is decoded as a whole, up to MAX_DECODED bytes."""
     begun = bytearray()
     is_array = False
     for piece in _pieces(name, content):
@@ -173,7 +173,7 @@ def _opened(name: str, content: bytes) -> Any:
 
 
 def _of_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
-    """Yield the series of one metric in the form of the agent's files. A malformed metric yields nothing."""
+    """Yield the series of one metric in an agent's file. A malformed metric yields nothing."""
     try:
         labels = row.get("labels") or {}
         label_values = json.loads(labels) if isinstance(labels, str) else labels
@@ -289,7 +289,10 @@ def _literal(block: bytes, position: int, upper: int, content: bytearray) -> int
 
 
 def _copy(content: bytearray, offset: int, length: int, end: int) -> int:
-    """Append a copy of the bytes `offset` bytes back. A copy may include bytes that it has just added."""
+    """
+    Append a copy of the bytes that begin `offset` bytes before the end. The copy may include bytes that it
+    has just added.
+    """
     begin = len(content) - offset
     if not offset or begin < 0:
         raise Invalid("a copy in the snappy block refers to bytes before its start")

@@ -1,10 +1,10 @@
 """
-Container usage: processor time, and memory and GPUs over time. It is summed by day, node, namespace,
+Container usage: processor time, and memory and GPUs over time. Usage is summed by day, node, namespace,
 workload and tags.
 
-The sums use whole numbers and come from samples of the cluster's metrics. A sample that was read before changes
-nothing, because the newest time and value of each series are stored. The state of a cluster is stored in
-documents made of parts. One call that reads or writes all series of a large cluster would block the process.
+The sums are whole numbers and come from samples of the cluster's metrics. The newest time and value of each
+series are stored, so a sample that is read twice changes nothing. The state of a cluster is stored in documents
+made of parts, because one call that reads or writes all series of a large cluster would block the process.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import msgspec
 
 from gateway.clusters.usage.series import NAME, MetricSeries
 
-# Indexes of amounts: core-microseconds, byte-milliseconds, GPU-microseconds.
+# Indexes in amounts. Their units are core-microseconds, byte-milliseconds and GPU-microseconds.
 CPU, MEMORY, GPU = range(3)
-PART = 1000  # series or pods per part of a document
+PART = 1000  # number of series or pods in one part of a document
 
-Amounts = list[int]  # by CPU, MEMORY and GPU
+Amounts = list[int]  # amounts of CPU, MEMORY and GPU, in this order
 _Value = TypeVar("_Value")
 _encoder = msgspec.json.Encoder(order="sorted")
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
 
 DAY_MS = 86_400_000
-GAP_MS = 600_000  # a value applies until the next sample, at most this long
-KEPT_MS = 3 * DAY_MS  # a series or a pod without samples is forgotten after this time
+GAP_MS = 600_000  # milliseconds; the maximum time for which a value applies until the next sample
+KEPT_MS = 3 * DAY_MS  # milliseconds without samples after which a series or a pod is forgotten
 OLDEST_MS = 62 * DAY_MS
-AHEAD_MS = 3_600_000  # accepted lead of a sample over the clock
-MAX_PLACES = 5000  # per day and cluster; further places are summed as one workload
+AHEAD_MS = 3_600_000  # milliseconds by which a sample may be ahead of the clock
+MAX_PLACES = 5000  # maximum places per day and cluster; further places are summed as one workload
 OTHER = "(other)"
 _MILLION = 1_000_000
 _KINDS = {"cpu": CPU, "memory": MEMORY, "nvidia_com_gpu": GPU, "amd_com_gpu": GPU}
@@ -45,8 +45,9 @@ _REQUESTS = "kube_pod_container_resource_requests"
 _POD_LABELS = ("kube_pod_labels", "cloudzero_pod_labels")
 _NAMESPACE_LABELS = ("kube_namespace_labels", "cloudzero_namespace_labels")
 _LABEL = "label_"
-_OF_SAMPLES = (NAME, "namespace", "pod", "container", "cpu", "resource", "node")  # labels that samples need
-# Kubernetes appends parts of only these letters to names.
+# labels that the meter needs from samples
+_OF_SAMPLES = (NAME, "namespace", "pod", "container", "cpu", "resource", "node")
+# Kubernetes appends parts that consist of only these characters to names.
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 _REPLICA_SET = re.compile(f"-{_RANDOM}{{6,10}}$")
 _OF_DEPLOYMENT = re.compile(f"-{_RANDOM}{{6,10}}-{_RANDOM}{{5}}$")
@@ -65,7 +66,7 @@ class KnownPod(msgspec.Struct, gc=False):
 
 class DayUsage(msgspec.Struct):
     """
-    The usage of a day. `used` is by place, and `had` is the capacity by node.
+    The usage of a day. `used` is the usage by place, and `had` is the capacity by node.
 
     `nodes` maps the last part of the provider's node id to the node.
     """
@@ -77,18 +78,19 @@ class DayUsage(msgspec.Struct):
 
 class OpenUsage(msgspec.Struct):
     """
-    The state that is needed to continue the sums of a cluster. `series` has the time and value of each last sample.
+    The open usage of a cluster, with the state that later samples need. `series` has the time and value of
+    the last sample of each series.
     """
 
     series: dict[str, tuple[int, int]] = {}
     pods: dict[str, KnownPod] = {}
     namespaces: dict[str, dict[str, str]] = {}
     nodes: dict[str, str] = {}
-    days: dict[int, DayUsage] = {}  # by day in epoch seconds
+    days: dict[int, DayUsage] = {}  # usage by day, in epoch seconds
 
 
 class OpenDays(msgspec.Struct):
-    """The open days of a cluster, without the state that is needed to continue."""
+    """The open days of a cluster, without the state that later samples need."""
 
     days: dict[int, DayUsage] = {}
 
@@ -109,7 +111,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct):
-    """An `OpenUsage` whose series and pods are not decoded. They are lists of parts."""
+    """An `OpenUsage` with encoded series and pods, as lists of parts."""
 
     series: msgspec.Raw = msgspec.Raw(b"[]")
     pods: msgspec.Raw = msgspec.Raw(b"[]")
@@ -137,7 +139,8 @@ def body_of(usage: OpenUsage) -> bytes:
 
 def opened(body: bytes) -> OpenUsage:
     """
-    Decode a document of `body_of`. Documents of older versions have all series and all pods in one part.
+    Decode a document that `body_of` encoded. Documents of older versions have all series and all pods
+    in one part.
     """
     document = _kept.decode(body)
     return OpenUsage(
@@ -200,7 +203,7 @@ def key_of(values: Sequence[object]) -> str:
 )
 class MeterRules:
     """
-    The rules of a meter. `tags` are the labels to store, and `most` is the maximum number of series of a cluster.
+    The rules of a meter. `tags` are the labels to store, and `most` is the maximum number of series per cluster.
     """
 
     tags: Sequence[str]
@@ -214,12 +217,14 @@ class MeterRules:
 
 
 class UsageMeter:
-    """Adds series to `usage`. `taken` counts the series, and `left_out` those above the limit."""
+    """
+    Adds series to `usage`. `taken` counts the series that were added, and `left_out` the series above the limit.
+    """
 
     def __init__(self, usage: OpenUsage, rules: MeterRules) -> None:
         self.usage = usage
         self.taken = self.left_out = 0
-        self.changed: set[int] = set()  # days with changes
+        self.changed: set[int] = set()  # days whose usage changed
         self._rules = rules
         self._labels = rules.labels
         self._takes: Mapping[str, Callable[[MetricSeries], None]] = {
@@ -231,9 +236,9 @@ class UsageMeter:
 
     def take(self, received: Iterable[MetricSeries]) -> None:
         """
-        Add the series of one body. Facts about pods come first, because samples refer to pods.
+        Add the series of one body. Facts about pods are added first, because samples refer to pods.
 
-        Samples wait as plain tuples, which cost the garbage collector nothing. A large cluster has many of them.
+        Samples wait as plain tuples, which cost the garbage collector nothing. A large cluster has many samples.
         """
         samples = []
         for series in received:
@@ -293,7 +298,8 @@ class UsageMeter:
 
     def _take_cpu(self, series: MetricSeries) -> None:
         """
-        Add the increase of a counter since its previous sample. The counter restarts with its container.
+        Add the increase of a counter since its previous sample. The counter starts at 0 again when
+        its container restarts.
         """
         if not _is_container(series.labels):
             return
@@ -388,7 +394,7 @@ class UsageMeter:
         at: int,
         value: int,
     ) -> tuple[int, int] | None:
-        """Store the last sample of a series, and return the one before it."""
+        """Store the last sample of a series, and return the previous sample."""
         samples = self.usage.series
         last_sample = samples.get(key)
         if last_sample is None and len(samples) >= self._rules.most:
@@ -437,7 +443,7 @@ class UsageMeter:
 
 
 def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Divide an amount over the UTC days of a time span in milliseconds. The parts add up exactly."""
+    """Divide an amount between the UTC days of a time span in milliseconds. The parts add up exactly."""
     assigned, at = 0, start
     while at < end:
         midnight = (at // DAY_MS + 1) * DAY_MS
@@ -465,13 +471,14 @@ def _name_kept(place: UsagePlace, day_usage: DayUsage) -> str:
 
 def _is_container(labels: Mapping[str, str]) -> bool:
     """
-    Return whether the series is of a container. Sums of a pod or a node, and the pod's own container, are excluded.
+    Return whether the series is about a container. Series about a whole pod or node, and about the container
+    that holds a pod together, are excluded.
     """
     return labels.get("container", "") not in ("", "POD") and bool(labels.get("pod"))
 
 
 def _key(labels: Mapping[str, str], kind: str) -> str:
-    """Return a key for what the series measures, so that the same series from two senders counts once."""
+    """Return a key for the measured value, so that the same series from two senders counts once."""
     names = ("namespace", "pod", "container", "cpu", "resource")
     values = [labels.get(name, "") for name in names] if labels.get("pod") else _of_node(labels)
     if kind == _MEMORY_BYTES:
@@ -491,6 +498,6 @@ def _workload(labels: Mapping[str, str]) -> str:
 
 
 def _of_pod(pod: str) -> str:
-    """Return the workload that a pod's name implies, without the parts that Kubernetes appends."""
+    """Return the workload that a pod's name contains: the name without the parts that Kubernetes appends."""
     name = _OF_DEPLOYMENT.sub("", pod)
     return name if name != pod else _OF_SET.sub("", pod)

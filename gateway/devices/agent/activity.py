@@ -1,6 +1,6 @@
 """
-The activity of each source: when it last reported, and its number of records today. It is stored in a small
-file next to the spool.
+The activity of each source: the time of its last report, and its number of records today. The activity is
+stored in a small file next to the spool.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COUNTED_TERMS = ("accepted", "duplicates")
 
 
 class SourceActivity(msgspec.Struct):
-    """The activity of one source. `records` are those of `day`, in the machine's time zone."""
+    """The activity of one source. `records` counts the records of `day` in the machine's time zone."""
 
     last_seen: float
     day: str
@@ -31,7 +31,7 @@ class SourceActivity(msgspec.Struct):
 
 
 class ActivityRecorder:
-    """An observer of commits. Call `stop` once. No background task runs while no source reports."""
+    """An observer of commits. Call `stop` once. While no source reports, no background task runs."""
 
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
         self._path = directory / FILE

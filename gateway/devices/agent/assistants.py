@@ -1,8 +1,8 @@
 """
 The settings that each coding assistant needs to report to this machine's agent: file, keys and values.
 
-Only telemetry keys are set, and none that adds prompts. Gemini CLI and Qwen Code log prompts by default, so
-that is switched off.
+Only telemetry keys are set, and no key that adds prompts. Gemini CLI and Qwen Code log prompts by default, so
+this is switched off.
 """
 
 from __future__ import annotations

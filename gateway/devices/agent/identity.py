@@ -27,8 +27,8 @@ class DeviceIdentity:
 
 def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
     """
-    Return the stored identity, or create one. A given `device_id` replaces the stored id. Raises
-    OSError if damaged.
+    Return the stored identity, or create one. A given `device_id` replaces the stored id. Raises OSError if
+    the stored identity is damaged.
     """
     path = directory / FILE
     try:

@@ -1,8 +1,8 @@
 """
 Edits of JSON with comments as text. Unchanged parts stay byte for byte, including comments, order and indentation.
 
-It reads what text editors accept: comments, trailing commas and any white space. If an edit is not certainly
-right, it raises `NotEditable`.
+The module reads all text that editors accept: comments, trailing commas and any white space. If it is not
+certain that an edit is right, it raises `NotEditable`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEEPEST = 100
 
 @dataclass(slots=True)
 class _Node:
-    """A value and its position in the text. For an object, `members` are in order."""
+    """A value and its position in the text. `members` of an object are in the order of the text."""
 
     start: int
     end: int
@@ -32,7 +32,9 @@ class _Node:
     members: list[_Member] | None = None
 
     def member(self, name: str) -> _Member | None:
-        """Return the member with this name. If it is repeated, return the last one, as JSON parsers do."""
+        """
+        Return the member with this name. If the name is repeated, return the last member, as JSON parsers do.
+        """
         return next((member for member in reversed(self.members or ()) if member.name == name), None)
 
 
@@ -41,7 +43,7 @@ class _Member:
     name: str
     start: int
     node: _Node
-    comma: int | None = None  # position of the comma after it
+    comma: int | None = None  # position of the comma after the member
 
 
 def parse(text: str) -> Any:
@@ -126,7 +128,7 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
         return f"{text[: last.node.end]}, {added}{text[last.node.end :]}"
     indent = _indent_at(text, members[0].start)
     added = newline + indent + _member(name, value, indent, unit, newline)
-    if last.comma is not None:  # keep the style of a file that ends its last line with a comma
+    if last.comma is not None:  # if the file ends its last line with a comma, keep this style
         at = _after_comment(text, last.comma + 1)
         return f"{text[:at]}{added},{text[at:]}"
     at = _after_comment(text, last.node.end)

@@ -1,8 +1,8 @@
 """
 Settings files of assistants: show a change, make it with a backup, and undo it byte for byte.
 
-A file that was not edited since the change is restored as a whole. In an edited file, a telemetry key is
-restored only if it still has the value that we wrote. All other edits stay.
+If a file was not edited since the change, it is restored as a whole. In an edited file, a telemetry key is
+restored only if it still has the value that Tollhouse wrote. All other edits stay.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class Edited:
 
 
 class _Record(msgspec.Struct):
-    """The information for an undo. `exact`: no one edited the file between our changes."""
+    """The information for an undo. `exact`: nobody edited the file between Tollhouse's changes."""
 
     path: str
     existed: bool
-    written: str  # digest of the last content that we wrote
-    values: list[tuple[list[str], Any]]  # the telemetry keys with the values that we wrote last
+    written: str  # digest of the last content that Tollhouse wrote
+    values: list[tuple[list[str], Any]]  # the telemetry keys with the values that Tollhouse wrote last
     exact: bool = True
 
 
 def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
     """Return the changed text, but write nothing. Raises NotEditable if the file cannot be changed."""
-    path = path.resolve()  # change the target of a link and keep the link
+    path = path.resolve()  # change the target of a link, so that the link stays
     before = _read(path)
     text = _text(before)
     for key, value in assistant.keys(endpoint.rstrip("/")).items():
@@ -75,7 +75,7 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     record_path = _record_path(directory, assistant, edited.path)
     record, backup = _record(record_path), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
-        # A backup without a record is from an earlier run, and is nearer to the original than the file now.
+        # A backup without a record comes from an earlier run, and is closer to the original than the present file.
         is_kept = backup.exists()
         if edited.before is not None and not is_kept:
             _replace_file(backup, edited.before, _mode(edited.path))
@@ -90,7 +90,7 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
         edited.path.parent.mkdir(parents=True, exist_ok=True)
         _replace_file(edited.path, edited.after, _mode(edited.path))
     except OSError:
-        if not record.existed:  # nothing was created, so a file that the owner creates later is not ours
+        if not record.existed:  # Tollhouse created no file, so a file that exists later belongs to the user
             record_path.unlink()
         raise
     return replace(edited, backup=backup if record.existed else None)
@@ -128,9 +128,10 @@ def _without_ours(
     assistant: Assistant, present: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
-    Restore each telemetry key that still has our value, and remove empty tables that we created.
+    Restore each telemetry key that still has the value that Tollhouse wrote, and remove empty tables
+    that it created.
 
-    If the backup was deleted, the keys are removed without a replacement.
+    If the backup was deleted, the keys are removed and nothing replaces them.
     """
     if present is None:
         return None
@@ -138,7 +139,7 @@ def _without_ours(
     for key, written in values:
         old_value = editor.get(old, key)
         if editor.get(text, key) != written:
-            continue  # the owner has changed it since
+            continue  # the user has changed the key since
         if old_value is MISSING:
             text = editor.remove(text, key)
             if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:
@@ -170,7 +171,7 @@ def _mode(path: Path) -> int:
 
 
 def _replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace the file by renaming a draft, so that a reader finds either the old or the new file."""
+    """Replace the file by renaming a draft, so that a reader sees either the old or the new file."""
     draft = path.with_name(f"{path.name}.tollhouse-new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

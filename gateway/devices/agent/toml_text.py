@@ -1,8 +1,8 @@
 """
 Edits of TOML as text. Unchanged parts stay byte for byte, including comments, order and spacing.
 
-This module finds statements, and the standard library decodes them before and after an edit. If an edit would
-change more than the one key, it raises `NotEditable`.
+This module finds statements, and the standard library decodes the text before and after an edit. If an edit
+would change more than the one key, it raises `NotEditable`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _QUOTES = ('"""', "'''", '"', "'")
 @dataclass(frozen=True, slots=True)
 class _Statement:
     """
-    A header or a key-value pair, with its full path. A pair belongs to `table`, and `value` is where
-    its value begins.
+    A header or a key-value pair, with its full path. `table` is the table of a pair, and `value` is the
+    position where its value begins.
     """
 
     start: int
@@ -66,7 +66,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, path: Sequence[str]) -> str:
-    """Return the text without the key, and without a table of ours that is now empty."""
+    """Return the text without the key, and without a table that Tollhouse created and that is now empty."""
     expected = copy.deepcopy(parse(text))
     tables = [expected]
     for name in path[:-1]:
@@ -103,14 +103,14 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
     for statement in statements:
         if statement.path == path and statement.value is not None:
             return text[: statement.value] + value + text[statement.end :]
-    text = _without(text, path)  # remove tables below the key, which the inline value replaces
+    text = _without(text, path)  # remove the tables below the key, because the inline value replaces them
     newline = "\r\n" if "\r\n" in text else "\n"
     pair = f"{_key(path[-1])} = {value}"
     for statement in _statements(text):
         at = _line_end(text, statement.end)
         if statement.value is None and statement.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
-        # dotted keys without a header
+        # dotted keys in a file without a header
         if statement.value is not None and statement.path[:-1] == path[:-1] and not statement.table:
             dotted = ".".join(map(_key, path))
             return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"
@@ -167,7 +167,7 @@ def _path(key: str) -> tuple[str, ...]:
 
 
 def _find(text: str, at: int, mark: str) -> int:
-    """Return the position of the next `mark` outside quotes."""
+    """Return the position of the next `mark` that is not in quotes."""
     while text[at] != mark:
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
     return at
@@ -206,7 +206,7 @@ def _after_quotes(text: str, at: int) -> int:
     while not text.startswith(quote, at):
         at += 2 if text[at] == "\\" and quote[0] == '"' else 1
     at += len(quote)
-    # quotes that belong to the text before the closing quotes
+    # Quotes before the closing quotes that belong to the text.
     while len(quote) == 3 and text[at : at + 1] == quote[0]:
         at += 1
     return at

@@ -31,7 +31,7 @@ class Admission(RequestBody):
 
 
 class Labels(RequestBody):
-    """A label with the value null is removed."""
+    """Labels to change. A label with the value null is removed."""
 
     labels: dict[str, str | None]
 
@@ -52,7 +52,7 @@ def describe(row: Shown) -> dict[str, object]:
 
 
 def details(row: Shown) -> dict[str, object]:
-    """Describe a single device: the fields of the list, and more."""
+    """Describe a single device: the fields of the list, and further fields."""
     device = row.device
     heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
     return {

@@ -20,7 +20,9 @@ from spool.clock import Clock
 from spool.listing import DESCENDING, ListPage, SortValue, choices, page_bounds, rank_of
 from spool.turns.fair_turns import pause_when_due
 
-DUE_PER_CHANGE = 4  # overdue states to update with each changed row, so that few remain for a page request
+DUE_PER_CHANGE = (
+    4  # number of overdue states to update with each changed row, so that few remain for a page request
+)
 
 T = TypeVar("T")
 Ids = list[SortValue]
@@ -31,8 +33,8 @@ class ListedDevices:
     Rows that follow the device table and the clock, so that a page request need not compute the state
     of every device.
 
-    The first page request builds them. They are built again after the clock was set back, and after a change
-    of the heartbeat interval.
+    The first page request builds the rows. They are built again after the clock was set back, and after a
+    change of the heartbeat interval.
     """
 
     def __init__(self, lifecycle: DeviceLifecycle, clock: Clock) -> None:
@@ -43,7 +45,9 @@ class ListedDevices:
         self._turn = asyncio.Lock()
         self._interval_s = 0.0
         self._latest = inf  # the latest time for which a state was computed
-        self._due: dict[str, float] = {}  # by id, the time after which its state must be computed again
+        self._due: dict[
+            str, float
+        ] = {}  # the time after which a device's state must be computed again, by id
         self._heap: list[tuple[float, str]] = []
 
     async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
@@ -56,7 +60,8 @@ class ListedDevices:
         return await self._rows.page(listed, wanted)
 
     async def _begin(self) -> None:
-        # infinite until all states are computed, so that after a cancellation the next request starts again
+        # The value is infinite until all states are computed. So after a cancellation, the next
+        # request starts again.
         self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
         self._interval_s = self._lifecycle.interval_s
@@ -79,7 +84,7 @@ class ListedDevices:
 
     def _derive_first(self, now: float) -> None:
         time, id = heappop(self._heap)
-        if self._due.get(id) == time:  # otherwise an earlier time has replaced this one
+        if self._due.get(id) == time:  # if the times differ, an earlier time has replaced this one
             del self._due[id]
             self._derive(id, now)
 
@@ -91,7 +96,7 @@ class ListedDevices:
             return
         self._rows.put(Shown(device, state_of(device, now=now, interval_s=self._interval_s)))
         due_at = changes_after(device, now=now, interval_s=self._interval_s)
-        # A later time takes effect when the earlier one is due, because every report postpones it.
+        # A later time is entered only when the earlier time is due, because every report postpones the time.
         if due_at < self._due.get(id, inf):
             self._due[id] = due_at
             heappush(self._heap, (due_at, id))
@@ -102,8 +107,8 @@ class OrderedRows(Generic[Row]):
     The rows of `listed`, sorted by every sort key that was requested so far.
 
     `group` names a filter with one value per row. A page without filters, or with only this filter, reads at
-    most its limit from each group. Other filters check every row of the groups. The first page for a sort key
-    sorts all rows once.
+    most its limit from each group. A page with other filters checks every row of the groups. The first page
+    for a sort key sorts all rows once.
     """
 
     def __init__(self, listed: List[Row], group: str) -> None:
@@ -115,7 +120,7 @@ class OrderedRows(Generic[Row]):
             name: _required(by.values) for name, by in listed.filters.items() if by.lists_values
         }
         self._rows: dict[SortValue, Row] = {}
-        self._orders: dict[str, dict[str, Ids]] = {}  # by sort key and group
+        self._orders: dict[str, dict[str, Ids]] = {}  # ids by sort key and group
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._value_readers}
 
     def put(self, row: Row) -> None:
@@ -155,7 +160,7 @@ class OrderedRows(Generic[Row]):
         old = self._rows.get(identity)
         sort_keys = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
         if old is not None:
-            for name in sort_keys:  # find it by the old row, before that is replaced
+            for name in sort_keys:  # find the id by the values of the old row, before that is replaced
                 ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
                 del ids[bisect_left(ids, key(identity), key=key)]
             del self._rows[identity]

@@ -50,7 +50,7 @@ class SourceSeen(msgspec.Struct, kw_only=True):
 
 
 class Report(Named, kw_only=True):
-    """The body of an enrolment and of a heartbeat. Only the device's id is required."""
+    """The body of an enrolment and of a heartbeat. Only the id of the device is required."""
 
     hostname: Text | None = None
     platform: Text | None = None
@@ -59,7 +59,7 @@ class Report(Named, kw_only=True):
     fingerprint: Text | None = None
     labels: dict[str, str] = {}
     want_key: bool = False
-    state: Text | None = None  # only another Tollhouse sends `state` and `reset`
+    state: Text | None = None  # `state` and `reset` come only from another Tollhouse
     reset: bool = False
     sent_at: Text | float | None = None
     spool: SpoolDepth | None = None
@@ -129,7 +129,7 @@ async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
 
 
 def _id(body: Named, bearer: Bearer) -> str:
-    """Return the device id from the body, else from the header or the key."""
+    """Return the device id from the body. Without it, return the id from the header or the key."""
     id = body.device_id if body.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):
         raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")
@@ -164,8 +164,8 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
 
 def _moment(sent_at: str | float | None) -> float | None:
     """
-    Return epoch seconds for an RFC 3339 time or a number. None if the time has no offset, so no clock
-    difference is measured.
+    Return epoch seconds for an RFC 3339 time or a number. Return None if the time has no offset, because then
+    no clock difference can be measured.
     """
     if isinstance(sent_at, str):
         try:
@@ -177,7 +177,7 @@ def _moment(sent_at: str | float | None) -> float | None:
 
 
 def _heartbeat(report: Report) -> bytes:
-    """Return the heartbeat's own fields as JSON, in the form that is sent upstream."""
+    """Return the fields that only a heartbeat has, as JSON in the form that is sent upstream."""
     fields: dict[str, object] = {}
     if report.sent_at is not None:
         fields["sent_at"] = report.sent_at
@@ -189,7 +189,7 @@ def _heartbeat(report: Report) -> bytes:
 
 
 def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:
-    """Return the answer for a device. A pending device continues to report until an operator decides."""
+    """Return the answer for a device. A device that waits for approval continues to report."""
     interval_s = lifecycle.interval_s
     shown_interval = int(interval_s) if interval_s == int(interval_s) else interval_s
     return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown_interval}}

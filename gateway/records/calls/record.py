@@ -71,7 +71,8 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(seen(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:
-        stored = None  # hidden, because it depends on other people's calls whether the list of recent ids still has the id
+        # hidden, because other people's calls decide whether the list of recent ids still has this id
+        stored = None
     if stored is None:
         raise NotThere(
             f"no record with this id was stored since {moment(since)}, and it is not among the recent "
