@@ -157,7 +157,9 @@ class WithMissing:
         return filled_rows
 
     async def _sellers(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
-        """Return the sellers with a bill by day. For the cost type of final days, only final bills count."""
+        """
+        Return, by day, the sellers that have a bill. For the cost type of final days, only final bills count.
+        """
         low, high = int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp())
         sellers_by_day: dict[int, set[str]] = {}
         for day in await self._whole.billed_days(low, high):

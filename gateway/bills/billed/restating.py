@@ -331,7 +331,9 @@ class FrozenMonths:
 async def figures_of(
     ledger: Ledger, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
 ) -> MonthFigures:
-    """Return the sums of a provider's bills of a month. A closed month returns its state at closing."""
+    """
+    Return the sums of a provider's bills of a month. For a closed month, return the sums at its closing.
+    """
     charges: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     largest: list[BilledSum] = []

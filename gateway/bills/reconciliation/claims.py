@@ -275,7 +275,7 @@ class Left:
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
         moved_amount = sum(map(abs, by_day.values()))
-        # also if the price differences cancel each other out
+        # mentions the price even if the price differences cancel each other out
         if VOLUME in parts and prices * APART > abs(amount):
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)

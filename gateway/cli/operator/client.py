@@ -221,7 +221,7 @@ def refuse(status: int, payload: JsonObject) -> NoReturn:
 
 
 def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
-    """Run a call and return its result, or exit with its error."""
+    """Run a call and return its result. If the call fails, print the error and exit."""
     try:
         return asyncio.run(call) if runner is None else runner.run(call)
     except ConfigError as error:

@@ -254,8 +254,8 @@ def container() -> None:
 @with_client
 def status(client: OperatorClient, as_json: bool) -> None:
     """
-    Count container files announced, uploaded and delivered, by kind and cluster. Exit code 1 if the counts
-    do not balance.
+    Count the announced, uploaded and delivered container files, by kind and cluster. Exit code 1 if the
+    counts do not balance.
     """
     payload = client.request("GET", "/container-metrics")
     metrics = payload["container_metrics"]

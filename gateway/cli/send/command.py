@@ -356,7 +356,9 @@ def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
 
 
 class OlderCalls:
-    """Counts of the accepted calls that began before this month (UTC), and the day of the earliest."""
+    """
+    Counts of the accepted calls that began before this month (UTC), and the day of the earliest of these calls.
+    """
 
     def __init__(self, format: str | None, now: float) -> None:
         self._format = format

@@ -22,7 +22,7 @@ BESIDE = 0.1  # share of a day's tokens; if a shift leaves more, the day has ano
 # share of all tokens; smaller differences between tiers come from the first and the last day
 TIERS_APART = 0.03
 LACKING = 0.03  # share of all tokens; if a shift leaves more, calls are missing as well
-HINTS = 0.83  # maximum share of the daily differences that a shift may leave; more fits only by chance
+HINTS = 0.83  # maximum share of the daily differences that a shift may leave; a shift that leaves more fits by chance
 CLEAR_HINTS = 0.8  # the same maximum if some calls came without tokens, because such calls make days differ
 FAR = 3  # a day has another cause as well if a shift leaves this multiple of the days' median
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"

@@ -18,7 +18,7 @@ from gateway.bills.reconciliation.wording import named
 
 ONE_OF = 4  # an inexact exchange must occur on at least 1/ONE_OF of the days
 LEAST_DAYS = 5  # minimum number of days for an inexact exchange
-MOST_OF = 0.9  # minimum share of these days on which tokens are exchanged in the same direction
+MOST_OF = 0.9  # minimum share of the days with an exchange on which the exchange has the same direction
 LEAST_OF = 4  # the exchange must be at least 1/LEAST_OF of the difference
 # minimum share of a cell's input under another kind, if tokens are missing or surplus as well
 LEAST_MIXED = 0.1

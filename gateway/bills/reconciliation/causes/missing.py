@@ -26,8 +26,9 @@ LEAST_KIND = 0.001
 FEW = 10  # at most 1/FEW of the days may be unusual
 # minimum kinds of tokens, for a day that lacks half of its tokens; fewer kinds may lack half by chance
 LEAST_KINDS = 4
-LEAST_CALLS = 10  # minimum counted calls on such a day if it has fewer kinds of tokens
-MOST_USUAL = 0.2  # maximum share of tokens that a usual day may lack, if such a day has fewer kinds of tokens
+LEAST_CALLS = 10  # minimum counted calls on a day with fewer than LEAST_KINDS kinds of tokens
+# maximum share of tokens that other days lack, for a day with fewer than LEAST_KINDS kinds of tokens
+MOST_USUAL = 0.2
 UNEVEN = 2  # maximum factor between the share that one kind lacks and the share that all tokens lack
 _ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
