@@ -92,7 +92,9 @@ async def test_the_parts_of_a_call_come_to_two_processes() -> None:
 
 
 async def test_what_changes_meanwhile_is_merged_again() -> None:
-    """Both processes read before either writes. The second to write merges with the first."""
+    """
+    If two processes both read before either writes, the second to write merges again with the first one's result.
+    """
     both = await Processes().open()
     both.reports.meanwhile = lambda: take(both.b, create())
     await take(both.a, update())
@@ -119,7 +121,9 @@ async def test_a_request_that_is_always_too_late_is_repeated_by_its_sender() -> 
 
 
 async def test_a_trace_amends_what_another_process_recorded() -> None:
-    """The trace is added while the record is open. A repeated report is a duplicate of the record."""
+    """
+    A trace is added to an open record that another process stored. A repeated report is a duplicate of the record.
+    """
     both = await Processes().open(hold_s=10)
     await take(both.a, create(), update())
     await take(both.b, trace())
@@ -187,7 +191,7 @@ async def test_what_waited_in_vain_is_released_once() -> None:
 
 
 async def test_too_many_make_room() -> None:
-    """The oldest are released first, before the window ends."""
+    """If too many partial reports wait, the oldest are released first, before the window ends."""
     both = await Processes(max_reports=2).open()
     for number in range(5):
         await take(both.a, create(f"g-{number}", traceId=None))
@@ -236,7 +240,7 @@ async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None
 
 
 async def test_a_report_that_cannot_be_read_holds_up_no_other() -> None:
-    """The damaged report is dropped, and the operator is informed."""
+    """A damaged partial report is dropped, and the operator is informed. Other reports are not affected."""
     both = await Processes().open()
     damaged = PartialReport(b"x" * 16, both.clock.now() - 1, b"\xc1")
     await both.log.append(Submission(topic=AI_TELEMETRY, received=0, keep=[damaged]))

@@ -692,7 +692,10 @@ def test_however_many_wait_where_several_processes_keep_them(monkeypatch: pytest
 
 
 def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> None:
-    """The log states the number of damaged groups, and the others are released."""
+    """
+    Damaged groups of waiting counters do not stop a start. The log states their number, and the other
+    groups are released.
+    """
 
     async def test(running: Running) -> None:
         began = running.clock.now()

@@ -49,7 +49,10 @@ def section(path: Path | None = None, *rates: CurrencyRate, most: int = MOST) ->
     "content", [HISTORY, archive(HISTORY), b"\xef\xbb\xbf" + HISTORY.replace(b"\n", b"\r\n")]
 )
 def test_the_history_of_the_bank(content: bytes) -> None:
-    """The file has trailing commas, missing quotations, and currencies that are quoted only in euros."""
+    """
+    The bank's history file is read although it has trailing commas, missing quotations, and currencies that
+    are quoted only in euros.
+    """
     values = {(quotation.day, quotation.currency): quotation.usd for quotation in parse(content, MOST)}
     assert {
         (day("2026-11-20"), "EUR"): Fraction("1.0831"),
@@ -86,7 +89,10 @@ def test_the_daily_file_of_the_bank() -> None:
     ],
 )
 def test_what_cannot_be_taken_is_refused_whole(content: bytes, words: str) -> None:
-    """The error names the line, or the setting that would accept the file."""
+    """
+    An invalid file of rates is refused as a whole. The error names the line, or the setting that would
+    accept the file.
+    """
     with pytest.raises(RatesUnreadable, match=words):
         parse(content, MOST)
 

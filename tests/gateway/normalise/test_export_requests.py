@@ -44,7 +44,7 @@ def test_several_requests_are_one(body: bytes) -> None:
 
 
 def test_joining_many_requests_gives_the_loop_its_turn() -> None:
-    """The event loop gets a turn even with many tiny requests."""
+    """Many tiny requests are joined in steps, so that the event loop gets its turn."""
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
     _, turns = run(any_format.normalise("otlp/traces", body, options=Options()))

@@ -242,7 +242,7 @@ def test_records_of_one_request_agree_with_each_other() -> None:
 
 
 def test_a_large_request_is_read_in_turns() -> None:
-    """The event loop gets a turn after a part of the records."""
+    """A large request is read in slices, and the event loop gets a turn after a part of the records."""
     work = unit_cost.read(
         [allocation() for _ in range(unit_cost.MAX_RECORDS)],
         type="allocation",

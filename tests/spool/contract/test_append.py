@@ -276,8 +276,8 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds:
 @pytest.mark.parametrize("told_first", ["start_time", "end_time"])
 async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock, told_first: str) -> None:
     """
-    Only one of two reports states the start of a call of last week. Both are one call, even if its id is
-    in a run.
+    A call of last week is reported twice, and only one report states its start. Both reports are one call,
+    even if its id is in a run.
     """
     begun = NOON - 5 * 86_400
     by_start = call(1, at=begun, end_time=(begun + 1) * NS)
@@ -447,7 +447,10 @@ async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
 
 
 async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
-    """The most frequent shape is listed first, and invented shapes cannot enlarge the table."""
+    """
+    Unrecognized shapes are listed with the most frequent first. The table is limited, so invented shapes
+    cannot enlarge it.
+    """
     await add(log, unrecognised=[("llm.tokens", "llm.model")], ignored={"unrecognised_ai": 1})
     await add(log, unrecognised=[("llm.model", "llm.tokens")], ignored={"unrecognised_ai": 1})
 

@@ -254,7 +254,10 @@ async def test_what_changes_nothing_leaves_no_trace(
 
 
 async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -> None:
-    """The audit row has the earlier values. A change that cannot be audited is not made."""
+    """
+    The change of a cluster is written to the audit list before it is made, with the earlier values. A change
+    that cannot be audited is not made.
+    """
     table = await opened(rows, clock)
     await table.report(WHOLE)
     told: list[AuditedChange] = []

@@ -151,9 +151,7 @@ async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
 
 
 async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
-    """
-    The caller that changed the row was cancelled meanwhile, so asyncio must not report an unretrieved error.
-    """
+    """If a write fails whose caller was cancelled meanwhile, asyncio must not report an unretrieved error."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])
@@ -183,7 +181,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
 
 
 async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
-    """The time of the last report is written with the next flush that works."""
+    """If the disk fails, the time of a device's last report is written with the next flush that works."""
     table = await DeviceTable.open(rows)
     await table.keep(device())
     rows.broken = True

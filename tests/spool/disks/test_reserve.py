@@ -41,7 +41,10 @@ def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None
 
 
 def test_a_start_gives_up_no_more_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The large reserve is deleted first, and the small one only if there is still no free space."""
+    """
+    If a start lacks space, the large reserve is deleted first, and the small one only if there is still
+    no free space.
+    """
     reserve = Reserve(tmp_path, MovedClock())
     reserve.restore()
     free = 0

@@ -108,7 +108,10 @@ async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has
 async def test_of_all_groups_only_the_deciding_measure_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All measures are read only for the selected groups and for the total."""
+    """
+    Of all groups, only the measure that decides about the largest is read. All measures are read for the
+    selected groups and for the total.
+    """
     asked: list[CostQuery] = []
     totals = SqliteLedgerRows.totals
 
@@ -133,7 +136,10 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
 async def test_by_cost_the_small_groups_are_not_read(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine names the groups that may be largest. Only their sums and the total are read."""
+    """
+    For the largest groups by cost, the engine names the groups that may be largest. Only their sums and the
+    total are read.
+    """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add([spent(f"u{place}", f"{place}.5") for place in range(9)])
     await ledger.catch_up(log)

@@ -120,7 +120,7 @@ async def test_old_series_are_removed_in_steps(database: Database) -> None:
 
 
 async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database: Database) -> None:
-    """The newest series up to the limit stay. Below the limit no series is deleted."""
+    """Only the oldest series beyond the limit are deleted. Below the limit no series is deleted."""
     await filled(database, "series", FILL_SERIES)
     assert (100, ROWS - 100) == await remove_old_series(database, now=0.0, most=100)
     assert (100, 0) == await remove_old_series(database, now=0.0, most=100)

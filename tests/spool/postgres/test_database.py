@@ -59,7 +59,7 @@ async def test_an_error_leaves_everything_as_it_was(database: Database, table: s
 
 
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
-    """The caller of a query was cancelled meanwhile, so asyncio must not report an unretrieved error."""
+    """If a query fails whose caller was cancelled meanwhile, asyncio must not report an unretrieved error."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])

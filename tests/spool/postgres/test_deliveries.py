@@ -208,7 +208,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
 
 
 async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) -> None:
-    """The session that held the cancelled delivery gets the lease again, and the delivery is free."""
+    """If a session gets a lease again, a delivery that it held and that was cancelled is free."""
     gateway = await node("a")
     await gateway.deliveries.declare([SPEC])
     await gateway.add(calls(1, 10))

@@ -238,7 +238,8 @@ async def test_an_answer_that_never_comes_is_no_receipt(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The sender of a commit without an answer repeats its request. If the commit was made, the repeat is recognized.
+    If the answer to a commit never comes, the sender repeats its request. If the commit was made, the
+    repeat is recognized.
     """
     log = await open_log(hold=0)
     monkeypatch.setattr(log._commits, "_wait_s", 0.0)
@@ -337,7 +338,7 @@ async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
 
 
 async def test_a_platform_that_replicates_itself_needs_no_standby(open_log: LogOpener) -> None:
-    """The platform's storage is already replicated, and the server waits for no standby."""
+    """If the storage of a platform is already replicated, the server waits for no standby."""
     log = await open_log(durability=PLATFORM)
     receipt = await add(log, call(1))
     assert "replicated" == receipt.durability

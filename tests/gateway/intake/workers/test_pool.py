@@ -238,7 +238,10 @@ async def test_memory_of_items_is_held_by_the_request() -> None:
 
 
 async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
-    """The result is equal with and without compression, and includes the uncompressed size."""
+    """
+    A worker encodes a delivery to the same bytes as this process, with and without compression. The result
+    includes the uncompressed size.
+    """
     outcome = here(spans(200)).outcome
     records = [(record, 1.5) for record in outcome.records if isinstance(record, Inference)]
     plain = SpanEncoder().request(records)
@@ -306,7 +309,7 @@ def says_nothing(link: Link) -> None:
 
 
 async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
-    """The next worker repeats the running job. The callers do the waiting jobs."""
+    """If a worker dies, the next worker repeats its running job, and the callers do its waiting jobs."""
     async with workers(mortal(dies_of_its_first_job)) as (pool, told):
         await pool.complete()
         first, *others = await asyncio.gather(
@@ -319,7 +322,10 @@ async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
 
 
 async def test_a_body_that_two_workers_leave_is_done_by_a_third() -> None:
-    """Both workers were killed from outside, so the body is not at fault and nothing is lost."""
+    """
+    If two workers are killed from outside while they decode a body, a third one decodes it, because the body
+    is not at fault.
+    """
     async with workers(mortal(*[dies_of_its_first_job] * (MOST_KILLS - 1))) as (pool, told):
         await pool.complete()
         assert 3 == (await decode(pool, spans(3))).outcome.received
@@ -416,7 +422,8 @@ async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> None:
     """
-    The worker reaches its own memory limit instead of the machine's. The next worker decodes bodies that fit.
+    If a body needs more memory than a worker may use, it is refused, and the machine's memory is not used up.
+    The next worker decodes bodies that fit.
     """
     body = SentBody.of_export(
         "traces", payloads.protobuf_spans(20_000, first=0, users=50, age_s=0), json=False
@@ -444,7 +451,9 @@ async def test_a_worker_ends_in_peace_when_the_server_went_while_it_started() ->
 
 
 async def test_the_environment_of_a_worker_holds_no_secret() -> None:
-    """Only variables for finding modules and reading text are passed on."""
+    """
+    A worker's environment has no secret: only variables for finding modules and reading text are passed on.
+    """
     given = {
         "PATH": "/bin",
         "PYTHONPATH": "x",

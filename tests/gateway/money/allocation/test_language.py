@@ -101,7 +101,7 @@ def test_faults(title: str, text: str, words: list[str]) -> None:
 
 
 def test_all_faults_at_once() -> None:
-    """All faults are reported together, up to a hundred."""
+    """All faults of a definition are reported together, up to a hundred."""
     text = "Dimensions:\n" + "".join(f"  D{n}: {{Rules: [{{Type: GroupBy, Source: x}}]}}\n" for n in range(3))
     assert ["D0", "D1", "D2"] == [fault.path[1] for fault in faults(text)]
     rules = ", ".join(["x"] * (MAX_FAULTS + 1))

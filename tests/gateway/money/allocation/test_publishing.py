@@ -77,7 +77,10 @@ async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
 
 
 async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, Gateway]) -> None:
-    """The other gateway also follows later versions, and a namespace until it is deleted."""
+    """
+    A definition that one gateway publishes is in force at the other one. The other one also follows later
+    versions, and a namespace until it is deleted.
+    """
     first_gateway, second_gateway = two
     for number, name in enumerate(("Centre", "Unit"), start=1):
         await first_gateway.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)

@@ -78,7 +78,7 @@ def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
 def test_elements_add_up_to_the_total(
     tmp_path_factory: pytest.TempPathFactory, engine: str, kept: list[Any], text: bytes, other: bytes
 ) -> None:
-    """The sums are equal for each dimension and period, and for both sides of a comparison."""
+    """The elements of each dimension and period add up to the total, for both sides of a comparison."""
 
     async def run() -> None:
         clock = FakeClock(BEGIN + 8 * HOUR)

@@ -91,7 +91,10 @@ def test_a_forecast_must_hold_for_six_hours() -> None:
 
 
 def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
-    """The alert clears after a day of at least 5 points below. It does not fire again in the period."""
+    """
+    A forecast alert clears after a day of at least 5 points below the threshold. It does not fire again
+    in the period.
+    """
     values = ((0, 120), (6, 120), (7, 96), (40, 96), (41, 94), (64, 94), (66, 94), (70, 130), (90, 130))
     alerts, notices = told({}, *(reading(1, at=at * HOUR, forecast=value) for at, value in values))
     assert [(FORECAST, 100, FIRED)] == notices

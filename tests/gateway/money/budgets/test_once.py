@@ -135,7 +135,9 @@ def test_actual_equals_a_recount(
     measure: str,
     per: str,
 ) -> None:
-    """The sums are equal to the last digit, for any filter, period, time zone and measure."""
+    """
+    A budget's actual spend equals a recount to the last digit, for any filter, period, time zone and measure.
+    """
     if granularity in ("quarterly", "yearly"):
         zone = "UTC"
     asyncio.run(_recounted(made, filter, now, granularity, zone, measure, per))

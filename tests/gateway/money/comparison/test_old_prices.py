@@ -102,7 +102,10 @@ def tokens(row: CostRow) -> int:
 @settings(max_examples=examples(300), deadline=None)
 @given(MODELS, rows(), rows())
 def test_weights_are_those_of_calls(kind: tuple[str | None, str | None], was: CostRow, now: CostRow) -> None:
-    """The weights are equal across a price tier, with a fee per request, and without a list price."""
+    """
+    The weights of token kinds are those of calls, across a price tier, with a fee per request, and without
+    a list price.
+    """
     one, other = Asked(*kind, was).weight(was), Asked(*kind, now).weight(now)
     if one is None or other is None or one <= 0:
         one, other = tokens(was), tokens(now)

@@ -41,7 +41,7 @@ def whole(drivers: list[Driver]) -> Driver:
 
 @given(TIME, TIME)
 def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Group, Spending]) -> None:
-    """The parts add up exactly for each group and for all groups together."""
+    """The parts of a cost change add up exactly for each group and for all groups together."""
     drivers = split(before, now)
     assert {**before, **now}.keys() == {driver.group for driver in drivers}
     for driver in drivers:

@@ -62,7 +62,7 @@ def test_wide_keys(fields: dict[str, Any], told: int) -> None:
 
 
 def test_a_wide_key_names_what_is_beyond() -> None:
-    """The text lists the first few scopes."""
+    """The text about a key with too many scopes lists the first few of them."""
     [finding] = found(wide_key, keys=[key(scopes=(INGEST, *GROUPS["Views"]))])
     assert "The API key ci sends telemetry and has 5 other scopes" == finding.draft.title
     assert "views:create_view, views:delete_view, views:read_view, views:read_views and 1 more" in (

@@ -50,7 +50,7 @@ async def table() -> AsyncIterator[LateReportTable]:
 
 
 async def test_a_week_is_counted(table: LateReportTable) -> None:
-    """Only late reports are counted for each source, and old days are deleted."""
+    """The late reports of a week are counted by source, and old days are deleted."""
     clock = MovedClock(1_790_000_000)
     counter = LateReportCounter(clock)
     stored_reports = KeptLateReports(counter, table)

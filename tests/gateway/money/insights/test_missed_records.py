@@ -7,7 +7,7 @@ from tests.gateway.money.insights.examples import found
 
 
 def test_numbers_that_were_passed_over_are_told() -> None:
-    """The text has the command that shows whether the records can be counted again."""
+    """The insight about skipped records has the command that shows whether they can be counted again."""
     [one] = found(missed_records, missed_records=15)
     assert one.draft.title.startswith("15 records")
     assert [] == found(missed_records)

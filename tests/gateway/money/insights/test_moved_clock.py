@@ -7,7 +7,9 @@ from tests.gateway.money.insights.examples import found
 
 
 def test_a_moved_clock_is_an_insight() -> None:
-    """The text states the direction. If the clock is plausible, there is no insight."""
+    """
+    The insight about a moved clock states the direction. If the clock is plausible, there is no insight.
+    """
     [ahead] = found(moved_clock, clock_step_s=691_200.0)
     assert "691,200 s ahead of" in ahead.draft.description
     [behind] = found(moved_clock, clock_step_s=-86_400.0)

@@ -11,7 +11,7 @@ OWNED = spend(cost=Decimal(50))
 
 
 def test_spend_without_team_and_user() -> None:
-    """The insight is by source, with its keys and its share."""
+    """The insight about spend without team and user is by source, with its keys and its share."""
     nobody = spend(team=None, user=None, source="helicone", api_key="ci", cost=Decimal(10))
     [finding] = found(no_owner, week=[OWNED, nobody])
     assert finding.draft.title == "$10.00 from helicone has no team or user"

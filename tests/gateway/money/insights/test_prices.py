@@ -34,7 +34,10 @@ def test_priced_models_and_failures_are_silent() -> None:
 
 
 def test_the_models_of_a_provider_are_one_finding() -> None:
-    """The finding has one row per model. Calls without a model belong to no provider."""
+    """
+    Models without a price are one finding per provider, with one row per model. Calls without a model belong
+    to no provider.
+    """
     rows = [unpriced(), unpriced(calls=80, model="other"), unpriced(model=None, provider=None)]
     findings = {finding.draft.title: finding for finding in found(missing_price, unpriced=rows)}
     several = "No price for acme-large and 1 more models of acme"
@@ -83,7 +86,7 @@ def test_small_gaps_and_few_calls_are_silent() -> None:
 
 
 def test_estimates_that_are_missing_make_no_gap() -> None:
-    """Only calls with both costs are compared."""
+    """Reported costs are compared with estimates only for calls that have both."""
     calls = [call(cost="0.1", estimated_cost="0.1") for _ in range(30)] + [
         call(cost="0.1") for _ in range(300)
     ]

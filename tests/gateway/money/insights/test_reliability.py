@@ -52,7 +52,9 @@ def test_usual_failures_are_no_storm() -> None:
 
 
 def test_routes_that_deliver_nothing() -> None:
-    """Each state of a route has its own advice. Waiting records are weighed with the average cost."""
+    """
+    A stopped route has a finding with advice for its state. Its waiting records are weighed with the average cost.
+    """
     routes = [
         RUNNING,
         replace(RUNNING, name="a/ai-telemetry", state="parked", reason="401", queued=100),
@@ -84,7 +86,10 @@ def test_deliveries_of_unknown_fate() -> None:
 
 
 def test_records_that_were_rejected_within_a_day() -> None:
-    """The finding has the newest reason, and names only routes with rejected records."""
+    """
+    The finding about records rejected within a day has the newest reason, and names only routes
+    with rejected records.
+    """
     routes = [
         RUNNING,
         replace(RUNNING, refused_recently=1250, refusal="no chain"),
@@ -156,8 +161,8 @@ def test_configurations_that_no_agent_runs() -> None:
 
 def test_devices_that_fell_mute() -> None:
     """
-    The device sends heartbeats, but its telemetry stopped days ago. Offline, revoked and working
-    devices are ignored.
+    A device that sends heartbeats, but whose telemetry stopped days ago, is reported. Offline, revoked and
+    working devices are ignored.
     """
     mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
     other_devices = [

@@ -14,7 +14,7 @@ def node(name: str, since_s: float, *, id: str = "", **digests: str) -> NodeSett
 
 
 def test_settings_that_differ_are_an_insight() -> None:
-    """The insight groups the gateways by equal values, and shows no value."""
+    """The insight about different settings groups the gateways by equal values, and shows no value."""
     nodes = [
         node("a", 9000, hold="x1", prices="y1", retention="z1"),
         node("b", 8000, hold="x1", prices="y1", retention="z1"),

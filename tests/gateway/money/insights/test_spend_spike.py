@@ -44,7 +44,7 @@ def test_a_weekend_that_costs_as_much_as_a_weekday_is_a_spike() -> None:
 
 
 def test_an_earlier_spike_does_not_hide_the_next() -> None:
-    """The median ignores one expensive Friday."""
+    """An earlier expensive Friday does not hide a spike, because the median ignores it."""
     days = [*weeks(), spend(10, cost=Decimal(200)), spend(3, cost=Decimal(200))]
     assert ["200.00"] == impacts(found(spend_spike, days=days))
 

@@ -41,7 +41,9 @@ def test_days_like_each_other_are_no_anomaly() -> None:
 
 
 def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
-    """The impact is the amount above the expected cost."""
+    """
+    An anomaly names its view and the largest part of the spend. Its impact is the amount above the expected cost.
+    """
     [finding] = told(spent({3: "50"}))
     assert finding.draft.cost_impact == "40.00"
     assert finding.newest == TODAY - 3 * DAY_S
@@ -59,7 +61,9 @@ def test_days_that_follow_each_other_are_one_anomaly() -> None:
 
 @pytest.mark.parametrize(("cost", "is_told"), [("14.99", False), ("15", True), ("40", True)])
 def test_a_view_sets_its_own_percentage(cost: str, is_told: bool) -> None:
-    """The percentage compares with the day before and includes the exact value."""
+    """
+    A view's own percentage compares a day with the day before. A day exactly at the percentage is reported.
+    """
     assert is_told == bool(told(spent({2: cost}, view=HALF_MORE)))
 
 
@@ -95,7 +99,7 @@ def test_what_is_long_over_is_not_told() -> None:
 
 
 def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
-    """The key does not depend on the view's name."""
+    """An anomaly that is found again keeps its key, even if the view has a new name."""
     [before], [after] = (told(spent({1: "50"}, view=replace(VIEW, name=name))) for name in ("Search", "Find"))
     assert before.key == after.key
 

@@ -83,6 +83,6 @@ async def test_a_type_that_fails_stops_no_other() -> None:
 
 
 async def test_the_largest_of_a_type() -> None:
-    """Only the largest twenty are shown."""
+    """Of each type, only the twenty largest recommendations are shown."""
     calls = [priority(1, team=f"team {number}") for number in range(MOST + 1)]
     assert MOST == len(await found(priority_tier, calls))

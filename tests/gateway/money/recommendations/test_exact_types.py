@@ -128,7 +128,8 @@ async def test_a_newer_model_of_the_same_rank() -> None:
 )
 async def test_nothing_newer_costs_less(model: str) -> None:
     """
-    These models are the newest of their line, belong to no known line, or have a successor with a higher price.
+    These models get no recommendation: they are the newest of their line, belong to no known line, or have a
+    successor with a higher price.
     """
     assert [] == await found(newer_model, [call(provider=None, request_model=model)])
 

@@ -38,7 +38,7 @@ def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
 
 
 def test_the_largest_goes_first() -> None:
-    """The second recommendation saves half of what the first leaves."""
+    """The largest recommendation is settled first. The second one saves half of what the first leaves."""
     opportunities = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
     settled = settle([use(100), use(200)], opportunities, least=lambda _: 0)
     assert [("large", 160, 300), ("small", 20, 100)] == [

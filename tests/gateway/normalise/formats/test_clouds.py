@@ -213,7 +213,7 @@ def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
     "resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"]
 )
 def test_vertex_models_may_be_named_as_resources(resource: str) -> None:
-    """The last part of the resource name is the model."""
+    """If a Vertex model is named as a resource, the last part of the resource name is the model."""
     row = case("vertex", "bigquery-row-thoughts")
     assert "gemini-2.5-pro" == one(None, row | {"model": resource + "gemini-2.5-pro"}).request_model
 

@@ -337,7 +337,9 @@ def test_portkey_log_files_count_anthropics_cache() -> None:
 
 
 def test_portkey_log_files_never_name_a_masked_key() -> None:
-    """Neither the caller's key nor the provider's key is named."""
+    """
+    Masked keys in Portkey's log files are never used as names, neither the caller's key nor the provider's key.
+    """
     outcome = read("portkey", case("portkey", "log-file"))
     assert "****" not in repr(outcome.records)
 
@@ -531,7 +533,7 @@ def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
     ],
 )
 def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
-    """The event has one token count of one type, so it is a counter and not a call."""
+    """OpenMeter's standard event has one token count of one type, so it is a counter and not a call."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
     event = {
         "specversion": "1.0",

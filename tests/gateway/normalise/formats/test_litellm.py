@@ -249,7 +249,10 @@ def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]) -> N
 
 
 def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
-    """The metadata names the end user, but the authenticated user has priority."""
+    """
+    The metadata of a spend row fills empty fields and gives tags. It names the end user, but the
+    authenticated user has priority.
+    """
     event["metadata"] |= {
         "user_api_key_end_user_id": None,
         "spend_logs_metadata": {"user": "end", "team": "t", "ticket": 7, "prompt": "CANARY"},
@@ -290,8 +293,8 @@ def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], en
 
 def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: dict[str, Any]) -> None:
     """
-    The proxy stores the header in the metadata, as JSON text in spend rows. It overrides a trace id in
-    the session field.
+    Claude Code names its session in a header, which the proxy stores in the metadata, as JSON text in spend
+    rows. It overrides a trace id in the session field.
     """
     headers = {"x-claude-code-session-id": "5c9d", "x-api-key": "CANARY"}
     event["metadata"] |= {"requester_metadata": {}, "requester_custom_headers": headers}

@@ -126,7 +126,10 @@ def test_apisix_entries_without_a_model_are_no_calls() -> None:
 
 
 def test_apisix_names_the_end_user_beside_the_consumer() -> None:
-    """The tags include the route and the service of the request."""
+    """
+    APISIX names the end user in addition to the consumer. The tags include the route and the service
+    of the request.
+    """
     entry = case("apisix", "http-logger-summary")[0]
     entry["llm_summary"]["end_user_id"] = "end"
     record = one("apisix", entry | {"service_id": "svc", "response": {"status": 401}})
@@ -158,7 +161,8 @@ def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[s
 
 def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None:
     """
-    The default log format has the trace. The consumer is outside `ai_log` if the operator configured it.
+    Higress writes trace and consumer outside `ai_log`: the trace by default, and the consumer if the
+    operator configured it.
     """
     record = one(None, higress_line({"trace_id": "463ac35c9f6413ad48485a3953bb6124", "consumer": "c-1"}))
     assert record.trace_id == "463ac35c9f6413ad48485a3953bb6124"

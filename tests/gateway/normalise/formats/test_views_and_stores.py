@@ -103,7 +103,10 @@ def test_a_bad_count_of_one_model_leaves_the_others() -> None:
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
-    """The token counts may be an object or its JSON text."""
+    """
+    Snowflake's REST API counts each kind of tokens separately, so the input gets its cached parts added. The
+    counts may be an object or its JSON text.
+    """
     kinds: Any = {"input": 100, "cache_read_input": 1000, "cache_write_input": 200, "output": 200}
     if as_text:
         kinds = str(kinds).replace("'", '"')

@@ -37,7 +37,10 @@ def details(changes: dict[str, Any] | None = None, **how: Any) -> Inference:
 
 
 def test_the_event_of_the_conventions_is_a_call() -> None:
-    """The event repeats the span, so both have the response id as dedup key."""
+    """
+    The log event of the conventions is a call. It repeats the span of the call, so both have the response id
+    as dedup key.
+    """
     record = details(trace_id=TRACE, span_id=SPAN)
     assert {
         "source": "otel", "provider": "openai", "operation": "chat", "request_model": "gpt-4o",

@@ -35,7 +35,8 @@ def metrics(outcome: Outcome) -> list[UsageMetric]:
 
 def test_a_delta_is_a_record_over_its_time() -> None:
     """
-    The value is the complete sum of a histogram for [start, time]. Series, start and time are its dedup key.
+    A delta point becomes a record over [start, time] with the complete sum of its histogram. Series, start
+    and time are its dedup key.
     """
     given_point = typed("input", 1667.0)
     (record,) = metrics(outcome := read_points(given_point))

@@ -61,7 +61,7 @@ def test_a_row_that_cannot_be_costs_only_itself() -> None:
 
 
 def test_a_pushed_row_is_explained() -> None:
-    """The reasons name the columns of the row."""
+    """The reasons of a row that was sent as a span name the columns of the row."""
     outcome = normalised(traces(pushed(1, row())), options=Options(explain=True))
     assert outcome.why is not None
     assert "cost / 100 (cents)" == outcome.why[0]["cost"]

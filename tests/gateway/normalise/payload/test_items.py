@@ -198,7 +198,7 @@ def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
 
 
 def test_deep_nesting_costs_one_item() -> None:
-    """The nesting limit of the parser affects only one item."""
+    """An item that is nested deeper than the parser allows is rejected without affecting other items."""
     deep = b"[" * 5000 + b"]" * 5000
     assert [b'{"a":1}', deep, b'{"b":2}'] == [
         bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')
@@ -359,7 +359,10 @@ class Reworded:
     ids=["run", "run in lines", "large array", "large array with a bad element"],
 )
 def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of an item is found by position, and checked by decoding the text before it."""
+    """
+    The end of an item does not depend on the decoder's error texts: it is found by position, and checked by
+    decoding the text before it.
+    """
     expected = [bytes(item) for item in payload.items(body)]
     monkeypatch.setattr(json_cut, "_document", Reworded(json_cut._document))
     assert expected == [bytes(item) for item in payload.items(body)]
@@ -376,7 +379,10 @@ def test_a_body_that_breaks_off_in_brackets_is_left_in_turns() -> None:
 
 
 def test_lists_and_objects_are_bounded_before_they_are_made() -> None:
-    """The number is checked at the limit and above it."""
+    """
+    The number of elements is limited before lists and objects are created. The test checks the limit and
+    one above it.
+    """
     payload.check_containers(b'{"a":[]}', 2)
     with pytest.raises(Refusal, match="more than 2 lists and objects") as refused:
         payload.check_containers(b'{"a":[[]]}', 2)

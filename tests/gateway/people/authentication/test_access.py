@@ -298,7 +298,9 @@ async def test_without_limits_nothing_is_counted(registry: Registry, clock: Move
 
 
 async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, clock: MovedClock) -> None:
-    """The device table resolves a `thd_` secret. A secret that it does not know counts as a guess."""
+    """
+    A `thd_` secret is resolved by the device table. A secret that the table does not know counts as a guess.
+    """
     device = Bearer("laptop-1", frozenset({INGEST}), device="laptop-1")
     access = Access(registry, clock=clock, devices={"thd_laptop-1_1_ab": device}.get)
     assert device == access.admit("thd_laptop-1_1_ab", INGEST, address=HERE)
@@ -326,7 +328,10 @@ async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock,
 def test_a_key_file_that_holds_no_key_is_a_configuration_error(
     clock: MovedClock, tmp_path: Path, text: str
 ) -> None:
-    """The server does not start with a key that anyone could guess."""
+    """
+    If the key file is empty, or its text is too short or more than one word, the server does not start,
+    because anyone could guess such a key.
+    """
     file = tmp_path / "key"
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):

@@ -130,7 +130,10 @@ async def balanced(files: ContainerFiles) -> bool:
 
 
 async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles) -> None:
-    """The delivered bytes are the uploaded bytes, and the accounting follows each step."""
+    """
+    A file is announced, uploaded and delivered. The delivered bytes are the uploaded bytes, and the
+    accounting follows each step.
+    """
     [file] = await announce(files, "one.parquet")
     assert file.state == ANNOUNCED
     assert file.kept is False
@@ -164,7 +167,8 @@ async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFile
 
 async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     """
-    The upload that ends first counts. Afterwards the same bytes count as known, and different bytes are refused.
+    Of two uploads of one file, the one that ends first counts. Afterwards the same bytes count as known, and
+    different bytes are refused.
     """
     [file] = await announce(files, "one.parquet")
     first, second, third = [await files.begin(file.id) for _ in range(3)]
@@ -386,7 +390,8 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
 
 async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock) -> None:
     """
-    The oldest delivered file of the key with the most bytes is deleted, even if another key has an older file.
+    If space runs out, the oldest delivered file of the key with the most bytes is deleted, even if another
+    key has an older file.
     """
     files = (await open_files(max_bytes=4096)).container_files
     older = await put(files, "older", b"x" * 1024, by=STRANGER)

@@ -70,7 +70,7 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
 
 
 async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:
-    """The edition is eight hex digits, equal for all numbers and routes."""
+    """The edition is eight hex digits. It is equal for all record numbers and all routes."""
     landings = closed_storage.small.of(LANDINGS)
     (edition,) = await landings.editions(ROUTE, 1)
     assert 8 == len(bytes.fromhex(edition)) * 2

@@ -95,9 +95,7 @@ async def test_three_reports_are_one_call_in_every_order(
 
 
 async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    The caller's and the answerer's reports are joined by a report of the program in between, in any order.
-    """
+    """A report of the program between caller and answerer joins their two reports, in any order."""
     log = (await open_spool(hold=10)).log
     caller = linked(1, (b"made", b"answered"), user="ada")
     between = linked(2, (b"made on", b"answered on"), (b"answered", b"made"))

@@ -82,7 +82,10 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
 
 
 async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:
-    """The base version is checked on submission, and again if another version was published since."""
+    """
+    A job's base version is checked on submission, and again if another version was published since. With a
+    stale base, nothing is published.
+    """
     table = (await open_registry()).table(AllocationTable)
     first, second = await submit(table), await submit(table)
     for job in (first, second):

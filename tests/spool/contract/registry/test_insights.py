@@ -198,7 +198,7 @@ async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> N
 
 @pytest.mark.every_engine
 async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of insights, and of comments per insight, is limited."""
+    """The number of insights is limited, and so is the number of comments per insight."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 2)
     monkeypatch.setattr(tables, "MAX_COMMENTS", 1)
     insight = await insights.table.create(Draft(title="one"), actor=ADA)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rule
 
 @pytest.mark.every_engine
 async def test_notes_are_there_after_a_restart_until_they_are_removed(open_registry: RegistryOpener) -> None:
-    """The author and the time of the notes are stored. An empty text removes the notes."""
+    """Notes survive a restart with their author and time. An empty text removes them."""
     registry = await open_registry()
     assert await registry.org_context.get() is None
     kept = await registry.org_context.set("  search owns the index\n", actor=ADA)

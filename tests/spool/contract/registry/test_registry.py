@@ -138,7 +138,9 @@ async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> N
 
 
 async def test_every_change_is_audited(registry: Registry, clock: MovedClock) -> None:
-    """The audit row has actor, address, time, action, object and changed fields, and no hash."""
+    """
+    Each change has an audit row with actor, address, time, action, object and changed fields, and no hash.
+    """
     await create(registry)
     await registry.keys.edit("search team", description="d", actor=ACTOR)
     await registry.note(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})

@@ -36,7 +36,7 @@ async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
 
 
 async def test_a_day_begins_anew_and_past_days_are_forgotten(registry: Registry) -> None:
-    """The table has one small row for each actor that called today."""
+    """Counts start again each day, so the table has only one small row for each actor that called today."""
     for name in ("key a", "key b", "key c"):
         assert MOST == await passed(registry, name, MOST)
     assert 3 == await kept(registry)

@@ -52,7 +52,7 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
 
 async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
     """
-    The ledger skipped numbers with stored records. The comparison names their hour, and a rebuild counts them.
+    If the ledger skipped numbers with stored records, the comparison names their hour, and a rebuild counts them.
     """
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(FakeLog.of(log, upto=2))

@@ -94,7 +94,10 @@ async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> No
 
 
 async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> None:
-    """The newest row decides that a change is refused. Other changes in the same batch are made."""
+    """
+    If the newest row of a device makes a change impossible, the change is refused. Other changes in the same
+    batch are made.
+    """
     here, there = nodes
     await here.table.keep(device())
     await there.follow()

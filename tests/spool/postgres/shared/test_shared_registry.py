@@ -273,7 +273,9 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
 
 
 async def test_a_change_on_a_key_that_the_other_deleted(nodes: tuple[Registry, Registry]) -> None:
-    """The stored row decides about the change, not memory."""
+    """
+    A change of a key that the other process has deleted is refused, because the stored row decides, not memory.
+    """
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await there.follow()

@@ -39,7 +39,7 @@ def body_of(format: str, name: str) -> bytes:
 
 
 def test_the_server_says_what_it_took_and_what_not() -> None:
-    """Each rejected item has its position, a reason and a field."""
+    """The response lists each rejected item with its position, a reason and a field."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     body = json.dumps([event, None, event | {"prompt_tokens": -1}]).encode()
     assert (200, {

@@ -23,7 +23,10 @@ def rows(count: int) -> bytes:
 
 
 def test_records_of_a_large_body_are_packed_on_the_way() -> None:
-    """Only a part of the records exists as objects at one time, and all are counted."""
+    """
+    Records of a large body are packed while it is decoded, so only a part of them exists as objects at one
+    time. All are counted.
+    """
     outcome = read("azure_apim", rows(4 * PART))
     assert 4 * PART == outcome.count + len(outcome.records) == outcome.received
     assert len(outcome.records) < 2 * PART

@@ -31,7 +31,10 @@ def tokens(record: Inference) -> tuple[int | None, ...]:
 
 
 def test_create_and_update_of_one_batch_are_one_call() -> None:
-    """The update is merged, and the trace gives the user, wherever it is in the batch."""
+    """
+    The create and update events of one batch are merged into one call. The trace gives the user, wherever it
+    is in the batch.
+    """
     outcome = read(None, batch(create(), update(), trace()))
     (record,) = outcome.records
     assert isinstance(record, Inference)

@@ -312,7 +312,10 @@ def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
 
 
 def test_the_window_is_bounded_by_number_and_bytes() -> None:
-    """The oldest reports are released unmerged and never lost."""
+    """
+    The window is limited by number and by bytes. Above a limit, the oldest reports are released unmerged
+    and never lost.
+    """
     merger = merger_of(max_reports=3)
     for number in range(3):
         merged(merger, create(f"g-{number}"), now=float(number))
@@ -447,7 +450,7 @@ def test_the_device_of_one_half_is_that_of_the_call(
 
 
 def test_the_device_of_a_half_outlives_a_restart_and_further_halves() -> None:
-    """The device is stored with the report, and a half without a device does not remove it."""
+    """The device of a partial report is stored with it. A later half without a device does not remove it."""
     before = merger_of()
     merged(before, create(), sender=LAPTOP)
     second = merged(before, create(), sender=ALICE)

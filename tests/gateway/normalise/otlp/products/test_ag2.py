@@ -35,7 +35,10 @@ USAGE = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("with_agent", [True, False])
 def test_a_span_of_usage_repeats_the_call_beside_it(with_agent: bool, encoding: str) -> None:
-    """The two spans share only their parent, which may be in another request."""
+    """
+    AG2's usage span repeats the call next to it. The two spans share only their parent, which may be
+    in another request.
+    """
     around = [span(1, AGENT)] if with_agent else []
     outcome = normalised(
         traces(*around, span(2, CALL, parent=1), span(3, USAGE, parent=1), scope=SCOPE), encoding=encoding

@@ -98,7 +98,10 @@ def test_the_user_is_the_account_and_the_installation_a_device() -> None:
 
 
 def test_a_named_device_goes_before_the_installation() -> None:
-    """The sender sets device.id, host.id and installation.id to name the machine."""
+    """
+    The attributes device.id, host.id and installation.id have priority over the random installation id,
+    because the sender sets them to name the machine.
+    """
     assert "laptop-7" == request(**{"device.id": "laptop-7"}).tags["device"]
 
 

@@ -49,7 +49,9 @@ def test_counts_may_be_texts_or_integers() -> None:
 
 
 def test_the_duration_of_an_sse_event_is_not_the_calls() -> None:
-    """The duration is that of the last stream event, so start and end of the call are equal."""
+    """
+    The duration of an SSE event is that of the last stream event, so start and end of the call are equal.
+    """
     record = completed(duration_ms="3")
     assert record.start_time == NOW
     assert record.end_time == NOW

@@ -19,7 +19,8 @@ FAILED = {"code": 2}
 
 def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
     """
-    The exporter names a prompt template `chat` and a retriever `embeddings`. The kind of run distinguishes them.
+    LangSmith's exporter names a prompt template `chat` and a retriever `embeddings`. They are no calls, as
+    their kind of run shows.
     """
     outcome = normalised(
         traces(

@@ -220,7 +220,9 @@ def test_a_generation_of_a_realtime_session_is_a_call() -> None:
 
 
 def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
-    """The entry point of a runner sums up its calls."""
+    """
+    The span of a conversation's turn, the entry point of a runner, sums up its calls, so it does not count.
+    """
     turn = {"gen_ai.operation.name": "handle_conversation_turn", "gen_ai.request.model": "m", **USAGE}
     outcome = normalised(traces(span(1, turn), span(2, {**CHAT, **USAGE}, parent=1)))
     assert len(outcome.records) == 1
