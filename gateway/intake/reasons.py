@@ -88,8 +88,8 @@ def _of_value(metric: UsageMetric) -> str:
 def _of_sum(call: Inference) -> str:
     if call.counted_by is not None:
         return (
-            f"a later report belongs to the same call as this record and record {call.counted_by.hex()}, "
-            "which counts"
+            f"a later report showed that this record and record {call.counted_by.hex()} are the same call; "
+            "only the other record counts"
         )
     uncounted = f"[sources.{call.source}] count = false"
     if not sums_up(call):

@@ -117,7 +117,9 @@ list_command(
     "versions",
     _of_namespaces,
     click.option(
-        "--is-in-force", multiple=True, help="Only versions in force (true), or only the others (false)."
+        "--is-in-force",
+        multiple=True,
+        help="Only versions in force (true), or only versions not in force (false).",
     ),
     click.option(
         "--last-updated-by",

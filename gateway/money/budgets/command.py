@@ -136,7 +136,7 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
     "--is-past",
     multiple=True,
     type=click.Choice(("true", "false")),
-    help="Only owners that crossed a threshold, or only the others.",
+    help="Only owners that crossed a threshold (true), or only owners that did not (false).",
 )
 @paged
 @with_client

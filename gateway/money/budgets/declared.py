@@ -443,7 +443,7 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         BudgetMoney,
         words(
             "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
-            "assistants cover. `covered_cost` counts only these, which nobody pays per call. The "
+            "assistants cover. `covered_cost` counts only the calls that plans cover. The "
             "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
             "bill."
         ),
@@ -462,7 +462,7 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
     default_amount: Annotated[
         str | int | None,
-        words("Amount of each period that the plan does not name."),
+        words("Amount of each period that has no amount in `planned_limits`."),
         Option("--amount", help="Limit per period, in dollars (or tokens, calls with --measure)."),
     ] = None
     time_zone: Annotated[
@@ -497,7 +497,7 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Option("--channel", "NAME", help="Channel for alerts."),
     ] = []
     silence: Annotated[
-        Silence | None, words("Until when crossings are only shown and not sent, and why.")
+        Silence | None, words("Time until which crossings are shown but not sent, and the reason.")
     ] = None
 
 
@@ -522,8 +522,8 @@ BudgetItem = item_of(
         "percent": Annotated[
             int | None,
             words(
-                "Percentage of the amount, as of the last evaluation with these rules. With owners, the "
-                "highest one."
+                "Percentage of the amount, as of the last evaluation with these rules. For a budget with "
+                "owners, the highest percentage of an owner."
             ),
         ],
         **KEPT,

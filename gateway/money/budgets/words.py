@@ -63,7 +63,7 @@ def notice_of(
         title = f"Budget {budget_name} is below {alert_notice.percent} % again: {value} of {limit}"
         text = "The earlier sum was too high, because late duplicates were recognized or prices changed."
         if budget.arranged:
-            text = "A newer bill states less than the one before."
+            text = "A newer bill states less than the earlier bill."
     elif alert_notice.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
         title = f"Budget {budget_name} is expected to reach {alert_notice.percent} %: {value} of {limit}"

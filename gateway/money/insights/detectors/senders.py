@@ -48,7 +48,7 @@ _GIVES_WAY = {
         "above the limit, its oldest senders are forgotten, and counters that they send later may be "
         "counted in addition to their calls"
     ),
-    COUNTED_ITEMS: "above the limit, its oldest counters stay counted, even if calls arrive that they duplicate",
+    COUNTED_ITEMS: "above the limit, its oldest counters stay counted, even if they repeat calls that arrive later",
 }
 
 
@@ -230,7 +230,7 @@ def crowding_key(facts: Facts) -> Sequence[Finding]:
 
 
 def _crowding(share: KeyShare) -> Finding:
-    rule = "a key gets at most half of what the other keys leave free"
+    rule = "a key gets at most half of the space that the other keys leave free"
     if share.gives_way:
         rule = _GIVES_WAY.get(
             share.limit,
