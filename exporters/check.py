@@ -30,7 +30,7 @@ from exporters.settings import DestinationSettings, NotifySettings, UpstreamSett
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
-# Streams to which a gateway sends nothing. The first two belong to an agent.
+# Streams to which a gateway sends nothing. An agent sends to the first two.
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 
 
@@ -38,11 +38,11 @@ _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 class StreamCheck:
     stream: str
     scope: str
-    key: str | None  # name of the key that covers the scope
+    key: str | None  # name of the key that has the scope of the stream
     url: str | None
-    published: bool  # the service documents this address
-    status: str  # status of a Probe; without a key the route would be paused
-    words: str | None = None  # the upstream's message, or why nothing was sent
+    published: bool  # whether the service documents the address
+    status: str  # status of a Probe; if the key is missing, the status that pauses a route
+    words: str | None = None  # the upstream's message, or the reason why nothing was sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class DestinationCheck:
     name: str
     type: str
     topics: Sequence[str]
-    to: str  # the file, or the address without its path, because a path may hold a secret
+    to: str  # the file, or the address without its path, because a path may contain a secret
     status: str  # status of a Probe
     words: str | None = None
 
@@ -59,7 +59,8 @@ class DestinationCheck:
 class ChannelCheck:
     name: str
     type: str
-    to: str  # the server without its path, because a path may hold a secret; empty if a file holds the address
+    # the server without its path, because a path may contain a secret; empty if the address is in a file
+    to: str
     status: str  # status of a Probe
     words: str | None = None
 
@@ -70,8 +71,8 @@ async def check(
     """
     Check each stream in use, in the order of STREAMS. Return nothing if there is no upstream.
 
-    A stream is in use if it carries AI telemetry, if a key or a setting of [upstream] concerns it, or if
-    `used` names it. With `send`, the test call is also sent to an upstream that is not a Tollhouse.
+    A stream is in use if it is for AI telemetry, if a key or a setting of [upstream] concerns it, or if
+    `used` names it. With `send`, the test call is sent even if the upstream is not a Tollhouse.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -95,7 +96,8 @@ async def check_destinations(
     """
     Check each of [[destinations]], in their order.
 
-    `installation` is this installation's public id, or None if it is unknown. `send` is as for `check`.
+    `installation` is this installation's public id, or None if it is unknown. `send` has the same meaning
+    as in `check`.
     """
     return [await _check_destination(settings, clock, installation, send) for settings in destinations]
 
@@ -116,7 +118,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
 
 
 async def _result_of(probe: Awaitable[Probe]) -> Probe:
-    """Await a probe, and return a Probe even if it raises, so that the other probes still run."""
+    """Await a probe. If it raises, return a Probe with the error, so that the other probes still run."""
     try:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
@@ -126,7 +128,7 @@ async def _result_of(probe: Awaitable[Probe]) -> Probe:
 def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
     if stream in _NEVER_SENT:
         return False
-    if stream == BILLING_VALIDATION:  # without a key, drops are validated here
+    if stream == BILLING_VALIDATION:  # without a key, Tollhouse validates drops itself
         return keyring.covering(STREAMS[stream].scope) is not None
     is_named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
     mapped = stream in (EVENTS, UNIT_COST) and bool(settings.events)
@@ -174,8 +176,8 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
 
 def _origin(url: str) -> str:
     """
-    Return an address without its path, because a path may hold a secret. The addresses of brokers, HOST:PORT,
-    have no path.
+    Return an address without its path, because a path may contain a secret. An address HOST:PORT of a broker
+    has no path.
     """
     if "://" not in url:
         return url
@@ -192,7 +194,7 @@ async def _check(
     clock: Clock,
     send: bool,
 ) -> StreamCheck:
-    # Mapped events are sent as unit cost, with that key.
+    # Mapped events are sent as unit cost, with the key for unit cost.
     sent_as = UNIT_COST if stream == EVENTS and _is_mapped(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.covering(scope)

@@ -1,4 +1,4 @@
-"""Errors of deliveries, named for what happens next."""
+"""Errors of deliveries. Each name says how the route continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class SendError(Exception):
     An error of a delivery.
 
     `answered`: the destination responded, and may repeat this response under the same idempotency key.
-    `ambiguous`: the request was sent and may have been accepted, because no response came, or a proxy
+    `ambiguous`: the request was sent and may have been accepted, because no response arrived, or a proxy
     responded instead of the destination.
     """
 
@@ -29,7 +29,7 @@ class SendError(Exception):
 
 
 class PutOff(SendError):
-    """An error after which the destination may request a wait, `retry_after_s`."""
+    """An error after which the destination may request a wait of `retry_after_s`."""
 
     def __init__(
         self,
@@ -45,20 +45,21 @@ class PutOff(SendError):
 
 
 class Retryable(PutOff):
-    """No response, 408, 429 or 5xx: send the same records again later."""
+    """No response, 408, 429 or 5xx. The same records are sent again later."""
 
 
 class Rejected(SendError):
-    """The destination read these bytes and rejected them: look for the record at fault."""
+    """The destination read these bytes and rejected them. The route searches for the record at fault."""
 
 
 class DeliveryTooLarge(SendError):
-    """413, or larger than batch_bytes before sending: send fewer records per request."""
+    """A 413, or more than batch_bytes before sending. The route sends fewer records per request."""
 
 
 class Divide(SendError):
     """
-    The records must not be sent in one request: split before record number `at` and send each part by itself.
+    The records must not be in one request. The route splits them before record number `at` and sends
+    each part separately.
     """
 
     def __init__(self, message: str, *, at: int) -> None:
@@ -77,4 +78,4 @@ class Misconfigured(PutOff):
 
 
 class OutcomeUnknown(SendError):
-    """No response to a request that must not be repeated: an operator decides what became of it."""
+    """No response to a request that must not be repeated. An operator decides whether it arrived."""

@@ -1,8 +1,9 @@
 """
 Timing of requests and deliveries: backoff after failures, rate limits, order, and the workers of a route.
 
-A throttle decides which workers may send. A linger decides how long the newest records wait for more. Resting
-workers are woken for new records. Timers are monotonic, so a change of the wall clock does not change a wait.
+A throttle decides which workers may send. A linger decides how long the newest records wait for further
+records. New records wake resting workers. Timers are monotonic, so a change of the wall clock does not
+change a wait.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery
 from spool.log.protocols import Log
 from spool.turns.fair_turns import TokenBucket
 
-LONGEST_HINT_S = 86_400.0  # longest accepted Retry-After; a later date comes from a wrong clock
+# seconds; the longest accepted Retry-After, because a later date comes from a wrong clock
+LONGEST_HINT_S = 86_400.0
 
-# While a destination rejects everything, up to this number of single records are tried, plus one more for
+# While a destination rejects every record, the route tries up to this number of single records, and one more
 # every ten minutes. So a run of bad records cannot hide that the destination accepts other records.
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
-LOOK_S = 0.05  # how often to check for a full delivery
-FOLLOW_S = 2.0  # how long after `hurry` the commits of other gateways may still become known here
+LOOK_S = 0.05  # seconds between two checks for a full delivery
+FOLLOW_S = 2.0  # seconds after `hurry` in which commits of other gateways may still become known here
 DAY_S = 86400.0
-DAY_ENDS_S = 600.0  # after midnight UTC, when the files of the previous day are written
+DAY_ENDS_S = 600.0  # seconds after midnight UTC until the files of the previous day are written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,8 @@ class Backoff:
         """
         Return the wait in seconds after `failures` failures in a row (at least 1).
 
-        The wait is at least `hint_s`, which the destination requested, up to a day. `chance`, from 0 to 1,
-        places the wait between half the step and the whole step; it is random by default.
+        The wait is at least `hint_s`, the wait that the destination requested, but at most a day. `chance`,
+        from 0 to 1, places the wait between half of the step and the whole step. It is random by default.
         """
         step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
         drawn = random.random() if chance is None else chance
@@ -57,7 +59,7 @@ class Backoff:
 
 
 class Pace:
-    """A rate limit of `per_s` a second on average, and `burst` at once."""
+    """A rate limit of `per_s` units per second on average, and of `burst` units at once."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
         self._bucket = TokenBucket(clock, per_s=per_s, burst=burst)
@@ -88,14 +90,14 @@ class InOrder:
     @contextmanager
     def turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
         """
-        Enter this context to send a delivery.
+        Hold the turn of a delivery while it is sent.
 
-        Raises Retryable, before anything is sent, while an earlier delivery of the sequence waits.
-        Replays are exempt.
+        Raises Retryable, before anything is sent, while an earlier delivery of the sequence waits. Replays
+        do not wait.
         """
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
-            # Later deliveries wait for this one as well, even if they become due first.
+            # From now on, later deliveries wait for this delivery, even if they become due first.
             waiting.add(delivery.first)
             raise Retryable("an earlier request must be accepted first", answered=False)
         try:
@@ -110,11 +112,12 @@ class InOrder:
 
 
 class RouteThrottle:
-    """The destination's responses so far, and which workers of the route may send because of them."""
+    """The destination's latest responses, and which workers of the route may send because of them."""
 
     def __init__(self, clock: Clock, backoff: Backoff) -> None:
         self.state = RUNNING
-        self.round = 0  # failures of requests that began in the same round count as one
+        # number of the present round; failures of requests that began in the same round count as one
+        self.round = 0
         self._clock = clock
         self._backoff = backoff
         self._epoch = clock.now() - clock.monotonic()
@@ -122,10 +125,11 @@ class RouteThrottle:
         self._refusals = 0
         self._shown: str | None = None  # reason that operators see next to the state
         self._waits_until = 0.0
-        # set by the destination's Retry-After; a success of another delivery does not shorten it
+        # The time until which the destination's Retry-After lasts. A success of another delivery does
+        # not shorten it.
         self._asked_until = 0.0
         self._refusing_since = clock.monotonic()
-        self._suspects: Counter[int] = Counter()  # errors per delivery id since the last success
+        self._suspects: Counter[int] = Counter()  # number of errors per delivery id since the last success
 
     def now(self) -> float:
         """
@@ -135,8 +139,8 @@ class RouteThrottle:
 
     def rest_s(self, worker: int) -> float:
         """
-        Return how many seconds a worker, given by its number, waits: 0 if it may send, inf if another worker
-        must succeed first.
+        Return how many seconds a worker, given by its number, must wait. 0 means that it may send, and inf
+        that another worker must succeed first.
         """
         if worker > 0 and self._is_narrow():
             return inf
@@ -150,7 +154,9 @@ class RouteThrottle:
         self._waits_until = self._asked_until = 0.0
 
     def succeed(self) -> bool:
-        """Note that a record was accepted. Return True if the route was not running or showed a failure."""
+        """
+        Note that a record was accepted. Return True if the route was not running or showed a failure before.
+        """
         recovered = self.state != RUNNING or self._shown is not None
         self.state = RUNNING
         self._failures = self._refusals = 0
@@ -165,24 +171,26 @@ class RouteThrottle:
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        Return True if a delivery failed often enough to be tried in halves, even if no other
-        delivery succeeded meanwhile.
+        Return whether a delivery has failed often enough to be tried in halves, even if no other delivery
+        has succeeded meanwhile.
 
         On a quiet route there may be no other delivery. If the destination is at fault, halving costs little:
-        one request is sent at a time, and each half must fail as often again. If another record was accepted
+        one request is sent at a time, and each half must fail equally often. If another record was accepted
         meanwhile, one error is enough.
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
     def search(self) -> None:
         """
-        Note that a batch was rejected. Until a delivery is accepted, one request at a time looks for the
+        Note that a batch was rejected. Until a delivery is accepted, one request at a time searches for the
         record at fault.
         """
         self._refusals += 1
 
     def refuse(self) -> None:
-        """Note that a single record was rejected and nothing proves that the destination accepts others."""
+        """
+        Note that a single record was rejected, and that nothing proves that the destination accepts other records.
+        """
         if self.state != REFUSING:
             self.state = REFUSING
             self._refusing_since = self._clock.monotonic()
@@ -198,8 +206,8 @@ class RouteThrottle:
         """
         Note a failure without a response, or a response that requests a wait.
 
-        Return True if operators should now see `reason`. The first failure delays nothing,
-        because another delivery may succeed. The second failure in a row delays the route.
+        Return True if operators should now see `reason`. The first failure delays nothing, because another
+        delivery may succeed. After the second failure in a row, the route waits.
         """
         if began == self.round:
             self.round += 1
@@ -223,10 +231,10 @@ class RouteThrottle:
 
 class Linger:
     """
-    The wait of the newest records for more records, because a request costs more than its records.
+    The time for which the newest records wait for further records, because a request costs more than its records.
 
-    Deliveries may contain record numbers lower than `below`. Records that are already closed at construction
-    need not wait. The timers are the event loop's, so a change of the wall clock does not change a wait.
+    Deliveries may contain record numbers lower than `below`. Records that are already closed at the start do
+    not wait. Timers of the event loop measure the wait, so a change of the wall clock does not change it.
     """
 
     def __init__(self, log: Log, topic: str, *, seconds: float, max_records: int) -> None:
@@ -241,19 +249,21 @@ class Linger:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
     async def changes(self) -> AsyncIterator[int]:
-        """Yield `below` whenever it grows: the oldest record waited long enough, or a delivery is full."""
+        """
+        Yield `below` whenever it grows, because the oldest record has waited long enough or a delivery is full.
+        """
         async for closed in self._log.changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
                 yield self._below
-            # A full delivery is sent at once. The log reports no change for the records that remain, so
-            # loop for them.
+            # A full delivery is sent at once. The log reports no further change for the remaining records, so
+            # the loop checks them again.
             while closed > self._below:
                 self._below = max(await self._wait(), self._below)
                 yield self._below
 
     def end(self) -> bool:
-        """Release all closed records. Return False if none waited."""
+        """Release all closed records. Return False if no record was waiting."""
         waited_from, self._below = self.below, self._log.closed_below(self._topic)
         return self._below > waited_from
 
@@ -270,7 +280,7 @@ class Linger:
 
 class CommitLinger:
     """
-    Like `Linger`, but the wait counts from the commit of a record, so neither a restart nor a stop writes
+    Like `Linger`, but the wait begins with the commit of a record, so neither a restart nor a stop writes
     a file early.
 
     A record waits at most until ten minutes after the end of its UTC day. `uncut` returns the lowest record
@@ -307,12 +317,12 @@ class CommitLinger:
                 yield self.below
 
     def hurry(self) -> None:
-        """Release every record that is committed now, as soon as it is closed, whatever its age."""
+        """Release every record that is committed now as soon as it is closed, without a further wait."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
 
     async def _rest(self, committed_at: float) -> None:
-        """Wait until the record at `below` is due or a delivery is full."""
+        """Wait until the record at `below` is due, or until a delivery is full."""
         while self._waiting() < self._max_records and not await self._is_due(committed_at):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
@@ -338,7 +348,7 @@ class CommitLinger:
 
 class RestingWorkers:
     """
-    Resting workers of one route. News wakes one worker, and a worker that finds work wakes the next.
+    Resting workers of one route. Each signal wakes one worker, and a worker that finds work wakes the next worker.
 
     `may_work` returns whether a worker, given by its number, may send now. Use this class only on the event loop.
     """
@@ -346,11 +356,13 @@ class RestingWorkers:
     def __init__(self, may_work: Callable[[int], bool]) -> None:
         self._may_work = may_work
         self._resting: dict[int, asyncio.Event] = {}
-        self.missed_wakeups = 0  # wake-ups that a worker may have missed because it was just looking for work
+        # number of wake-ups that a worker may have missed because it was looking for work
+        self.missed_wakeups = 0
 
     def wake_one(self) -> None:
         """
-        Wake one resting worker that may send. If there is none, make workers that are looking for work look again.
+        Wake one resting worker that may send. If no such worker rests, workers that are looking for work
+        look once more.
         """
         for worker in self._resting:
             if self._may_work(worker):

@@ -1,8 +1,8 @@
 """
-A file of lines, appended and flushed before their delivery is settled. All file destinations use it.
+A file of lines, which are appended and flushed before their delivery is settled. All file destinations use it.
 
 Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for
-its lines after that position, even if a rotation renamed the file within the directory, and writes the
+its lines after that position, even if a rotation renamed the file within the directory. Then it writes the
 missing lines. So no line is written twice, and the lines of other deliveries in between are never changed.
 """
 
@@ -35,8 +35,9 @@ Write = Callable[[Delivery, Sequence[Entry]], Awaitable[tuple[list[bytes], Settl
 _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o640
-_STEP = 64 * 1024  # bytes per step, read backwards in search of the last line
-# Disk full, busy or failing for now. The operator must fix any other error, such as missing permissions.
+_STEP = 64 * 1024  # bytes per step of the backward search for the last line
+# The disk is full, or a quota is used up, so a retry may succeed. Other errors, such as missing permissions,
+# must be fixed by the operator.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE}
 
@@ -44,7 +45,7 @@ _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.
 @dataclass(frozen=True)
 class Mark:
     """
-    Where a delivery begins: the identity of a file, and its size before the delivery.
+    The position where a delivery begins: the identity of a file, and its size before the delivery.
 
     `device` is 0 for a file that several machines mount, because each machine has its own number for
     the file system.
@@ -70,13 +71,13 @@ class FileExporter:
     """
     An exporter that appends the lines of deliveries to a file.
 
-    `write` returns the lines of a delivery, all of them different. `head` is the first line of a new file; a
-    file with another first line is renamed. With `shared`, other machines may continue the file. `ending`
-    returns the text that ends all lines of the delivery and no other lines. If an earlier attempt wrote lines
-    with this ending that are no longer wanted, for example because prices changed, they are blanked.
+    `write` returns the lines of a delivery, which all differ. `head` is the first line of a new file; a file
+    with another first line is renamed. With `shared`, other machines may continue the file. `ending` returns
+    a text that ends all lines of the delivery, and no other lines. If an earlier attempt wrote lines with
+    this ending that are no longer wanted, for example because prices changed, they are replaced with blanks.
     """
 
-    in_flight = 1  # one delivery at a time, because it is one file in one order
+    in_flight = 1  # one delivery at a time, because all deliveries append to the same file in order
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class FileExporter:
             raise Misconfigured(message, answered=False) from error
 
 
-# The routes of two topics may share a file.
+# The locks are by path, because the routes of two topics may share a file.
 _locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
@@ -138,7 +139,8 @@ class _File:
 
     def begin(self, before: Mark | None) -> Mark:
         """
-        Return the position after which the delivery's lines are: that of its first attempt if the file is found.
+        Return the position after which the delivery's lines are. If the file of its first attempt is found,
+        it is the position of that attempt.
         """
         with self._lock:
             if before is not None:
@@ -163,9 +165,9 @@ class _File:
 
     def append(self, lines: Sequence[bytes], mark: Mark | None, ending: bytes = b"") -> None:
         """
-        Write the missing lines and flush. On return, every line is on disk, once after the mark.
+        Write the missing lines and flush. On return, every line is on disk exactly once after the mark.
 
-        Other lines with this ending are blanked.
+        Other lines with this ending are replaced with blanks.
         """
         with self._lock:
             descriptor = self._current()
@@ -228,7 +230,9 @@ class _File:
         return None
 
     def _current(self) -> int:
-        """Return the file at the path. Open it again if a rotation moved the previous file."""
+        """
+        Return the descriptor of the file at the path. If a rotation moved the previous file, open the path again.
+        """
         if self._descriptor is not None and _is_at(self._descriptor, self.path):
             return self._descriptor
         self.close()
@@ -258,7 +262,7 @@ class _File:
 
 
 def _has_other_head(descriptor: int, head: bytes) -> bool:
-    """Return True if the file's first line differs from `head`, so its lines have other columns."""
+    """Return whether the file's first line differs from `head`. If so, its lines have other columns."""
     first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
     return bool(newline) and first + newline != head
 
@@ -280,9 +284,9 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _end_last_line(descriptor: int) -> None:
     """
-    Cut off the incomplete last line that a crash or a full disk left. Its delivery writes the line again.
+    Cut off the incomplete last line that a crash or a full disk left. The delivery of that line writes it again.
 
-    If only the newline is missing, append it.
+    If the line lacks only its newline, append it.
     """
     size = os.fstat(descriptor).st_size
     if not size or os.pread(descriptor, 1, size - 1) == b"\n":
@@ -303,10 +307,10 @@ def _end_last_line(descriptor: int) -> None:
 
 def _make_blank(descriptor: int, position: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
     """
-    Blank the wrong lines after a position. Other lines keep their position.
+    Replace the wrong lines after a position with blanks, so that all other lines keep their position.
 
-    A power cut leaves zeros in place of lines that were written but not flushed. In JSON, a line of spaces
-    becomes part of the next line. In CSV, it becomes empty lines.
+    A power cut leaves zeros in place of lines that were written but not flushed. In JSON, blanks become part
+    of the next line. In CSV, they become empty lines.
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(position)

@@ -10,7 +10,7 @@ from exporters.errors import Misconfigured
 
 
 class SecretSource:
-    """A secret under the `name` that error messages use. The value never appears in a message or a repr."""
+    """A secret. Error messages call it `name`. The value never appears in a message or a repr."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class SecretSource:
 
     def value(self) -> str:
         """
-        Return the secret. Raises Misconfigured if it cannot be read; the route then waits until the
-        operator fixes it.
+        Return the secret. Raises Misconfigured if it cannot be read. The route is then paused until the
+        operator fixes the file or variable.
         """
         if self._file is None:
             value = self._environ.get(self._env, "").strip()

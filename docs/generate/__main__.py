@@ -11,7 +11,7 @@ from pathlib import Path
 from docs.generate import commands, configuration, connect, http_api, json_schema, published
 
 _LIMITS = "limits.md"
-_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # in the checkout of these docs
+_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # a path in the same checkout as the docs
 _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 

@@ -20,8 +20,8 @@ from gateway.money.calls.reports.declared import ScheduledReportItem
 from gateway.money.views.declared import ViewItem
 from gateway.people.roles.declared import RoleItem
 
-MAX_VALUES = 12  # of an enumeration
-MAX_DEPTH = 3  # levels of fields below a body
+MAX_VALUES = 12  # maximum number of values of an enumeration that are shown
+MAX_DEPTH = 3  # maximum levels of fields below a body
 _REF = "#/components/schemas/{name}"
 _ITEMS = (
     AnnotationItem, BudgetItem, ConnectionItem, NamespaceItem, PlanItem, RoleItem, ScheduledReportItem, ViewItem,
@@ -41,7 +41,7 @@ _SEEN_TYPES = {
     list: "array",
     type(None): "any or null",
 }
-_MAPS = {  # objects with free names, whose members are no fields
+_MAPS = {  # objects with arbitrary member names, so the members are not documented as fields
     "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
     "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
     "filtering", "sorting",
@@ -73,7 +73,7 @@ class KnownField(NamedTuple):
 def meanings(
     rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
 ) -> Mapping[str, str]:
-    """Return the descriptions of fields by name, of names that have one description on a page."""
+    """Return the description of each field name that has exactly one description on a page."""
     found: dict[str, set[str]] = {}
     seen: set[str] = set()
 
@@ -98,10 +98,9 @@ def meanings(
 
 def or_seen(schema: Mapping[str, Any], value: Any, name: str = "") -> Mapping[str, Any]:
     """
-    Return `schema`, with more fields in each object of which the document names no field.
+    Return `schema`, with the fields of an example added to each object whose fields the document does not name.
 
-    If an example has all fields of the resource called `name`, these are its fields. Otherwise they are the fields of
-    the example.
+    If an example has all fields of the resource called `name`, the fields of that resource are added instead.
     """
     if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
         return schema
@@ -192,7 +191,9 @@ def _fields(schema: Mapping[str, Any], known: KnownField, prefix: str, *, is_bod
 
 
 def from_page(text: str) -> str:
-    """Return `text` with its links from docs/reference as links from docs/reference/api."""
+    """
+    Return `text` with links that work from docs/reference/api. Its links are written for docs/reference.
+    """
     return text.replace("](../", "](../../").replace("](http-api", "](../http-api")
 
 
@@ -213,7 +214,10 @@ def _words_of(place: str, schema: Mapping[str, Any], known: KnownField, *, is_bo
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that a reference names, also where it is one of two alternatives and the other is null."""
+    """
+    Return the schema that a reference names. The reference may be one of two alternatives if the other
+    one is null.
+    """
     if "$ref" in schema:
         named: Mapping[str, Any] = schemas[schema["$ref"].rpartition("/")[2]]
         return named

@@ -85,13 +85,13 @@ QUERY: Mapping[str, str] = {
     "view": "The id or name of a view whose filter applies.",
     "where": "Only calls with this value, such as `team=search`, or `team!=search` for all others.",
 }  # fmt: skip
-# parameters that may repeat and do not select items by the field of their name
+# parameters that may repeat, but do not filter by the field with their name
 NOT_FILTERS = {
     "by", "cost", "cost_type", "date", "duration", "end_date", "end_time", "expand", "filters", "from", "granularity",
     "group_by", "hide_resolved", "include_hidden", "measures", "meter", "missing", "range", "show", "start_time", "to",
     "tokens", "tz", "where",
 }  # fmt: skip
-# filters whose name does not say what they select
+# filters whose name does not show what they select
 FILTERS: Mapping[str, str] = {
     "about": "Only insights about this subject.",
     "actor": "Only items of this person or key.",

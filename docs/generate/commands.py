@@ -51,6 +51,6 @@ def _section(context: click.Context) -> str:
 
 def _cell(words: str) -> str:
     """
-    Replace bars, because they end a table cell and Markdown readers differ in how to escape them in code.
+    Replace bars, because a bar ends a table cell. Markdown readers differ in how they escape a bar in code.
     """
     return words.replace("|", ", ")

@@ -37,8 +37,8 @@ For Taplo and Even Better TOML, begin the file with the line `#:schema tollhouse
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationTable:
     """
-    A section of the configuration. `header` is its first line in a file, such as [[destinations]], or ""
-    for the top.
+    A section of the configuration. `header` is its first line in a file, such as [[destinations]], or "" for
+    settings outside of sections.
     """
 
     header: str
@@ -123,5 +123,7 @@ def _sentences(key: ConfigurationKey) -> Iterator[str]:
 
 
 def _to_docs(words: str) -> str:
-    """Make links in the help of settings relative to docs/reference. They are written relative to docs/."""
+    """
+    Make links in the help of settings relative to docs/reference. In the code, they are relative to docs/.
+    """
     return words.replace("](", "](../")

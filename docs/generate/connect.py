@@ -1,5 +1,5 @@
 """
-The texts of the console's page Connect, from docs/connect: names, settings and sources.
+The texts of the console page Connect, taken from docs/connect: names, settings and sources.
 
 The page replaces HOST and KEY with an address and a new key.
 """

@@ -17,16 +17,20 @@ from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.mounts import OPERATOR_API
 
-WIDTH = 96  # columns of a line of JSON
+WIDTH = 96  # maximum columns of a line of JSON
 EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
-_IGNORES_KEY = "The Idempotency-Key header is ignored."  # the index says so once
+# left out on the other pages, because the index states it once
+_IGNORES_KEY = "The Idempotency-Key header is ignored."
 _OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock", "-H 'X-Tollhouse-As: ada@example.com'"]
 _KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
 _JSON = "application/json"
 
 
 class ApiPage(NamedTuple):
-    """A page. Its operations are those below one of `paths`; the first group that fits gets an operation."""
+    """
+    A page. It has the operations below one of `paths`. An operation that fits several pages is on the
+    first of them.
+    """
 
     name: str
     title: str
@@ -176,8 +180,8 @@ def _index(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, An
 
 
 def _statuses(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
-    """Yield a row for each status of an error: its meanings to holders of keys, then to operators."""
-    meanings: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # a dictionary keeps the order
+    """Yield a row for each error status: its meanings for key holders, then for operators."""
+    meanings: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # dictionaries are used as ordered sets
     for _, path, operation in (row for rows in operations.values() for row in rows):
         for status, answer in operation["responses"].items():
             if status >= "4" and answer["description"] != "Done":
@@ -245,7 +249,7 @@ def _access(found: Mapping[str, Any]) -> Iterator[str]:
 def _example(method: str, path: str) -> Iterator[str]:
     example = EXAMPLES.get(f"{method} {path}")
     if example is None:
-        return  # a test reports it
+        return  # a test reports the missing example
     yield from ("", "```bash", curl(method, path, example), "```", "")
     if "answer" not in example:
         yield f"Answer: {example['status']}, without a body."
@@ -274,7 +278,7 @@ def curl(method: str, path: str, example: Mapping[str, Any]) -> str:
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Return JSON where each object or list that fits is on one line."""
+    """Return JSON in which each object or list that fits is on one line."""
     line = json.dumps(value, ensure_ascii=False)
     if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list):
         return line

@@ -1,7 +1,7 @@
 """
 Comparison with the published interface: every operation, its scope, and the reason for each difference.
 
-All scopes are published, but addresses only for some of them. The other addresses were chosen here.
+All scopes are published, but only some of their addresses. The other addresses were chosen for Tollhouse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SPECIFIED, CALLED, CHOSEN, OTHERWISE = "as specified", "as published", "chosen h
 
 # the only operation with a detailed public specification
 _SPECIFIED = frozenset({"GET /v2/insights"})
-# scopes with public addresses: in the service's pages, clients or agent
+# scopes whose addresses are public, from the service's pages, clients or agent
 _CALLED = frozenset({
     "billing:read_costs", "billing:read_dimensions",
     "views:create_view", "views:delete_view", "views:read_view", "views:read_views", "views:update_view",
@@ -40,7 +40,7 @@ _CALLED = frozenset({
     "unit-cost_v1:create_telemetry_stream", "unit-cost_v1:delete_telemetry_stream",
     "unit-cost_v1:manage_telemetry_records", "unit-cost_v1:read_telemetry",
 })  # fmt: skip
-# scopes published without an address, with the reason for our choice
+# scopes that are published without an address, with the reason for the address chosen here
 _CHOSEN: Mapping[str, str] = {
     "ai-telemetry-ingest:ingest-ai-telemetry": "one scope for all receivers; the addresses are those that senders use, "
     "of OpenTelemetry and of each gateway's protocol",
@@ -58,7 +58,7 @@ _OF_A_GROUP: Mapping[str, str] = {
     "access-control": "roles follow the common rules for resources; permission sets are a read-only list",
     "ai-control-plane": "one address for each of the three operations",
 }
-# operations that have a published scope but are not published themselves
+# unpublished operations that have a published scope
 _BESIDE: Mapping[str, str] = {
     "GET /v2/budgets/{budget_id}/owners": "a budget here may have many owners",
     "GET /v2/budgets/{budget_id}/alerts": "the thresholds that were crossed, and who was notified",
@@ -74,7 +74,7 @@ _BESIDE: Mapping[str, str] = {
     "GET /unit-cost/v1/telemetry": "the list of streams",
     "GET /unit-cost/v1/telemetry/{type}/{stream}": "a single stream",
 }
-# operations that need no key
+# reasons for operations that need no key
 _SIGN_IN = "how a person signs an assistant in (RFC 9728); clients request it before they have a token"
 WITHOUT_A_SCOPE: Mapping[str, str] = {
     "GET /api/public/health": "the first request of Langfuse's clients; the response is the same for everybody",
@@ -119,7 +119,7 @@ The response of each list has its root key, `pagination`, `filtering` and `sorti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """One operation in the comparison. `why` is empty if the state is as specified or published."""
+    """One operation in the comparison. `why` is empty if the operation is as specified or published."""
 
     category: str
     scope: str

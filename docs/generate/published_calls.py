@@ -1,7 +1,8 @@
 """
-Comparison of published operations that are not lists: their fields, parameters and root keys, next to ours.
+Comparison of published operations that are not lists with Tollhouse's operations: their fields, parameters
+and root keys.
 
-All published parts exist here. Operations of which only the address is public are marked.
+Tollhouse has all published parts. Operations for which only the address is public are marked.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class PublishedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCall:
-    """A published operation and ours."""
+    """A published operation and Tollhouse's operation."""
 
     operation: str
     published: PublishedCall
@@ -82,7 +83,7 @@ _ADDRESS = "only the address is public, no field"
 _RECORDS = "records have their own rules: docs/reference/api/events.md"
 _ROWS = "rows of billing files have their own rules: docs/billing-connections.md"
 _TELEMETRY = "/unit-cost/v1/telemetry"
-# published operations without anything to compare
+# published operations that have no parts to compare
 NOT_COMPARED: Mapping[str, str] = {
     **{
         f"{call} /v2/insights{path}": _ADDRESS
@@ -109,7 +110,7 @@ NOT_COMPARED: Mapping[str, str] = {
 
 
 def compared_calls() -> Sequence[ComparedCall]:
-    """Return every published operation with ours, in the order of the table."""
+    """Return every published operation with Tollhouse's operation, in the order of the table."""
     there = {
         f"{method} {address.documented_path}": address
         for address in FOR_SENDERS

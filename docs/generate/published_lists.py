@@ -1,7 +1,7 @@
 """
-Comparison of published lists: their fields, sort keys and parameters, next to ours.
+Comparison of published lists with Tollhouse's lists: their fields, sort keys and parameters.
 
-All published parts exist here. Each additional part has a reason.
+Tollhouse has all published parts. Each additional part has a reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ The lists with public row fields, sort keys or parameters. Tollhouse has all of 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedList:
-    """The public fields, sort keys and parameters of a list. `why` is the reason for additional ones."""
+    """The public fields, sort keys and parameters of a list. `why` is the reason for additional parts."""
 
     fields: Sequence[str]
     sorts: Sequence[str] = ()
@@ -37,7 +37,7 @@ class PublishedList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedList:
-    """A published list and ours. A missing part is an error; `more` are additional parts."""
+    """A published list and Tollhouse's list. A missing part is an error; `more` are additional parts."""
 
     path: str
     published: PublishedList
@@ -141,7 +141,7 @@ PUBLISHED: Mapping[str, PublishedList] = {
 
 
 def compared() -> Sequence[ComparedList]:
-    """Return every published list with ours, in the order of the table."""
+    """Return every published list with Tollhouse's list, in the order of the table."""
     there = {address.documented_path: address for address in FOR_SENDERS if address.lists}
     return [_compared(there[path], published) for path, published in PUBLISHED.items()]
 

@@ -31,7 +31,8 @@ _AMOUNTS = {
 }
 _MEDIA_OUT = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
 _MEDIA_IN = ("input_audio_mtok", "input_image_mtok", "input_video_mtok")
-# Parts of names of models that speak or listen. Most of their tokens are audio, and the data may lack its price.
+# Parts of the names of models that speak or listen. Most tokens of such a model are audio, and the data may
+# lack the price of audio.
 _SOUND = ("transcribe", "-audio", "realtime")
 _SOUND_PRICES = ("input_audio_mtok", "output_audio_mtok", "audio_hours", "input_audio_hours")
 _NO_SOUND_PRICES: dict[str, Decimal | None] = {"input_audio_tokens": None, "output_audio_tokens": None}
@@ -96,7 +97,8 @@ def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
     """Return the directions in which most tokens of a model are not text."""
     puts_out = not priced.isdisjoint(_MEDIA_OUT)
     takes_in = not priced.isdisjoint(_MEDIA_IN)
-    is_dark = is_sound and not (puts_out or takes_in)  # the data does not say which of its tokens are audio
+    # the data does not state which tokens of the model are audio
+    is_dark = is_sound and not (puts_out or takes_in)
     directions = {
         "input": is_dark or (takes_in and (puts_out or is_sound)),
         "output": is_dark or puts_out,
@@ -105,7 +107,7 @@ def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
 
 
 class _Always:
-    """A price row without a condition, in the form of the source's conditional rows."""
+    """A price row without a condition, in the same form as the source's conditional rows."""
 
     constraint = None
 
@@ -132,9 +134,10 @@ def _standard(history: list[Any]) -> Iterator[_Row]:
 
 def _variants(model: Any, standard: list[_Row]) -> Iterator[_Row]:
     """
-    Combine each variant with every standard row that is in force while the variant is.
+    Combine each variant with every standard row that is in force at the same time.
 
-    The order is reversed, because the first variant wins in the source and the last row wins in a rate card.
+    The order is reversed, because the first matching variant applies in the source, and the last matching row
+    in a rate card.
     """
     for variant in reversed(model.price_variants or ()):
         mode = _mode(variant.when)
@@ -150,9 +153,10 @@ def _variants(model: Any, standard: list[_Row]) -> Iterator[_Row]:
 
 def _known(rows: list[_Row]) -> Iterator[_Row]:
     """
-    Yield the rows, with the day removed from the first row of each mode. The other days are price changes.
+    Yield the rows. The first row of each mode loses its day, and the days of the other rows are price changes.
 
-    The first day in the source is when the source learned the price; the provider charged it before.
+    The first day in the source is the day on which the source learned the price. The provider charged it
+    before that day.
     """
     modes: set[str] = set()
     for amounts, since, hours, mode in rows:
@@ -200,7 +204,7 @@ def _price(
 
 
 def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
-    """Return the amounts for a request with just over `above` input tokens."""
+    """Return the prices for a request with slightly more than `above` input tokens."""
     known = {
         ours: _plain(_at(value, above))
         for theirs, ours in _AMOUNTS.items()
@@ -239,7 +243,8 @@ def _plain(value: Decimal) -> Decimal:
 
 def _clause(match: Any) -> Clause:
     """
-    Convert the source's condition on model names. Names are compared in lower case, so its texts become lower case.
+    Convert the source's condition on model names. Its texts become lower case, because names are compared
+    in lower case.
     """
     kind = type(match).__name__
     if kind == "ClauseAnd":

@@ -57,7 +57,7 @@ def _member(members: tarfile.TarFile, path: str) -> bytes:
 def _rewritten(text: bytes) -> bytes:
     for bare in _BARE:
         text = text.replace(bare, b'from"./preact.mjs"')
-    # source maps are not shipped, so their references would lead to a 404
+    # references to source maps are removed, because the maps are not shipped and browsers would get a 404
     kept = (line for line in text.splitlines() if not line.startswith(b"//# sourceMappingURL="))
     return b"\n".join(kept) + b"\n"
 

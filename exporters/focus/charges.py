@@ -28,8 +28,8 @@ from spool.printable import csv_lines
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
-# The first column is text. The file's repair treats an incomplete last line as complete if it is valid JSON,
-# and the beginning of a number would be.
+# The first column is a text, because the repair of a file treats an incomplete last line as complete if the
+# line is valid JSON. The beginning of a number is valid JSON.
 _ALL = (
     "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
@@ -49,7 +49,7 @@ _NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
 # out, because Tollhouse does not know these values. Version 1.5 is a draft and renames none of these columns.
 VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
 VERSION = "1.2"
-ACCOUNT = "tollhouse"  # one name for the organization, because no report names who is billed
+ACCOUNT = "tollhouse"  # one name for the whole organization, because no report names the billed account
 UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
 EXACT = Context(prec=100)
@@ -63,7 +63,7 @@ _TOTALS: Final = (
     "x_InputTokens",
     "x_OutputTokens",
 )
-# FOCUS names of the units of meters. Any other meter counts pieces, which FOCUS calls requests.
+# FOCUS names of the units of meters. All other meters count pieces, which FOCUS calls requests.
 _UNITS: Final = {
     "tokens": "Tokens",
     "seconds": "Seconds",
@@ -96,7 +96,7 @@ class Charge:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    numbers: str = ""  # record numbers in this charge, if it was made from records
+    numbers: str = ""  # numbers of the records in this charge, if it was made from records
     corrects: str = ""  # id of the record that a correction changes
     # month in which a change of usage became known, if the month of the usage had ended
     billed_in: datetime | None = None
@@ -105,7 +105,10 @@ class Charge:
 
     @property
     def usage(self) -> tuple[int, str]:
-        """Return the tokens, or the number of calls if they are not measured in tokens, with the unit."""
+        """
+        Return the number of tokens with its unit. If the usage is not measured in tokens, return the
+        number of calls.
+        """
         tokens = self.input_tokens + self.output_tokens
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
@@ -135,9 +138,9 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     """
     Return a charge by column; "" is null.
 
-    Money that was paid back for a call is a credit without usage. A change of usage in a month that had ended
-    is a correction, billed in the month in which the change became known. A change of usage in the current
-    month is usage, and may be negative.
+    Money that was paid back for a call is a credit without usage. A change of usage in a past month is a
+    correction, billed in the month in which the change became known. A change of usage in the current month
+    is usage, and may be negative.
     """
     month = charge.billed_in or _month_of(charge.start)
     quantity, unit = charge.usage
@@ -162,7 +165,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "ConsumedUnit": "" if is_credit or not quantity else unit,
         "ContractedCost": charge.cost,
         "EffectiveCost": charge.cost,
-        "HostProviderName": provider,  # no report states who hosts a provider's models
+        "HostProviderName": provider,  # the same name, because no report states who hosts a provider's models
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
         "PricingCategory": "" if is_credit else "Standard",
@@ -198,7 +201,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
 
 
 def by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
-    """Return one charge per currency. The usage belongs to the first one."""
+    """Return one charge per currency. The first charge has the usage."""
     if not foreign:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
@@ -215,11 +218,11 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 class ChargeSums:
     """
-    Sums of records, as charges by hour and shown dimensions. Shadows are never summed.
+    Sums of records, as charges by hour and shown dimensions. Duplicates kept for reference are never summed.
 
-    A correction is a separate charge with the id of the record that it changes. `shown` removes what a
-    charge must not show. With `price_lines`, charges have price lines, and charges whose lines are
-    unknown are separate.
+    A correction is a separate charge with the id of the record that it changes. `shown` removes data that a
+    charge must not show. With `price_lines`, charges have price lines, and calls whose lines are unknown
+    become separate charges.
     """
 
     def __init__(
@@ -231,7 +234,7 @@ class ChargeSums:
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
-        """Add the records at some positions of an entry."""
+        """Add the records at the given positions of an entry."""
         for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
@@ -282,7 +285,8 @@ async def of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = Non
 
 class _SeparateKey(NamedTuple):
     """
-    Key of separate charges, in addition to the dimensions. Both fields are empty for calls that change nothing.
+    The part of a charge's key besides the dimensions. Both fields are empty for calls, which change
+    no other record.
     """
 
     corrects: str = ""
@@ -311,7 +315,7 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
 
 
 def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies import charges_of  # imported only if there are meters
+    from spool.currencies import charges_of  # imported late, because most charges have no meters
 
     return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
 
@@ -383,8 +387,8 @@ def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[
     """
     Yield the row of a charge once per price line of its estimate. Only the first row has the totals of the calls.
 
-    A price line is a quantity with one price. Lines come from the current price book, and are used only if
-    they add up exactly to the recorded estimate. So reported costs, estimates by another price book, and
+    A price line is a quantity with one price. Lines come from the current price list, and are used only if
+    they add up exactly to the recorded estimate. So reported costs, estimates by another price list, and
     corrections have no lines.
     """
     totals: Mapping[str, str] = {}

@@ -3,12 +3,13 @@ FOCUS rows of an hourly report, of assistants' plans, and of bills that were spr
 
 A report row with price lines becomes a charge with these lines, and a second charge for the part without lines.
 
-The fee of a seat is a purchase: it is billed and has no effective cost. The calls that it covers are not
-billed. Each has a part of the fee as its effective cost, in proportion to its value. So both columns add up
-to what was paid. If no call uses a fee, the fee is effective in a row of its own.
+The fee of a seat is a purchase: it is billed and has no effective cost. The calls that the seat covers are
+not billed. Each of these calls has a part of the fee as its effective cost, in proportion to its value. So
+the sum of each column equals the amount that was paid. If no call uses a fee, the fee is the effective cost
+of a row of its own.
 
 Bills become one row per day, set of dimensions and kind of charge. BilledCost includes discounts in the usage
-that they apply to, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls
+to which they apply, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls
 that they cover. Billed amounts that belong to no call are rows without a team.
 """
 
@@ -44,11 +45,12 @@ _UNITS = {"usd": "USD at list prices", "credits": "Credits", "calls": "Requests"
 
 BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
 OWN = ("charge", "basis", "corrects")
-NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions of calls that bills do not have
+NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions of calls that rows of bills do not have
 BY = tuple(name for name in DIMENSIONS if name not in NOT_OF_BILLS)
 _MORE = ("InvoiceId", "x_Basis", "x_Charge", "x_State")
 _LEFT_OUT = ("x_CostSource", "x_Records")
-_ON_USAGE = ("usage", "discount")  # both in one row, because a bill may include discounts in its usage
+# kinds of charges that share a row, because a bill may include discounts in its usage
+_ON_USAGE = ("usage", "discount")
 _CATEGORIES = {
     "tax": "Tax",
     "credit": "Credit",
@@ -112,7 +114,7 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
 
 
 def _of_lines(charged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cost and the price lines of the calls whose lines are known."""
+    """Return the sum of the calls whose price lines are known: their cost and their lines."""
     cost = str(charged["cost"])
     lines = []
     for line in charged["lines"]:
@@ -145,10 +147,12 @@ def _counts(row: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class FeeShares:
-    """Shares of users' calls in the fees of a month. The order of the calls decides about rounding."""
+    """
+    Users' calls and their shares of the fees of a month. The order of the calls affects how shares are rounded.
+    """
 
-    fees: Mapping[str, int]  # by user in lower case, in money units
-    weights: Mapping[str, int]  # value of all calls of a user
+    fees: Mapping[str, int]  # fees by user name in lower case, in money units
+    weights: Mapping[str, int]  # value of all calls of each user
     _known: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -169,12 +173,13 @@ class FeeShares:
         if not whole or value <= 0:
             return 0
         fee = self.fees.get(user, 0)
-        total = min(whole, before + value)  # limited, because some hours may have a negative value
+        # limited to the whole value, because some hours may have a negative value
+        total = min(whole, before + value)
         self._known[user] = total
         return fee * total // whole - fee * before // whole
 
     def is_used(self, user: str) -> bool:
-        """Return True if calls of a user carry the fees."""
+        """Return whether a user has calls that carry the fees."""
         return bool(self.weights.get(user))
 
 
@@ -182,8 +187,8 @@ def of_covered(
     rows: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str, tags: tuple[str, ...] = ()
 ) -> Iterator[dict[str, str]]:
     """
-    Yield the rows of an hourly report of covered calls: not billed, with their shares of the fees
-    as effective cost.
+    Yield the rows of an hourly report of covered calls. They are not billed, and their shares of the fees are
+    their effective cost.
     """
     for row in rows:
         value = str(row["cost"])
@@ -199,7 +204,7 @@ def of_covered(
 def of_seats(
     month: datetime, seats: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows of seats: the purchase, the fee that no call uses, and the extra usage."""
+    """Yield the rows of seats: the purchase, the part of the fee that no call uses, and the extra usage."""
     for seat in seats:
         base = _base(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
@@ -281,7 +286,7 @@ def lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
 
 
 class _Place(NamedTuple):
-    """Key of a row: its dimensions, its kind of charge, and the day that it corrects."""
+    """The key of a row: its dimensions, its kind of charge, and the day that it corrects."""
 
     group: tuple[str, ...]
     charge: str
@@ -301,7 +306,7 @@ class ExportedDay:
     The reports of a day, by provider and further dimensions: billed costs, effective costs, and counted calls.
 
     `metered` are the calls by hour with price lines. `invoice_of` returns the number of a provider's invoice.
-    `state_of` returns the state of its bill, or "" if the bill is not exported.
+    `state_of` returns the state of a provider's bill, or "" if the bill is not exported.
     """
 
     start: datetime
@@ -336,7 +341,9 @@ def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
 def _costs_of_bill(
     day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_Place, _Amounts]
 ) -> Iterator[tuple[_Amounts, int]]:
-    """Add each row's basis to the amounts that it belongs to. Yield these amounts and the row's cost."""
+    """
+    Add each row's cost basis to the amounts to which the row belongs. Yield these amounts and the row's cost.
+    """
     for row in rows:
         amounts = sums[_place(day, row)]
         amounts.bases.add(str(row["basis"]))
@@ -354,7 +361,7 @@ def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
-    """Return the usage that is billed in addition to tokens, in millionths, by group and meter."""
+    """Return the billed usage other than tokens, in millionths, by group and meter."""
     usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())
@@ -366,7 +373,7 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
 
 
 def _metered(key: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
-    """Return the quantity of a charge in addition to tokens, if its calls used exactly one meter."""
+    """Return the quantity of a charge's usage other than tokens, if its calls used exactly one meter."""
     if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
@@ -409,7 +416,8 @@ def _row(
         "x_Corrects": key.corrects,
         "x_State": state,
     }
-    if category in _PRICED and not charge.calls:  # its quantity was not counted, so it is one charge
+    # the charge becomes one row, because its quantity was not counted
+    if category in _PRICED and not charge.calls:
         values |= _ONE
     elif category not in _PRICED:
         values |= dict.fromkeys(_NO_USAGE, "")

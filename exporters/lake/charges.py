@@ -1,8 +1,8 @@
 """
 FOCUS files of a data lake: the hourly charges of one delivery, one file per day of usage. Pure.
 
-The charges add up over files, like the lines of a `focus` destination, and `x_Records` has the delivery's
-record numbers. Digest and numbers in the manifest are those of the records, so a repeated delivery is
+The charges add up over files, like the lines of a `focus` destination. The column `x_Records` has the
+delivery's record numbers. Digest and numbers in the manifest come from the records, so a repeated delivery is
 recognized as usual.
 """
 
@@ -26,7 +26,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import CURRENCY
 
-_MOST_MONEY: Final = 10**11 * money.UNIT  # as for other columns of money
+_MOST_MONEY: Final = 10**11 * money.UNIT  # upper limit of an amount, as for other columns of money
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TIMES: Final = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
 _COUNTS: Final = (
@@ -66,14 +66,14 @@ class FocusFiles(DeliveryFiles):
     ) -> None:
         super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
         self._charges = ChargeSums(_without(leave_out) if leave_out else None)
-        self._has_types = format.name == "focus-parquet"  # the other formats have texts
+        self._has_types = format.name == "focus-parquet"  # in the other formats, all values are texts
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
         self._charges.add(entry, range(len(entry.records)))
 
     def _keep(self, rows: Sequence[Row]) -> None:
-        """Count records without writing them, because files contain charges."""
+        """Count records without writing them, because the files contain charges."""
         if rows:
             self._sums.add([row.values for row in rows])
 
@@ -114,7 +114,7 @@ def _typed(type: str, text: str) -> Any:
 
 
 def _summed(charges: Iterable[Charge]) -> FileSums:
-    """Return the sums of the charges of a file. `spend` contains only charges in dollars."""
+    """Return the sums of a file's charges. `spend` includes only charges in dollars."""
     sums = FileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000
@@ -129,7 +129,7 @@ def _summed(charges: Iterable[Charge]) -> FileSums:
 
 
 def _without(left_out: Collection[str]) -> Callable[[Charge], Charge]:
-    """Return a function that removes from charges what `leave_out` removes from columns."""
+    """Return a function that removes the fields from charges that `leave_out` removes from rows."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
     }

@@ -2,7 +2,7 @@
 The columns of the AI telemetry table, version 1, and the row of a record. Pure.
 
 New columns are only appended, and are null in older files. The type and the meaning of a column never change.
-Any other change needs a new version under another path. The fields are those of `spool.record.as_json`.
+Any other change needs a new version under another path. The fields come from `spool.record.as_json`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TABLE: Final = "ai_telemetry"
 # Types of columns.
 TEXT = "text"
 WORD = "word"  # a text with few different values
-COUNT = "count"  # 64 bits
+COUNT = "count"  # an integer of 64 bits
 TRUTH = "truth"
 TIME = "time"  # microseconds since 1970, UTC
 MONEY = "money"  # in units of spool.ledger.money: 38 digits, 27 of them decimals
-TAGS = "tags"  # names and texts
-METERS = "meters"  # names and millionths
+TAGS = "tags"  # a map of names to texts
+METERS = "meters"  # a map of names to millionths
 
 # The first columns of every table.
 FIRST: Final[Mapping[str, str]] = {
@@ -62,7 +62,8 @@ KEPT: Final = frozenset(
 )
 
 _MOST_COUNT: Final = 2**63 - 1
-_MOST_MONEY: Final = 10**11 * money.UNIT  # the upper limit that 38 digits allow
+# upper limit of an amount in money units, because the column has 38 digits
+_MOST_MONEY: Final = 10**11 * money.UNIT
 _MICROSECOND_NS: Final = 1000
 _DAY_US: Final = 24 * 3600 * 1_000_000
 _ID: Final = list(FIRST).index("id")
@@ -79,7 +80,7 @@ class Row(NamedTuple):
         return str(self.values[_ID])
 
     def with_verdict(self, **verdict: Any) -> Row:
-        """Return the row with other values of `counted`, `calls` or `spend`."""
+        """Return the row with new values of `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return Row(self.day, tuple(values.values()))
 
@@ -93,7 +94,7 @@ class RowOf(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
     """
-    The table of a topic: its columns, which begin with FIRST, and the function that makes a row of a record.
+    The table of a topic: its columns, which begin with FIRST, and the function that turns a record into a row.
     """
 
     name: str
@@ -153,14 +154,14 @@ def _call_values(
     call: Inference, verdict: Verdict, number: int | None, at: int, committed: int, edition: str | None
 ) -> tuple[Any, ...]:
     """
-    Return the values of a call in the order of COLUMNS, in one step. Most records are calls, and setting the
-    values by name took twice the time.
+    Return the values of a call in the order of COLUMNS. They are written in one step, because most records
+    are calls and setting the values by name took twice the time.
     """
     counted, calls, spend, tokens = verdict
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = tokens
     start = call.start_time
     end = call.end_time
-    # which of the two amounts `spend` is
+    # the column whose amount is in `spend`
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters
     return (
@@ -210,11 +211,11 @@ def _call_values(
         None,
         None,
         None,
-        None,  # columns of counters
+        None,  # the columns of counters are null
         [(name, millionths(quantity)) for name, quantity in meters.items()] if meters else None,
         None,
         None,
-        None,  # columns of corrections
+        None,  # the columns of corrections are null
     )
 
 
@@ -222,7 +223,7 @@ AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
-    """Add the fields that a correction repeats from its call."""
+    """Add the fields of its call that a correction repeats."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _time(call.end_time)
@@ -253,7 +254,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
 
 def _add_correction(row: dict[str, Any], record: Correction) -> None:
     """
-    Add the fields of a correction. Amounts are differences, as are tokens: the new value minus the old value.
+    Add the fields of a correction. Amounts and tokens are differences: the new value minus the old value.
     """
     before = dict(record.before.meters)
     differences = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LINGER_S: Final = 15 * 60.0
 USUAL_RECORDS: Final = 250_000
-MOST_RECORDS: Final = 1_000_000  # per delivery, because a file is held in memory while it is sent
+MOST_RECORDS: Final = 1_000_000  # maximum records per delivery, because a file is in memory while it is sent
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
 WITH_FILES: Final = (*SCHEMES, "file")  # types of destinations that write files
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -89,7 +89,7 @@ def periodic_check(
         return None
 
     async def run() -> None:
-        from exporters.lake.watch import LakeWatch  # imported only when the task runs
+        from exporters.lake.watch import LakeWatch  # imported late, because only the running task needs it
 
         lake_watch = LakeWatch(
             seen=seen, verdicts=verdicts, route=route_of(settings), every_s=settings.verify, clock=clock
@@ -103,7 +103,8 @@ def with_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
     """
-    Return an exporter that records when a delivery landed, or the given exporter if this would not be used.
+    Return an exporter that records when a delivery landed. Return the given exporter if the times would
+    not be used.
     """
     if context.verdicts is None:
         return exporter
@@ -113,7 +114,7 @@ def with_landing_times(
 
 
 def route_of(settings: DestinationSettings) -> str:
-    """Return the name of the route of settings with one topic."""
+    """Return the name of the route of a destination that has one topic."""
     return f"{settings.name}/{settings.topics[0]}"
 
 
@@ -147,12 +148,12 @@ async def probe(
 
 
 def is_focus(settings: DestinationSettings) -> bool:
-    """Return True if the files contain hourly charges instead of records."""
+    """Return whether the files contain hourly charges instead of records."""
     return settings.format.startswith("focus")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Yield the problems of the settings that are known before a connection is opened."""
+    """Yield the problems of the settings that can be found without a connection."""
     needed = {"parquet": "pyarrow"} if settings.format.endswith("parquet") else {}
     if is_focus(settings) and settings.topics != (AI_TELEMETRY,):
         yield f"{shown}.topics: format {settings.format!r} accepts only {AI_TELEMETRY}"

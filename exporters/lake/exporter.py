@@ -42,10 +42,11 @@ from spool.log.values import Books, Entry
 from spool.record import moment
 from spool.statements import Statements
 
-FOOTER_BYTES: Final = 1 << 20  # a footer has about 5 KiB per row group
+FOOTER_BYTES: Final = 1 << 20  # bytes read from the end of a file; a footer has about 5 KiB per row group
 OWNER_NAME: Final = "_tollhouse.json"
-_TRY_NAME: Final = "_check.json"  # used if the installation has no data yet, and so no id
-NOTED_EVERY_S: Final = 60.0  # minimum interval, because deliveries may land several times a second
+_TRY_NAME: Final = "_check.json"  # name of the test object if the installation has no data yet, and so no id
+# minimum seconds between two records of landings, because deliveries may land several times a second
+NOTED_EVERY_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class LakeContext:
     """
     Additional inputs of the routes to a data lake.
 
-    Files are made below `directory`. If `verdicts` is None, the data lake is not checked. `installation` is
-    this installation's public id.
+    Files are made in folders of `directory`. If `verdicts` is None, the data lake is not checked.
+    `installation` is this installation's public id.
     """
 
     directory: Path
@@ -68,7 +69,7 @@ class LakeContext:
 
 
 class LakeExporter:
-    in_flight = 1  # manifests form a chain
+    in_flight = 1  # one delivery at a time, because each manifest contains the hash of the previous one
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class LakeExporter:
         self._table = table
         self._clock = clock
         self._leave_out = leave_out
-        # deliveries that the data lake had when this process began
+        # Deliveries that were in the data lake when this process started.
         self._others: list[tuple[str, int, int]] | None = None
 
     async def land(
@@ -140,7 +141,8 @@ class LakeExporter:
 
     async def _is_ours(self, numbers: tuple[str, int, int], route: str) -> bool:
         """
-        Return True if a manifest belongs to this route. It landed, but the process ended before it was settled.
+        Return whether a manifest belongs to this route, because its delivery landed before the process ended
+        and was not settled.
         """
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
             local_copy = Path(directory) / "there.json"
@@ -152,7 +154,8 @@ class LakeExporter:
 
     async def _check_others(self, delivery: Delivery, editions: Sequence[str]) -> None:
         """
-        Raise Misconfigured if the prefix belongs to another installation or already has numbers of the delivery.
+        Raise Misconfigured if the prefix belongs to another installation, or if it already has numbers
+        of the delivery.
 
         Such numbers were written under other names, by the original of this copy or by an earlier route.
         """
@@ -182,7 +185,8 @@ async def store_file(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
     """
-    Copy a file to the data lake and return it as it is there. If the same rows exist already, that file stays.
+    Copy a file to the data lake, and return its description there. If a file with the same rows exists
+    already, it stays.
     """
     created = await store.create(file.key, path)
     size = await store.size(file.key)
@@ -204,7 +208,8 @@ async def store_manifest(
     store: Store, landings: Landings, clock: Clock, contents: manifest.LakeManifest, directory: Path
 ) -> bytes:
     """
-    Store the manifest of a delivery, linked to the previous one of its route. Return its bytes in the data lake.
+    Store the manifest of a delivery, linked to the previous manifest of its route. Return the bytes of
+    the stored manifest.
     """
     before = await landings.before(contents.route, contents.first)
     body = manifest.written(
@@ -232,7 +237,7 @@ async def store_manifest(
 
 
 async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
-    """Make the files of entries, in short turns of the event loop and on a thread. Return their manifest."""
+    """Make the files of entries, in short steps on the event loop and on a thread. Return their manifest."""
     async for entry in entries:
         for part in entry.parts(TURN):
             files.add(part)
@@ -243,7 +248,7 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 
 
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return the record numbers of manifests, without those that an adoption has dealt with."""
+    """Return the record numbers in manifests, without the numbers that an adoption has handled."""
     adopted = {
         adoption[::2]: adoption[1] for adoption in map(names.adopted_in, listed) if adoption is not None
     }
@@ -283,7 +288,7 @@ def _foreign(name: str) -> Misconfigured:
 
 class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The owner of a prefix: a small object that names the installation which writes below it.
+    The owner of a prefix: a small object that names the installation that writes below the prefix.
 
     The first installation writes the object, and it never changes. A copy restored from a backup has the same
     id as its original. Tollhouse up to 1.0 named no installation, so any installation may use such a prefix.
@@ -312,7 +317,7 @@ async def claim(store: Store, installation: str) -> None:
 
 
 async def probe_store(store: Store, installation: str | None) -> Probe:
-    """Write one small object and read it, write it again, and list the prefix. The object remains."""
+    """Write a small object, read it, write it again, and list the prefix. The object remains."""
     if installation is None:
         name, owner = _TRY_NAME, await _owner_of(store)
         await store.create(name, _owner_bytes(_LakeOwner()))
@@ -358,8 +363,8 @@ def _owner_bytes(owner: _LakeOwner) -> bytes:
 
 class NotedLandings:
     """
-    An exporter that wraps another one and records when a delivery landed. Topics and tables need it, because
-    they have no manifests with that time.
+    An exporter that wraps another exporter and records when a delivery landed. Topics and tables need it,
+    because they have no manifests with the time.
     """
 
     def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
@@ -368,7 +373,7 @@ class NotedLandings:
         self._verdicts = verdicts
         self._route = route
         self._clock = clock
-        self._noted_at: float | None = None  # by the monotonic clock
+        self._noted_at: float | None = None  # time of the last record, by the monotonic clock
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
@@ -386,6 +391,6 @@ class NotedLandings:
     async def _note(self) -> None:
         try:
             await keep_landed(self._verdicts, self._route, self._clock.now())
-        except SpoolError as error:  # the delivery has landed nevertheless
+        except SpoolError as error:  # only a warning, because the delivery has landed
             extra = {"action": "landing_not_noted", "route": self._route}
             _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

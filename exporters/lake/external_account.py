@@ -1,8 +1,8 @@
 """
-The identity of a pod or a machine outside Google. Google's token service exchanges the platform's token for
-one that the store accepts.
+The identity of a pod or a machine outside Google. Google's token service exchanges the platform's token for a
+token that the store accepts.
 
-The file is the one that Google creates for workload identity federation (`type` is `external_account`). The
+The file is the file that Google creates for workload identity federation (`type` is `external_account`). The
 store library itself reads only files of service accounts and users.
 """
 
@@ -39,7 +39,7 @@ class CredentialPlace(msgspec.Struct, frozen=True):
 
 
 class AccountFile(msgspec.Struct, frozen=True):
-    """The fields that are used from the file."""
+    """The fields of the file that Tollhouse uses."""
 
     type: str
     audience: str
@@ -60,7 +60,9 @@ class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExternalAccount:
-    """A callable that returns a token. `error` is the last failure, because the caller hides it."""
+    """
+    A callable that returns a token. `error` is the last failure, because the calling library hides failures.
+    """
 
     def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
         self._file = file

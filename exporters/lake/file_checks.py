@@ -42,7 +42,7 @@ def footer_differs(format: FileFormat, end: bytes, contents: LakeManifest, file:
     for name, value in expected.items():
         if metadata.get(f"tollhouse.{name}") != value:
             return f"the {name} in its footer differs from its manifest"
-    # The library's own count, if the format has one.
+    # Formats that count their rows have the count in the metadata.
     if int(metadata.get("rows", file.rows)) != file.rows:
         return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
     least = int(metadata.get("least", contents.first))
@@ -58,7 +58,7 @@ def data_differs(
     format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
     """
-    Compare a file's bytes and all sums of its rows with its manifest. Return how they differ, or None.
+    Compare a file's bytes, and all sums of its rows, with its manifest. Return how they differ, or None.
 
     The rows are also added to `days`.
     """
@@ -77,7 +77,7 @@ def data_differs(
 
 
 def _counted(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
-    """Yield the values to sum of each row. Tokens are None if the table has none."""
+    """Yield the values of each row that are summed. Tokens are None if the table has no column for them."""
     if "input_tokens" in table_of(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
@@ -89,7 +89,8 @@ def _sums(
     rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
 ) -> Mapping[str, object]:
     """
-    Return the sums of rows, as in a manifest. Raises ValueError for a repeated number, or one of another delivery.
+    Return the sums of rows, as in a manifest. Raises ValueError for a repeated number, or for a number
+    of another delivery.
     """
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
@@ -119,7 +120,7 @@ def _sums(
 
 
 def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
-    """Return the same sums for charges. `spend` contains only charges in dollars."""
+    """Return the sums of charges, as in a manifest. `spend` includes only charges in dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
     for cost, currency, its_calls, input_tokens, output in rows:
         count += 1
@@ -137,7 +138,7 @@ def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
 
 
 def _units(spend: Any) -> int:
-    """Return the units of an amount, which is None, decimal text or a Decimal."""
+    """Return an amount in money units. It is None, decimal text or a Decimal."""
     if spend is None:
         return 0
     return money.units(spend if isinstance(spend, str) else f"{spend:f}")

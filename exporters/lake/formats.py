@@ -1,4 +1,4 @@
-"""The file formats by their names in [[destinations]]. Libraries are imported when needed."""
+"""The file formats by their names in [[destinations]]. Their libraries are imported when needed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FOCUS_PARQUET: Final = FileFormat(
     read_footer=_parquet_footer,
     read_rows=_parquet_rows,
 )
-# An ending that contains another one as its end must come first.
+# If the name of a file matches two endings, the longer ending must come first.
 FORMATS: Final[Mapping[str, FileFormat]] = {
     format.name: format for format in (FOCUS_PARQUET, FOCUS, PARQUET, NDJSON)
 }

@@ -1,8 +1,8 @@
 """
-Manifests: what one delivery wrote into a data lake, so that anybody can count it again. Pure.
+Manifests: the files and rows that one delivery wrote into a data lake, so that anybody can count them again. Pure.
 
-Each manifest contains the hash of the previous one of its route. So a removed or changed manifest shows, even
-to somebody who has only the store.
+Each manifest contains the hash of the previous manifest of its route. So a removed or changed manifest is
+detected, even by a reader who has only the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Final = 1
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a delivery's record numbers. Damaged numbers have no row."""
+    """The results for a delivery's record numbers. Damaged numbers have no row."""
 
     rows: int
     shadow: int
@@ -51,11 +51,11 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A part of an imported file. `known` ids were already in the data lake. `left_out` counts corrections, and
-    records without a time.
+    A part of an imported file. `known` counts ids that were already in the data lake. `left_out` counts
+    corrections, and records without a time.
     """
 
-    source: str  # name of the file
+    source: str  # name of the imported file
     sha256: str
     part: int
     known: int
@@ -64,7 +64,7 @@ class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The manifest of a delivery. With `imported`, it is the manifest of an import, which has no numbers:
+    The manifest of a delivery. With `imported`, it is the manifest of an import, which has no record numbers:
     `first` > `last`.
     """
 
@@ -83,16 +83,16 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LakeFile]
     before: str | None = None
     imported: ImportedPart | None = None
-    # FOCUS version, if the rows of the files are charges; `numbers` still counts records
+    # The FOCUS version if the files contain charges. `numbers` counts records in this case as well.
     focus: str | None = None
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What became of records that are in the data lake but never were in this restored copy of the data.
+    The results for records that are in the data lake, but never were in this restored copy of the data.
 
-    They are the numbers `first` to `last` of an edition. `brought` records were added to the log again,
-    `known` records were there already, and `left` records are only in the data lake.
+    The records have the numbers `first` to `last` of an edition. `brought` records were added to the log
+    again, `known` records were already in the log, and `left` records are only in the data lake.
     """
 
     adoption: int = VERSION
@@ -109,7 +109,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def without_number(self) -> int:
-        """Return the rows and damaged numbers that no delivery of this copy counts."""
+        """Return the number of rows and damaged numbers that no delivery of this copy counts."""
         return self.known + self.left + self.damaged
 
 

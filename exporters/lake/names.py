@@ -15,7 +15,7 @@ from exporters.lake.columns import TABLE, VERSION
 
 _DAY_S: Final = 24 * 3600
 DATA: Final = f"{TABLE}/v{VERSION}/"
-MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and Athena
+MANIFESTS: Final = f"_manifest/{TABLE}/"  # the `_` hides the folder from Hive, Spark and Athena
 _MANIFEST: Final = re.compile(r"_manifest/[a-z_]+/([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json")
 _IMPORT: Final = re.compile(r"_manifest/[a-z_]+/import/([0-9a-f]{64})-([0-9]{6})\.json")
 _ADOPTED: Final = re.compile(r"_manifest/[a-z_]+/adopted/([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.json")
@@ -24,7 +24,7 @@ _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a
 
 
 class Series(NamedTuple):
-    """The numbers of a route's delivery. `destination` is the first part of the route's name."""
+    """The record numbers of a route's delivery. `destination` is the first part of the route's name."""
 
     destination: str
     edition: str
@@ -84,7 +84,8 @@ def adopted_in(name: str) -> tuple[str, int, int] | None:
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
     """
-    Return the name of a manifest. `repair` counts the further manifests of a delivery whose files were repaired.
+    Return the name of a manifest. For a delivery whose files were repaired, `repair` is the number of
+    the additional manifest.
     """
     repair_suffix = f"-r{repair}" if repair else ""
     return f"{manifests_of(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
@@ -96,7 +97,9 @@ def repaired(name: str) -> str:
 
 
 def repair_in(name: str) -> int:
-    """Return the number of a repair from its manifest's name. The delivery's own manifest has 0."""
+    """
+    Return the number of a repair from its manifest's name. The number of the delivery's own manifest is 0.
+    """
     match = _MANIFEST.fullmatch(name)
     return int(match[4] or 0) if match else 0
 

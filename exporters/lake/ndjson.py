@@ -1,5 +1,6 @@
 """
-Rows as lines of JSON or CSV, compressed with zstd. A frame holds FRAME_ROWS rows, and readers skip the last frame.
+Rows as lines of JSON or CSV, compressed with zstd. A frame contains FRAME_ROWS rows. The last frame has the
+metadata, and readers skip it.
 
 A line has the non-null columns by name. Money is decimal text, and times are RFC 3339.
 """
@@ -29,7 +30,7 @@ else:
 FRAME_ROWS: Final = 4096
 _LEVEL: Final = 3
 _SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # magic number of a frame that readers skip
-_END: Final = b"TOLLLAKE"  # after the metadata and its length
+_END: Final = b"TOLLLAKE"  # the last bytes of a file, after the metadata and its length
 _US: Final = NS // 1_000_000
 
 
@@ -72,7 +73,7 @@ class CsvFile(NdjsonFile):
 
 
 def read_metadata(end: bytes) -> dict[str, str]:
-    """Return the metadata at the end of a file. Raises ValueError if there is none."""
+    """Return the metadata at the end of a file. Raises ValueError if the file has none."""
     tail = len(_END) + 4
     if not end.endswith(_END) or len(end) < tail:
         raise ValueError("it has no metadata at its end")
@@ -82,7 +83,7 @@ def read_metadata(end: bytes) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as ReadRows does. Values are those of JSON."""
+    """Yield rows as ReadRows does. The values have JSON types."""
     try:
         with zstd.open(path, "rb") as file:
             for line in islice(file, skip, None):
@@ -93,7 +94,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
 
 
 def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as ReadRows does, of CSV lines. Values are texts."""
+    """Yield rows of CSV lines as ReadRows does. All values are texts."""
     try:
         with zstd.open(path, "rt", encoding="utf-8", newline="") as file:
             for row in islice(csv.DictReader(file), skip, None):

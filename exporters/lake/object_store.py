@@ -36,15 +36,17 @@ _CONNECT: Final = timedelta(seconds=10)
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
-_PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each repeat
-_SOON: Final = 5.0  # seconds; a request that took longer is not repeated
+_PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each repetition of a request
+_SOON: Final = 5.0  # seconds; a request that failed after this time is not repeated
 _SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
 
 
 class ObjectStore:
-    """An object store, as the protocol Store requires. A change of the secret file makes a new client."""
+    """
+    An object store, as the protocol Store requires. If the secret file changes, a new client is created.
+    """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._settings = settings
@@ -57,7 +59,7 @@ class ObjectStore:
         return await _repeated(lambda: self._create(name, body))
 
     async def _create(self, name: str, body: bytes) -> bool:
-        # This check also covers stores that ignore conditions, and puts whose response was lost.
+        # The check of the size also covers stores that ignore conditions, and puts whose response was lost.
         return await self._size(name) is None and await self._put(name, body)
 
     async def _put(self, name: str, body: bytes) -> bool:
@@ -75,7 +77,7 @@ class ObjectStore:
     async def refuses_again(self, name: str, content: bytes) -> bool:
         try:
             return not await _repeated(lambda: self._put(name, content))
-        except Misconfigured:  # the key may create but not overwrite, as with Google
+        except Misconfigured:  # the key may create objects but not overwrite them, as is possible with Google
             return True
 
     async def size(self, name: str) -> int | None:
@@ -114,7 +116,7 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise self._no_bucket() from error
         for stored_object in sorted(objects):
-            if stored_object.name > after:  # some stores ignore the offset
+            if stored_object.name > after:  # checked here, because some stores ignore the offset
                 yield stored_object
 
     def _no_bucket(self) -> Misconfigured:
@@ -125,8 +127,8 @@ class ObjectStore:
 
     async def _request_once(self, question: Callable[[Any], Awaitable[T]]) -> T:
         """
-        Send one request. Raises the errors of exporters.errors, FileNotFoundError, and the library's errors
-        for existing objects.
+        Send one request. Raises the errors of exporters.errors and FileNotFoundError. Raises the library's
+        errors for existing objects.
         """
         store = self._client()
         try:
@@ -148,8 +150,8 @@ class ObjectStore:
 
     def _translated(self, error: Exception) -> SendError:
         """
-        Translate an error. If the key, the address or the store is at fault, the route is paused.
-        Otherwise it retries.
+        Translate an error of the library. Misconfigured pauses the route, because the key, the address or the
+        store is at fault. After any other error, the route retries.
         """
         credential_error: SendError | None = getattr(self._store.credential_provider, "error", None)
         if credential_error is not None:
@@ -162,7 +164,8 @@ class ObjectStore:
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(message)
-        # Without a status the outcome is unknown, but the repeat finds what exists under the same name.
+        # Without a status, the request may have succeeded. Then the repetition finds the object under
+        # the same name.
         return Retryable(message, answered=status is not None)
 
     def _words(self, error: BaseException) -> str:
@@ -176,7 +179,7 @@ class ObjectStore:
 
 
 async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a request that failed quickly with Retryable."""
+    """Send a request, and repeat it if it failed quickly with Retryable."""
     for pause in _PAUSES:
         began = monotonic()
         try:

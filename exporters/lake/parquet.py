@@ -1,9 +1,9 @@
 """
 Rows as a Parquet file. Only this module writes Parquet, with pyarrow from the optional extra `lake`.
 
-Times are microseconds in UTC, because Spark reads no nanoseconds. Money is DECIMAL(38, 27), the unit of the
-totals. Texts with few values have a dictionary. The same rows are the same bytes for the same writer number
-and pyarrow version.
+Times are microseconds in UTC, because Spark does not read nanoseconds. Money is DECIMAL(38, 27), the unit of
+the totals. Texts with few different values have a dictionary. With the same writer number and pyarrow
+version, equal rows become equal bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from exporters.lake.columns import COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 GROUP_ROWS: Final = 32 * 1024
-_BATCH_ROWS: Final = 4096  # rows read into Python objects at once
+_BATCH_ROWS: Final = 4096  # rows that are turned into Python objects at once
 _MONEY: Final = pa.decimal128(38, 27)
 _METER: Final = pa.decimal128(38, 6)
 _TYPES: Final[Mapping[str, Any]] = {
@@ -72,9 +72,9 @@ class ParquetFile:
 
 def read_metadata(file: Any) -> dict[str, str]:
     """
-    Return the metadata of a file's footer, its number of rows, and the least and greatest record number.
+    Return the metadata of a file's footer, its number of rows, and its lowest and highest record number.
 
-    `file` is a path or the bytes of the file's end. Raises ValueError if there is no footer.
+    `file` is a path, or the bytes of the file's end. Raises ValueError if there is no footer.
     """
     try:
         metadata = pq.read_metadata(file)
@@ -85,7 +85,7 @@ def read_metadata(file: Any) -> dict[str, str]:
 
 
 def _numbers(metadata: Any) -> dict[str, str]:
-    """Return the least and the greatest number from the statistics, or {} if rows have no numbers."""
+    """Return the lowest and the highest number from the statistics, or {} if rows have no numbers."""
     if "number" not in metadata.schema.names:
         return {}
     index = metadata.schema.names.index("number")
@@ -113,7 +113,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
 
 
 def _array(type: str, values: Sequence[Any]) -> Any:
-    if values.count(None) == len(values):  # true for half of the columns in most files
+    if values.count(None) == len(values):  # in most files, half of the columns have only null values
         return pa.nulls(len(values), _TYPES[type])
     if type == MONEY:
         return _decimals(values, _MONEY)
@@ -125,7 +125,7 @@ def _array(type: str, values: Sequence[Any]) -> Any:
 
 
 def _decimals(values: Sequence[int | None], type: Any) -> Any:
-    """Convert integers to decimals of a type's scale, without a decimal object for each."""
+    """Convert integers to decimals of a type's scale, without creating a decimal object for each."""
     data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
     not_null = pa.array([value is not None for value in values], pa.bool_())
     validity = not_null.buffers()[1]

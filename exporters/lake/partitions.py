@@ -1,8 +1,8 @@
 """
 The files of one delivery: one file per date, written to a local directory in row groups.
 
-Rows are held as Python objects until there are PART_ROWS of them, then as column values until a group is
-full. Each step takes rows of the date that has the most.
+Rows are in memory as Python objects until there are PART_ROWS of them, and then as column values until a
+group is full. Each step processes rows of the date that has the most rows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339
 
-GROUP_ROWS: Final = 32 * 1024  # rows in memory; twice as many need 25 MiB more
-PART_ROWS: Final = 4096  # of them as Python objects, which need four times the memory
+GROUP_ROWS: Final = 32 * 1024  # rows of a group in memory; twice this number needs 25 MiB more
+PART_ROWS: Final = 4096  # rows in memory as Python objects, which need four times the memory
 MOST_OPEN: Final = 64  # maximum number of files that are partly written
 _NAMES: Final = list(COLUMNS)
 _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
@@ -45,27 +45,29 @@ class OpenFile(Protocol):
 class ReadRows(Protocol):
     def __call__(self, path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
         """
-        Yield some columns of the rows after the first `skip`, in order. Raises ValueError if they cannot be read.
+        Yield some columns of each row in order, without the first `skip` rows. Raises ValueError if they
+        cannot be read.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """A file format. `writer` is a number that changes whenever the same rows become other bytes."""
+    """A file format. `writer` is a number that changes whenever the same rows would become other bytes."""
 
     name: str
     ending: str
     writer: int
-    is_focus: bool = False  # its rows are hourly charges instead of records
-    open: Callable[[Path, Mapping[str, str]], OpenFile]  # with the columns of the table
-    read_footer: Callable[[bytes], dict[str, str]]  # from the end of a file; ValueError if it has none
+    is_focus: bool = False  # the rows of its files are hourly charges instead of records
+    open: Callable[[Path, Mapping[str, str]], OpenFile]  # opens a file for the columns of a table
+    # reads the metadata from the end of a file; ValueError if there is none
+    read_footer: Callable[[bytes], dict[str, str]]
     read_rows: ReadRows
 
 
 @dataclass(eq=False)
 class FileSums:
-    """The sums of a file's rows in its manifest."""
+    """The sums of a file's rows that are in its manifest."""
 
     rows: int = 0
     calls: int = 0
@@ -120,7 +122,7 @@ class DeliveryFiles:
     Builds the files of a delivery from its entries, in order. `close` returns the manifest of the files.
     """
 
-    focus: str | None = None  # FOCUS version, if the rows of the files are charges
+    focus: str | None = None  # the FOCUS version if the files contain charges
 
     def __init__(
         self,
@@ -133,7 +135,9 @@ class DeliveryFiles:
         stem: str = "",
         table: LakeTable = AI_TABLE,
     ) -> None:
-        """`stem` is the beginning of the file names, by default that of the series."""
+        """
+        Prepare the files. `stem` is the beginning of their names; by default it is the stem of the series.
+        """
         self._directory = directory
         self._series = series
         self._stem = stem or stem_of(series)
@@ -144,7 +148,7 @@ class DeliveryFiles:
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = FileSums()  # sums of rows that are in no partition
+        self._sums = FileSums()  # sums of rows that are in no date's file
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next = series.first
@@ -193,12 +197,12 @@ class DeliveryFiles:
 
     @property
     def has_part(self) -> bool:
-        """Return True if enough rows wait for a `write_part`."""
+        """Return whether enough rows wait for a `write_part`."""
         return self._waiting >= PART_ROWS
 
     def write_part(self) -> None:
         """
-        Add rows of the date that has most to its file, and write a group if one is full. Call it on a thread.
+        Add rows to the file of the date that has the most, and write a group if one is full. Call it on a thread.
         """
         open_ones = [partition for partition in self._partitions.values() if partition.file is not None]
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())

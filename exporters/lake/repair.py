@@ -1,8 +1,8 @@
 """
 Restores missing files of a data lake under their names, from records that the log still has.
 
-Nothing is overwritten. A file with other bytes stays, and an operator must remove it. If a restored file has
-other bytes than before, because a library changed, an additional manifest names the new bytes.
+Nothing is overwritten. If a file has other bytes, it stays, and an operator must remove it. If a restored
+file has other bytes than before, because a library changed, an additional manifest names the new bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _READ_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class LakeRepair:
-    """A repair. Files are made below `directory`."""
+    """A repair. Files are made in folders of `directory`."""
 
     store: Store
     landings: Landings
@@ -75,7 +75,7 @@ class LakeRepair:
         return LakeRepairs(put=uploaded, lost=lost)
 
     async def _has(self, file: LakeFile) -> bool:
-        """Return True if a file exists. It may have landed since the list was made."""
+        """Return whether a file exists. It may have landed after the list was made."""
         return await self.store.size(file.key) is not None
 
     async def _repair(

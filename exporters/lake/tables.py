@@ -1,9 +1,9 @@
 """
-The tables of a data lake by topic, and rules of their rows: columns to leave out, sums by day, digests. Pure.
+The tables of a data lake by topic, and the rules for their rows: columns to leave out, sums by day, digests. Pure.
 
-The tables of usage events, unit-cost operations and billing drops begin with the same columns as that of AI
-telemetry. None of their rows count in the totals, so `counted` is always false. Values with arbitrary names
-are JSON text.
+The tables of usage events, unit-cost operations and billing drops begin with the same columns as the AI
+telemetry table. None of their rows count in the totals, so `counted` is always false. Values with arbitrary
+names are JSON text.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
     record.UNIT_COST: _table("unit_cost", _UNIT_COST, _of_operation),
     record.BILLING_DATA: _table("billing_data", _BILLING, _of_drop),
 }
-# Columns that at least one table may leave out.
+# Columns that a destination may leave out of at least one table.
 OPTIONAL: Final = tuple(
     dict.fromkeys(name for table in TABLES.values() for name in table.columns if name not in KEPT)
 )
@@ -177,7 +177,7 @@ class LakeDay(NamedTuple):
 
 class LakeDays:
     """
-    Sums by day of the counted rows of all deliveries. Imported rows are not included, because no totals have them.
+    Sums by day of the counted rows of all deliveries. Imported rows are excluded, because no totals include them.
     """
 
     def __init__(self) -> None:
@@ -237,8 +237,8 @@ class RowDigest:
     """
     A digest that is equal for equal rows, whichever release and library wrote them.
 
-    It is SHA-256 over number, id, spend and tokens of the rows in the order of their numbers, as far as the
-    table has them.
+    It is SHA-256 over number, id, spend and tokens of the rows in the order of their numbers. Columns that
+    the table lacks are skipped.
     """
 
     def __init__(self, table: LakeTable = AI_TABLE) -> None:

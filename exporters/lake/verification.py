@@ -1,9 +1,9 @@
 """
-Compares a data lake with its manifests, and the manifests with the accounting. Changes nothing.
+Compares a data lake with its manifests, and the manifests with the accounting. It changes nothing.
 
-The level LISTING checks that each file exists with its size, that there are no other files, and that numbers
-have no gaps. FOOTERS also reads the end of each file. DATA reads every byte and computes every sum again. Any
-level lists the files only once.
+The level LISTING checks that each file exists with its size, that there are no other files, and that record
+numbers have no gaps. FOOTERS also reads the end of each file. DATA reads every byte and computes every sum
+again. Every level lists the files only once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from spool.ledger import money
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
 # Kinds of differences.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
-EXPIRED: Final = "expired_by_rule"  # missing because of a deletion rule of the store
-EDITION: Final = "edition"  # deliveries of another edition of the log, or of another log
-_TOGETHER: Final = 16  # manifests, and ends of files, that are read at once
+EXPIRED: Final = "expired_by_rule"  # the file is missing because of a deletion rule of the store
+EDITION: Final = "edition"  # the deliveries belong to another edition of the log, or to another log
+_TOGETHER: Final = 16  # number of manifests, or ends of files, that are read at once
 
 
 class LakeDifference(NamedTuple):
@@ -40,14 +40,14 @@ class LakeDifference(NamedTuple):
 
 
 class Dates(NamedTuple):
-    """A range of file dates. "" is no limit."""
+    """A range of file dates. "" means no limit."""
 
     first: str = ""
     last: str = ""
 
     def have(self, date: str | None) -> bool:
         """
-        Return True if a date is in the range. A file without a date belongs only to the unlimited range.
+        Return whether a date is in the range. A file without a date belongs only to the unlimited range.
         """
         if self == ALL_DATES:
             return True
@@ -63,23 +63,23 @@ class VerifiedLake:
     The result of a verification.
 
     `spend` is decimal text with all digits. `imported` rows belong to no delivery. `records` equals `rows`
-    unless the rows are FOCUS charges. If only some dates were verified, the counts are those of their files
-    and deliveries. `left` records are in no accounting: an adoption found them, and the log did not get them.
+    unless the rows are FOCUS charges. If only some dates were verified, all counts cover only their files and
+    deliveries. `left` records are in no accounting: an adoption found them, but did not add them to the log.
     """
 
     deliveries: int
     files: int
-    read: int = 0  # files read as a whole
+    read: int = 0  # number of files that were read completely
     bytes: int
     rows: int
     records: int
     imported: int = 0
     left: int = 0
-    first: int | None = None  # lowest number of any delivery
+    first: int | None = None  # lowest record number of all deliveries
     damaged: int
     calls: int
     spend: str
-    editions: Sequence[str] = ()  # of all deliveries
+    editions: Sequence[str] = ()  # editions of all deliveries
     differences: Sequence[LakeDifference]
 
 
@@ -96,9 +96,10 @@ async def read_manifests(
     store: Store, destination: str, scratch: Path, *, table: str = TABLE
 ) -> AsyncIterator[Found]:
     """
-    Yield the manifests of a destination in the order of their names, and unreadable ones as differences.
+    Yield the manifests of a destination in the order of their names. An unreadable manifest is yielded
+    as a difference.
 
-    The manifest of a repair comes before that of its delivery.
+    The manifest of a repair comes before the manifest of its delivery.
     """
     listed = [stored_object.name async for stored_object in store.names(names.manifests_of(table))]
     for start in range(0, len(listed), _TOGETHER):
@@ -148,9 +149,9 @@ async def verify(
     """
     Compare the files of a data lake with its manifests. Raises the errors of the store.
 
-    Only files of `dates` are compared, but the numbers and the chain of all manifests. For DATA, `is_sampled`
-    decides for each file whether to read every byte or only its end. The rows read are added to `days`. In
-    `manifests`, a repair must come before its delivery.
+    Only files of `dates` are compared, but all manifests are checked for their numbers and their chain. For
+    DATA, `is_sampled` decides for each file whether to read every byte or only its end. The rows read are
+    added to `days`. In `manifests`, a repair must come before its delivery.
     """
     after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
     listed = store.names(names.data_of(table), after=after)
@@ -164,7 +165,7 @@ async def verify(
     sums = _Sums()
     waiting: list[_ListedFile] = []
     file_checks = _FileChecks(store, level, scratch, is_sampled, days)
-    repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
+    repairs: dict[str, ReadManifest] = {}  # repairs by the name of the delivery's own manifest
     async for result in manifests:
         if isinstance(result, LakeDifference):
             differences.append(result)
@@ -235,8 +236,8 @@ def books_differ(
     """
     Compare the records and damaged numbers in the manifests with a route's accounting.
 
-    `before` and `after` are the accounting from before and after the manifests were read. Deliveries that
-    landed in between may be counted or not.
+    `before` and `after` are the accounting before and after the manifests were read. Deliveries that landed
+    in between may be counted or not.
     """
     landed = found.records - found.imported - found.left + found.damaged
     if landed < _settled(before):
@@ -262,8 +263,8 @@ def compared_with_books(
     """
     Return the differences of a table or a topic, which have no manifests.
 
-    Of the settled numbers, `settled` exist there, or None if unknown, and `absent` do not. Damaged records
-    have a number but exist nowhere.
+    Of the settled record numbers, `settled` exist there (None if unknown) and `absent` do not. A damaged
+    record has a number but exists nowhere.
     """
     result = list(differences)
     if absent <= after.get("damaged", 0):
@@ -342,7 +343,7 @@ class _Sums:
 
 
 def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
-    """Yield broken links. Each manifest except the first must name an existing one."""
+    """Yield broken links. Every manifest except the first must name an existing manifest."""
     hashes = {link.hash for link in links}
     first = min((link.first for link in links), default=0)
     for link in links:
@@ -353,7 +354,7 @@ def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
 
 
 def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
-    """Yield the gaps and overlaps of numbers within an edition."""
+    """Yield the gaps and overlaps of record numbers within an edition."""
     for earlier, later in pairwise(sorted(links)):
         if earlier.edition != later.edition or later.first == earlier.last + 1:
             continue
@@ -365,11 +366,11 @@ def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
 class _ListedFile(NamedTuple):
     made: LakeManifest
     file: LakeFile
-    size: int | None  # None: it is not in the list
+    size: int | None  # None if the file is not in the list
 
 
 class _FileChecks:
-    """Checks files at a level. For DATA, some of them are read as a whole."""
+    """Checks files at a level. For DATA, some files are read completely."""
 
     def __init__(
         self,
@@ -384,10 +385,12 @@ class _FileChecks:
         self._scratch = scratch
         self._is_sampled = is_sampled
         self._days = days
-        self.read = 0  # files read as a whole
+        self.read = 0  # number of files that were read completely
 
     async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
-        """Return the first difference of each file. Ends are read concurrently, whole files one by one."""
+        """
+        Return the first difference of each file. Ends are read concurrently, and complete files one by one.
+        """
         if self._level == DATA:
             differences = [await self._file(*file_facts) for file_facts in files]
         else:
@@ -398,7 +401,8 @@ class _FileChecks:
         self, contents: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
         """
-        Return the first difference of a file, or None. A file that is not listed may have been written since.
+        Return the first difference of a file, or None. A file that is not listed may have been written after
+        the list was made.
         """
         size = await self._store.size(file.key) if listed is None else listed
         if size is None:

@@ -1,8 +1,9 @@
 """
-Periodic checks of a data lake, a topic or a table, next to its route. They read no file of records.
+Periodic checks of a data lake, a topic or a table, run in addition to its route. The checks read no
+file of records.
 
-For files, the stored manifests are compared with one list of the store. For a topic its progress, and for a
-table its sums, are compared with the accounting.
+For files, the stored manifests are compared with a list of the store's objects. For a topic its progress, and
+for a table its sums, are compared with the accounting.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ from spool.disks import make_directory
 from spool.errors import SpoolError
 from spool.statements import Statements
 
-FIRST_S: Final = 60.0  # after a start, which has enough to do
+FIRST_S: Final = 60.0  # seconds until the first check after a start, because a start has much other work
 RETRY_S: Final = 600.0
-AGAIN_S: Final = 3600.0  # while there are differences, so that a repair shows soon; also the longest sleep
+# seconds between two checks while there are differences, so that a repair shows soon; also the longest sleep
+AGAIN_S: Final = 3600.0
 _PAGE: Final = 500  # manifests that are read at once
 _ANY: Final = 2**62  # greater than every record number
 
@@ -64,8 +66,8 @@ class LakeLook(NamedTuple):
 
 class CountedNumbers(NamedTuple):
     """
-    The content of a topic or a table. Of the settled numbers, `settled` exist there, or None if unknown;
-    `absent` do not.
+    The content of a topic or a table. Of the settled record numbers, `settled` exist there (None if unknown)
+    and `absent` do not.
     """
 
     differences: Sequence[LakeDifference]
@@ -79,7 +81,7 @@ class LakeWatch:
     """
     The periodic check of a route. `seen` runs one check, and raises SendError.
 
-    `every_s` is the interval, counted from the newest check by any gateway.
+    `every_s` is the time since the last check by any gateway.
     """
 
     seen: Callable[[], Awaitable[LakeLook]]
@@ -96,7 +98,7 @@ class LakeWatch:
             wait_s = await self.look_if_due()
 
     async def look_if_due(self) -> float:
-        """Check if it is time. Return the seconds until the next decision."""
+        """Check if it is time. Return the seconds until the next call."""
         try:
             newest = await kept_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
@@ -120,10 +122,10 @@ class LakeWatch:
     def _wait_s(self, newest: LakeVerdict) -> float:
         every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
         passed_s = self.clock.now() - newest.at
-        return every_s - passed_s if passed_s >= 0 else 0.0  # negative if the clock was set back
+        return every_s - passed_s if passed_s >= 0 else 0.0  # negative if the clock was set back meanwhile
 
     async def look(self) -> LakeVerdict:
-        """Check, and log the first difference."""
+        """Check the data lake. If there are differences, log the first one."""
         result = await self.seen()
         for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
@@ -157,7 +159,7 @@ async def look_at_numbers(
     """
     Compare a topic or a table, which have no manifests, with the accounting.
 
-    `count` gets the number below which all records are settled.
+    `count` receives the number below which all records are settled.
     """
     before = await _terms(context, route)
     counted = await count(await _settled_below(context, route, before))
@@ -211,7 +213,7 @@ async def _terms(context: LakeContext, route: str) -> Mapping[str, int]:
 
 
 class _StoredManifests:
-    """The stored manifests, compared with the list of those in the store."""
+    """The stored manifests, compared with the list of manifests in the store."""
 
     def __init__(self, store: Store, landings: Landings, route: str, listed: dict[str, int]) -> None:
         self._store = store
@@ -222,8 +224,8 @@ class _StoredManifests:
 
     async def manifests(self, scratch: Path) -> AsyncIterator[Found]:
         """
-        Yield the manifests of repairs, imports and adoptions, then each stored manifest and how the one in
-        the store differs.
+        Yield the manifests of repairs, imports and adoptions. Then yield each stored manifest, and how the
+        manifest in the store differs from it.
         """
         kinds = (names.repair_in, names.import_in, names.adopted_in)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
@@ -233,7 +235,7 @@ class _StoredManifests:
             if isinstance(lake_manifest, Adoption) and names.range_of(
                 lake_manifest.manifest
             ) == names.adopted_in(name):
-                # The copy never had its numbers, so it has no manifest of them.
+                # The restored copy never had these record numbers, so it has no manifest for them.
                 yield await self._of_original(lake_manifest.manifest, scratch)
         after = 0
         while page := await self._landings.landed(self._route, after=after, most=_PAGE):
@@ -251,8 +253,8 @@ class _StoredManifests:
 
     async def _compared(self, landing: Landing) -> LakeDifference | None:
         """
-        Return how the manifest in the store differs, or None. A manifest that is not listed may have
-        been written since.
+        Return how the manifest in the store differs from the stored one, or None. A manifest that is not
+        listed may have been written after the list was made.
         """
         name = _name_of(landing)
         size = self._listed.pop(name, None)
@@ -266,7 +268,7 @@ class _StoredManifests:
         return None
 
     async def open_edition(self) -> str:
-        """Return the edition of the numbers that are not settled."""
+        """Return the edition of the record numbers that are not settled yet."""
         return (await self._landings.editions(self._route, self._last + 1))[0]
 
     async def not_known(self) -> list[LakeDifference]:
@@ -283,7 +285,7 @@ class _StoredManifests:
 
     def may_be_landing(self, difference: LakeDifference, edition: str) -> bool:
         """
-        Return True for an object of numbers that are not settled, because its delivery may be landing now.
+        Return True for an object whose numbers are not settled, because its delivery may be landing now.
         """
         numbers = names.range_of(difference.name) if difference.kind == FOREIGN else None
         return numbers is not None and numbers[0] == edition and numbers[1] > self._last

@@ -1,4 +1,6 @@
-"""Encoding of a delivery's spans in another process, with the same bytes as here, compressed if requested."""
+"""
+Encoding of a delivery's spans in another process. The bytes equal those of this process, compressed if requested.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from exporters.http import compression
 from exporters.otlp.spans import SpanEncoder
 from spool.record import Inference
 
-LEAST: Final = 32  # fewer spans are not worth sending to another process
+LEAST: Final = 32  # number of spans; sending fewer to another process is not worthwhile
 
-# Encodes `packed` spans in another process, as `encode` does. Returns None if they must be encoded here.
+# Encodes `packed` spans in another process, as `encode` does. Returns None if this process must encode them.
 EncodeElsewhere = Callable[[bytes], Awaitable[bytes | None]]
 Spans = Sequence[tuple[Inference, float]]
 
@@ -29,7 +31,7 @@ class Encoded(NamedTuple):
     body: bytes
     size: int
     is_compressed: bool
-    items: int | None = None  # number of spans or data points in it; None means one per record
+    items: int | None = None  # number of spans or data points in the body; None means one per record
 
 
 def packed(spans: Spans, *, compresses: bool) -> bytes:

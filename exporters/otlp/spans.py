@@ -3,12 +3,12 @@ Inference records as OTLP spans, with the attributes of the current OpenTelemetr
 
 Fields that the conventions lack become `tollhouse.*` attributes, so that another Tollhouse can restore every
 field. A trace, span or request id that is not a valid OTel id is in `tollhouse.trace_id`, `.span_id` or
-`.request_id`. If one of the times is unknown, `tollhouse.times` names the known ones: `none`, `start` or
+`.request_id`. If the start or the end is unknown, `tollhouse.times` names the known times: `none`, `start` or
 `end`. A meter without an attribute in the conventions is `tollhouse.meter.NAME`: a number, or decimal text if
-it has a fraction. The same records always become the same bytes.
+it has a fraction. Equal records always become equal bytes.
 
-The compiled module encodes packed records to the same spans, without decoding the plain ones. This module
-tells it the fields, their positions and their names. A record that it cannot encode is encoded here.
+The compiled module encodes packed records to the same spans without decoding plain records. This module passes
+it the fields, their positions and their names, and encodes the records that the compiled module cannot encode.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
 ATTRIBUTES = 9  # field number of opentelemetry.proto.trace.v1.Span
-_HEAD = Struct("<2s16s2s8s")  # trace id, span id
+_HEAD = Struct("<2s16s2s8s")  # the fields trace id and span id, each with its tag and length
 _TIMES = Struct("<cQcQ")
-# the bytes before each value
+# tag bytes (and length bytes of ids) before each value
 SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"
 _CLIENT = b"\x30\x03"
-_FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
+_FAILED = wire.field(15, b"\x18\x02")  # the field status { code: ERROR }
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 
-_LATEST = 2**63  # nanoseconds
+_LATEST = 2**63  # upper limit of a time in nanoseconds
 
 
 def _text(key: str) -> Callable[[str], bytes]:
@@ -54,7 +54,7 @@ def _number(key: str) -> Callable[[int], bytes]:
 
 
 ID, RESPONSE_ID, TAG = "tollhouse.id", "gen_ai.response.id", "tollhouse.tag."
-# Field -> attribute, in the order of the wire format: all numbers first, then all texts.
+# The attribute of each field, in the order of the wire format: all numbers first, then all texts.
 NUMBERS = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -83,7 +83,7 @@ _times = _text("tollhouse.times")
 
 
 def _meter_names() -> dict[str, str]:
-    """Map each meter to its attribute. The attribute of the conventions is used where there is one."""
+    """Return the attribute of each meter. If the conventions have an attribute for the meter, it is used."""
     usage = "gen_ai.usage"
     names = {name: f"tollhouse.meter.{name}" for name in METERS}
     for kind in MODALITIES:
@@ -95,7 +95,7 @@ def _meter_names() -> dict[str, str]:
 
 _METERS = {name: (_number(attribute), _text(attribute)) for name, attribute in _meter_names().items()}
 
-# Fields with few different values. Each combination of values is encoded only once.
+# Fields that have few different values. Each combination of values is encoded only once.
 COMBINED = {
     "operation": _text("gen_ai.operation.name"),
     "provider": _text("gen_ai.provider.name"),
@@ -112,19 +112,19 @@ _CURRENCY = _text("tollhouse.currency")(CURRENCY)
 
 _MOST_KINDS = 4096
 _MOST_TAGS = 1024
-_MOST_SETS, _LARGEST_SET = 4096, 512  # number of stored tag sets, and maximum bytes of one
+_MOST_SETS, _LARGEST_SET = 4096, 512  # maximum number of cached tag sets, and maximum bytes of one set
 
 
 def request_of(fields: Iterable[bytes]) -> bytes:
     """Return an ExportTraceServiceRequest of encoded spans."""
-    spans = [_SCOPE, *fields]  # copied only once, because a delivery is about a megabyte
+    spans = [_SCOPE, *fields]  # the bytes are copied only once, because a delivery has about a megabyte
     size = sum(map(len, spans))
     head = RESOURCE + wire.head(2, size)
     return b"".join([wire.head(1, len(head) + size), head, *spans])
 
 
 class SpanEncoder:
-    """Encodes spans and caches encoded parts. Each destination has its own."""
+    """Encodes spans and caches encoded parts. Each destination has its own encoder."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, ...], bytes] = {}
@@ -132,11 +132,13 @@ class SpanEncoder:
         self._tag_sets: dict[tuple[str, ...], bytes] = {}
 
     def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """Return an ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
+        """
+        Return an ExportTraceServiceRequest. Each record is given with the time of its commit in seconds.
+        """
         return request_of([self.fields(records)])
 
     def fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """Return the spans of records as repeated fields. `request_of` joins them to a request."""
+        """Return the spans of records as repeated fields. `request_of` joins them into a request."""
         spans: list[bytes] = []
         for record, committed_at in records:
             span = self.span(record, committed_at)
@@ -156,8 +158,8 @@ class SpanEncoder:
             times,
         )
         if r.request_id is not None:
-            # Readers treat this attribute as the provider's id, so it may only hold an id
-            # that is unique everywhere.
+            # Readers treat this attribute as the provider's id, so it may only contain an id that
+            # is unique everywhere.
             parts.append((_response_id if identity.is_long(r.request_id) else _request_id)(r.request_id))
         if r.input_tokens is not None:
             parts.append(_input(r.input_tokens))
@@ -194,7 +196,7 @@ class SpanEncoder:
         return b"".join(parts)
 
     def combination(self, record: Inference) -> bytes:
-        """Return the name, kind, status and the attributes that many calls share."""
+        """Return the name, the kind, the status and the attributes of a call that many other calls share."""
         r = record
         key = (
             r.operation,
@@ -216,7 +218,7 @@ class SpanEncoder:
         return encoded
 
     def _tags_of(self, tags: Mapping[str, str]) -> bytes:
-        """Return all tags of a call, from a cache, because sets of tags repeat."""
+        """Return all encoded tags of a call. They are cached, because many calls have the same tags."""
         key = (*tags, *tags.values())
         encoded = self._tag_sets.get(key)
         if encoded is None:
@@ -244,8 +246,8 @@ def _meter(name: str, quantity: int | str) -> bytes:
 
 def _without_reported_cost(record: Inference) -> Inference:
     """
-    Return the record for readers that do not know charges in other currencies: with an estimate, and without
-    a reported cost in dollars.
+    Return the record for readers that do not know charges in other currencies. It has an estimate and no
+    reported cost in dollars.
     """
     cost_source = "none" if record.estimated_cost is None else "estimated"
     return structs.replace(record, cost_source=cost_source)
@@ -265,10 +267,10 @@ def _encode_kind(record: Inference) -> bytes:
 
 
 def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
-    """Return trace id and span id as bytes, and attributes for the ids that do not have the OTel form."""
+    """Return trace id and span id as bytes, and attributes for the ids that are not valid OTel ids."""
     trace_id = record.trace_id
     span_id = record.span_id
-    # Fast path: nearly always both ids have the OTel form.
+    # This is the fast path, because nearly always both ids are valid OTel ids.
     if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
         both_ids = trace_id + span_id
         try:
@@ -321,7 +323,9 @@ def native_of(entries: Sequence[Entry]) -> Native | None:
 
 
 class PackedSpans:
-    """Encodes packed records and caches encoded combinations of fields. Each destination has its own."""
+    """
+    Encodes packed records and caches encoded combinations of fields. Each destination has its own encoder.
+    """
 
     def __init__(self, native: Native, encoder: SpanEncoder) -> None:
         self._native = native
@@ -330,9 +334,9 @@ class PackedSpans:
 
     async def encoded(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
         """
-        Return the tally and the spans of the records in order, or None if the records must be decoded.
+        Return the tally and the spans of the records in order. Return None if the records must be decoded.
 
-        The event loop gets a turn after each TURN records that Python encodes.
+        The event loop runs other tasks after each TURN records that Python encodes.
         """
         sent = 0
         shadow = 0
@@ -353,13 +357,13 @@ class PackedSpans:
         self, records: PackedRecords, committed_at: float, fields: list[bytes]
     ) -> tuple[int, int] | None:
         """
-        Append the spans of one entry. Return the numbers of spans and of omitted shadows, or None
-        as `encoded` does.
+        Append the spans of one entry. Return the number of spans and the number of omitted duplicates. Return
+        None if the records must be decoded.
         """
         received = int(committed_at * NS)
         odd = [record for index, record in records.odd.items() if records.begin <= index < records.end]
         if not 0 <= received < _LATEST or not all(isinstance(record, Inference) for record in odd):
-            return None  # counters are sent in a request of their own
+            return None  # counters need a request of their own
         at = records.begin
         sent = 0
         shadow = 0
@@ -381,7 +385,9 @@ class PackedSpans:
     def _encode_one(
         self, records: PackedRecords, index: int, committed_at: float, fields: list[bytes]
     ) -> bool:
-        """Append one span encoded in Python. Return False for a shadow, which is left out."""
+        """
+        Append one span that Python encodes. Return False for a duplicate kept for reference, which is omitted.
+        """
         record = records.record(index)
         assert isinstance(record, Inference)
         if record.shadow:

@@ -1,17 +1,17 @@
 """
 AI telemetry as OTLP over HTTP: inference records become spans, usage metrics become delta sums.
 
-One delivery is one request. A delivery with both kinds is split between them first, and each part has its own
-key. In two requests under one key, one could be accepted and the other answered with an error. The new key
-after this error would send the accepted one again.
+One delivery is one request. A delivery with both kinds of records is first split into two deliveries with
+their own idempotency keys. With one key for two requests, one request could be accepted and the other fail.
+The failure would lead to a new key, with which the accepted request would be sent again.
 
 Points of usage metrics have the same `tollhouse.*` attributes as spans. A metric that reverts an earlier
 record has a negative value, so it is in a separate sum that is not monotonic. A correction of a call
 becomes such sums of the differences, with names that begin with `tollhouse.correction.`, because spans
 cannot be reverted.
 
-Money is sent as a double, as OTLP requires, and exactly in `tollhouse.value`. The same records always become
-the same bytes.
+Money is sent as a double, as OTLP requires, and exactly in `tollhouse.value`. Equal records always
+become equal bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ METRICS = "metrics"
 OUT_OF_RANGE = ValueError, OverflowError, IndexError, struct.error
 _JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
-# Attribute -> field, in the order of the wire format.
+# The field of each attribute, in the order of the wire format.
 _ATTRIBUTES = {
     "tollhouse.source": "source",
     "gen_ai.request.model": "model",
@@ -76,7 +76,7 @@ _ATTRIBUTES = {
 
 
 class Target(Protocol):
-    """The addresses and headers for OTLP."""
+    """The addresses and headers of an OTLP receiver."""
 
     def url(self, stream: str) -> str | None:
         """Return the address of a stream, or None if the stream is not sent."""
@@ -87,7 +87,7 @@ class Target(Protocol):
         ...
 
     def naming_key(self, stream: str) -> AbstractContextManager[None]:
-        """Add the name of the refused key to errors, if there are several keys."""
+        """If there are several keys, add the name of the refused key to errors that occur in this block."""
         ...
 
     def headers(self) -> Mapping[str, str]: ...
@@ -104,7 +104,7 @@ class TelemetryExporter:
         max_bytes: int = 4 * 1024**2,
         elsewhere: EncodeElsewhere | None = None,
     ) -> None:
-        """`elsewhere` encodes spans in another process."""
+        """Prepare the exporter. `elsewhere` encodes spans in another process."""
         self.in_flight = in_flight
         self.max_records = max_records
         self._max_bytes = max_bytes
@@ -129,7 +129,7 @@ class TelemetryExporter:
             return batch.settlement()
         stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES
         if self._target.url(stream) is None:
-            # an empty path is the operator's setting, not a rejection by the upstream
+            # with an empty path, the operator turned the stream off, so nothing is rejected
             count = len(batch.records)
             return Settlement(delivered=0, unmapped=count, shadow=batch.shadow, damaged=batch.damaged)
         return await self._send(delivery, stream, batch.tally, await self._encoded(batch))
@@ -140,7 +140,7 @@ class TelemetryExporter:
     async def _packed_spans(
         self, delivery: Delivery, entries: Sequence[Entry]
     ) -> tuple[Tally, Encoded] | None:
-        """Encode records that are still packed, or return None if they must be decoded."""
+        """Encode records that are still packed. Return None if they must be decoded."""
         native = native_of(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
@@ -201,17 +201,18 @@ class TelemetryExporter:
 
 def _unsendable(error: Exception) -> Rejected:
     """
-    Return the error for a number that OTLP cannot hold. Only its record is at fault, so the others are still sent.
+    Return the error for a number that OTLP cannot hold. It rejects only the record with the number, so all
+    other records are still sent.
     """
     return Rejected(f"a record cannot be encoded as OTLP: {error}", answered=False)
 
 
 def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
-    Return how many items were rejected, and the message. The receipt of a Tollhouse counts as well.
+    Return the number of rejected items, and the message. A Tollhouse reports them in its receipt.
 
-    Return (0, None) if neither can be read, because a 2xx means that everything was accepted. A message
-    without a count is only a warning.
+    Return (0, None) if the answer reports neither, because a 2xx means that everything was accepted. A
+    message without a number is only a warning.
     """
     is_json = answer.media_type == "application/json"
     count, message = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
@@ -234,7 +235,7 @@ def _json(body: bytes, stream: str) -> tuple[int, str]:
     try:
         document: Any = orjson.loads(body)
         partial = document["partialSuccess"]
-        count = int(partial.get(_JSON_COUNT[stream], 0))  # int64 is text in JSON
+        count = int(partial.get(_JSON_COUNT[stream], 0))  # JSON has int64 as text
         message = partial.get("errorMessage", "")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         return 0, ""
@@ -289,7 +290,7 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
 
 def _meter_differences(record: Correction) -> dict[str, int]:
     """
-    Return the changes of meters that are parts of the token counts. Changes of other meters show only
+    Return the changes of meters that are parts of the token counts. A change of any other meter shows only
     in the cost.
     """
     before = record.before.meters
@@ -347,7 +348,7 @@ def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> N
     if record.start_time is None and record.end_time is None:
         point.start_time_unix_nano = point.time_unix_nano = int(committed_at * NS)
         _put(point, "tollhouse.times", "none")
-    else:  # OTLP writes an unknown time as 0
+    else:  # the time is unknown, which OTLP writes as 0
         point.start_time_unix_nano = record.start_time or 0
         point.time_unix_nano = record.end_time or 0
 

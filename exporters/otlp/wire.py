@@ -2,19 +2,19 @@
 Protobuf's wire format for attributes, written by hand for speed.
 
 Generated message classes take about 25 µs for a span of twenty attributes. The bytes around a short value
-depend only on its length, so here an attribute is a table look-up and a concatenation. Tests parse the result
-with the official classes.
+depend only on its length, so encoding an attribute here is a table look-up and a concatenation. Tests parse
+the result with the official classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-_ONE_BYTE = 0x80  # smaller varints take one byte
+_ONE_BYTE = 0x80  # varints below this value take one byte
 _TWO_BYTES = 0x4000
 _MAX_INT = 2**63 - 1
 _KEPT_LENGTHS = (
-    128  # heads for longer values are not cached, so that memory does not grow with what senders send
+    128  # bytes; heads for longer values are not cached, so that senders cannot make the cache grow
 )
 
 
@@ -30,7 +30,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Filled when first needed, because all of them would cost every process 700 KiB.
+# Filled when first needed, because a complete table would cost every process 700 KiB.
 _short_varints: list[bytes | None] = [None] * _TWO_BYTES
 
 
@@ -40,7 +40,9 @@ def _short_varint(value: int) -> bytes:
 
 
 def length(value: int) -> bytes:
-    """Encode a length as `varint` does, from a table, because lengths of messages repeat."""
+    """
+    Encode a length as `varint` does. Short lengths come from a table, because the same lengths are frequent.
+    """
     return (_short_varints[value] or _short_varint(value)) if value < _TWO_BYTES else varint(value)
 
 

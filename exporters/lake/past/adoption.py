@@ -1,11 +1,11 @@
 """
-Adoption after a restore: settle what the data lake already has, and add records to the log that the
-copy never had.
+Adoption after a restore: settle records that the data lake already has, and add records to the log that the
+restored copy never had.
 
-Up to the last number of the copy, a number means the same record in both, which the ids prove. These numbers
-are settled as delivered. Later records are added to the log under new numbers and count as delivered to this
-route. After a crash, every step can be repeated. The route stays paused until the last step, because the data
-lake has its next numbers.
+Up to the last number of the copy, a number means the same record in the copy and in the data lake. The ids
+prove this. These numbers are settled as delivered. Later records are added to the log under new numbers and
+count as delivered to this route. After a crash, every step can be repeated. The route stays paused until the
+last step, because the data lake already uses its next numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, moment
 
-_FOR_EVER_S: Final = 10**9  # far in the future, to include deliveries that wait for another attempt
+_FOR_EVER_S: Final = 10**9  # seconds far in the future, to include deliveries that wait for another attempt
 _AT_ONCE: Final = 1000
 _ANY: Final = 2**62  # greater than every record number
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
@@ -50,8 +50,8 @@ class LakeSettling:
     """
     Settles deliveries of a restored copy whose records are already in its data lake.
 
-    The data lake has them under the same numbers, or under those of the original. Deliveries that are taken
-    but not settled wait for the next start of the routes. Files are fetched into `scratch`.
+    The data lake has these records under the same numbers, or under the original's numbers. Deliveries that
+    are taken but not settled wait for the next start of the routes. Files are fetched into `scratch`.
     """
 
     store: Store
@@ -65,7 +65,7 @@ class LakeSettling:
     scratch: Path
 
     async def take(self, first: int, last: int) -> list[Delivery]:
-        """Take the deliveries of these numbers. A delivery that also has other numbers is split."""
+        """Take the deliveries of these record numbers. A delivery that also has other numbers is split."""
         await self._closed(last)
         deliveries = list[Delivery]()
         while first <= last:
@@ -94,14 +94,15 @@ class LakeSettling:
         return await self.deliveries.due(self.route, now=now, max_records=max_records, below=below)
 
     async def _closed(self, last: int) -> None:
-        """Wait until a number is closed, `spool.hold` after its commit."""
+        """Wait until a record number is closed, which is `spool.hold` after its commit."""
         async for below in self.log.changes(self.route.partition("/")[2]):
             if below > last:
                 return
 
     async def settle_brought(self, first: int, last: int) -> list[Delivery]:
         """
-        Settle numbers whose records are in the data lake under other numbers. Return the deliveries before them.
+        Settle record numbers whose records are in the data lake under other numbers. Return the
+        deliveries before them.
         """
         await self._closed(last)
         held = []
@@ -148,7 +149,7 @@ class LakeSettling:
 
     async def settle_shared(self, found: ReadManifest, deliveries: Sequence[Delivery]) -> None:
         """
-        Settle numbers that the copy and the data lake share. The manifest is stored with the last of them.
+        Settle record numbers that the copy and the data lake share. The manifest is stored with the last delivery.
         """
         contents = found.body
         await self.store.fetch(found.name, self.scratch / "there")
@@ -169,10 +170,10 @@ class LakeSettling:
 @dataclass(frozen=True, kw_only=True)
 class Adopted:
     """
-    The result of an adoption.
+    The result of an adoption, in numbers of records.
 
-    `settled` numbers of the copy are in the data lake. Of the records that the copy never had, `brought` were
-    added to the log, `known` were in it already, and `left` are only in the data lake.
+    `settled` records of the copy are in the data lake. Of the records that the copy never had, `brought` were
+    added to the log, `known` were already in the log, and `left` are only in the data lake.
     """
 
     settled: int = 0
@@ -193,7 +194,7 @@ class _Restored:
     """
     Records of the data lake that are in the log again: their new numbers as ranges, and their ids.
 
-    `ids` are those that an interrupted adoption added. `seen` are those that this adoption counts as brought.
+    `ids` are the ids that an interrupted adoption added. `seen` are the ids that this adoption counts as brought.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -203,7 +204,7 @@ class _Restored:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeAdoption:
-    """An adoption. No server may use the storage meanwhile. Files are fetched below `directory`."""
+    """An adoption. No server may use the storage meanwhile. Files are fetched into folders of `directory`."""
 
     store: Store
     landings: Landings
@@ -227,11 +228,11 @@ class LakeAdoption:
 
     async def run(self, *, leave: bool, dry_run: bool) -> Adopted:
         """
-        Adopt what the data lake has of the route.
+        Adopt the route's records in the data lake.
 
         With `leave`, records that the copy never had stay only in the data lake. With `dry_run`, nothing is
-        written, and `brought` are those that would be. Raises NotAllowed if the data lake does not belong to
-        this log, and the store's errors.
+        written, and `brought` counts the records that would be added. Raises NotAllowed if the data lake does
+        not belong to this log. Raises the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
             return await self._run(Path(scratch), leave=leave, dry_run=dry_run)
@@ -281,8 +282,8 @@ class LakeAdoption:
 
     async def _unknown_manifests(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
         """
-        Return the manifests of earlier editions that the copy does not know, in order, and the names
-        of adopted ones.
+        Return the manifests of earlier editions that the copy does not know, in order, and the names of the
+        manifests that were adopted.
         """
         state = next(
             (
@@ -361,7 +362,7 @@ class LakeAdoption:
                     yield values
 
     async def _restored(self) -> _Restored:
-        """Return what an interrupted adoption has added."""
+        """Return the records that an interrupted adoption has added."""
         report = next(
             (stored_report for stored_report in await self.reports.load() if stored_report.key == self._note),
             None,
@@ -395,7 +396,7 @@ class LakeAdoption:
         leave: bool,
         dry_run: bool,
     ) -> None:
-        """Add the records of a delivery that the copy never had to the log."""
+        """Add the records of a delivery to the log, if the copy never had them."""
         waiting: list[Record] = []
         async for values in self._rows(lake_manifest.body, self.records.read, scratch):
             row = dict(zip(self.records.read, values, strict=True))
@@ -441,8 +442,8 @@ class LakeAdoption:
         scratch: Path,
     ) -> None:
         """
-        Settle what the data lake has. Records received since the restore become separate deliveries, which
-        wait as before.
+        Settle the records that the data lake has. Records that were received since the restore become
+        separate deliveries, which wait as before.
         """
         settling = LakeSettling(
             store=self.store,

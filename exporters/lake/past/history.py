@@ -1,8 +1,8 @@
 """
-Reads records of past days from a data lake that the log no longer has.
+Reads records of past days from a data lake after the log has deleted them.
 
 The stored manifests name the files. One file at a time is copied to a local directory. It is read in short
-steps on a thread, so a query holds only a part of it in memory.
+steps on a thread, so a query has only a part of it in memory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
 from spool.ledger.sums import AHEAD_S
 
-READ_S: Final = 30.0  # per query
-STEP: Final = 512  # rows between two turns of the event loop
-_PAGE: Final = 500  # manifests per page
+READ_S: Final = 30.0  # maximum seconds per query
+STEP: Final = 512  # rows that are read before the event loop runs other tasks
+_PAGE: Final = 500  # manifests that are read at once
 _PREFIX: Final = "read-"
 _TAG: Final = "tag:"  # prefix of a tag name in dimensions
 _NO_COLUMN: Final = frozenset({"sender"})
-_MODEL: Final = frozenset({"response_model", "request_model", "model"})  # columns of the dimension `model`
+# columns that the dimension `model` needs
+_MODEL: Final = frozenset({"response_model", "request_model", "model"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +100,8 @@ class LakeHistory:
 
     async def _landed_before(self, since: float, below: int) -> int:
         """
-        Return the first number of a delivery that landed before `since`, or 0. Records of later
-        deliveries arrived since.
+        Return the first record number of the last delivery that landed before `since`, or 0. Records of later
+        deliveries landed after `since`.
         """
         low, high = 0, below
         while low < high:
@@ -124,7 +125,8 @@ class LakeHistory:
     @asynccontextmanager
     async def _fetched(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
         """
-        Fetch a file and yield its local copy. Errors, also those of the caller, become SpoolUnavailable.
+        Fetch a file and yield its local copy. Errors become SpoolUnavailable, including errors of
+        the caller's block.
         """
         format = format_of(file.key)
         if format is None:
@@ -150,7 +152,7 @@ def _landed_at(landing: Landing) -> float:
 
 
 def _new_directory(parent: Path) -> Path:
-    """Create a directory for one file. Delete those of killed processes."""
+    """Create a directory for one file. Delete the directories of killed processes."""
     make_directory(parent, 0o700)
     for old in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):

@@ -36,17 +36,18 @@ from spool.record import AI_TELEMETRY, NS, decimal_text, moment
 
 _SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}
 PART_ROWS: Final = (
-    65_536  # records per part of a source; another number would change the names of the same records
+    # records per part of a source; with another value, parts with the same records would get other names
+    65_536
 )
 _ID_DIGITS: Final = 32
-_NO_DELIVERY: Final = "import"  # used instead of an edition
+_NO_DELIVERY: Final = "import"  # stands in place of an edition
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeImport:
     """
-    An import. Files are made in `directory`. It holds `part_rows` records in memory. `records` are those
+    An import. It makes files in `directory`, and has `part_rows` records in memory. `records` are the rules
     of one topic.
     """
 
@@ -61,9 +62,9 @@ class LakeImport:
 
     async def run(self, source: Path) -> list[LakeManifest]:
         """
-        Import a file part by part, and return the manifests, including those of parts that were imported earlier.
+        Import a file part by part. Return the manifests, including those of parts that were imported earlier.
 
-        Raises ValueError if the file cannot be read to its end; the parts before the error stay. Raises
+        Raises ValueError if the file cannot be read to its end. The parts before the error stay. Raises
         the store's errors.
         """
         sha256 = await asyncio.to_thread(_sum, source)
@@ -116,7 +117,7 @@ class LakeImport:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
     async def _without_known(self, rows: Sequence[Row], stem: str, scratch: Path) -> list[Row]:
-        """Return each row once whose id the data lake lacks for its date."""
+        """Return the rows whose id the data lake lacks for their date, each id once."""
         rows_by_date: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in rows:
             rows_by_date[names.date_of(row.day)].setdefault(row.id, row)
@@ -137,7 +138,7 @@ def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
     Yield the rows of a record file or a data lake file. Yield None for a correction, and for a record
     without a time.
 
-    In a record file, the end of a call replaces the time of its commit. Raises ValueError for any other content.
+    In a record file, the end of a call replaces the time of its commit. Raises ValueError for any other file.
     """
     format = format_of(source.name)
     rows = _lines(source, records) if format is None else format.read_rows(source, records.read)
@@ -176,7 +177,7 @@ def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row
     imported = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)
     if not is_of_lake or records.topic != AI_TELEMETRY:
         return imported
-    # Use what the other installation counted, because columns that this is computed from may be left out.
+    # The spend that the other installation counted is used, because the columns for computing it may be left out.
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
     return imported.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 

@@ -18,10 +18,10 @@ from spool.ledger import money
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 
-MOST_NUMBERS: Final = 500_000  # per run, which takes about ten seconds
+MOST_NUMBERS: Final = 500_000  # maximum record numbers per run, which take about ten seconds
 _READ_AT_ONCE: Final = 4096
 _ANY: Final = 2**62  # greater than every record number
-# Differences that no file can repair: changed prices, and calls from before the route was created.
+# Kinds of differences that no file can repair: changed prices, and calls from before the route was created.
 REPRICED, BEFORE_START = "repriced", "before_start"
 EXPLAINED: Final = frozenset({REPRICED, BEFORE_START})
 _NONE: Final = LakeDay()
@@ -43,7 +43,9 @@ class LogRecount:
         return TABLES[self.topic]
 
     async def run(self, after: int) -> LakeRecount:
-        """Compare the deliveries that begin after a number, in order, up to MOST_NUMBERS records."""
+        """
+        Compare the deliveries that begin after the number `after`, in order, up to MOST_NUMBERS records.
+        """
         editions = await self.landings.editions(self._route, _ANY)
         differs = dict[str, str]()
         compared = numbers = 0
@@ -59,7 +61,7 @@ class LogRecount:
             if not await self._has_numbers(contents):
                 continue
             rows, digest = await self._recount_delivery(contents)
-            if rows < contents.numbers.rows:  # the log no longer has all of its records
+            if rows < contents.numbers.rows:  # the log no longer has all records of the delivery
                 continue
             compared += 1
             if digest != contents.digest:
@@ -71,8 +73,8 @@ class LogRecount:
 
     async def _has_numbers(self, contents: LakeManifest) -> bool:
         """
-        Return False for a delivery settled by an adoption. Its numbers belong to the original, or its rows
-        are in other files.
+        Return whether the files of a delivery have its record numbers. For a delivery that an adoption
+        settled, they have not: its numbers belong to the original, or its rows are in other files.
         """
         editions = await self.landings.editions(self._route, contents.first)
         return bool(contents.files) and editions[0] == contents.edition
@@ -109,7 +111,7 @@ class LogRecount:
 def ledger_differs(
     lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
 ) -> Iterator[LakeDifference]:
-    """Yield the days that differ. `began_later`: the first counted calls are older than the route."""
+    """Yield the days that differ. `began_later`: the totals count calls from before the route was created."""
     for day in sorted({*lake, *ledger}):
         lake_sums = lake.get(day, _NONE)
         ledger_sums = ledger.get(day, _NONE)

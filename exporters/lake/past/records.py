@@ -1,5 +1,5 @@
 """
-The record of a data lake row or of a line in a record file: the inverse of the modules `columns`
+The record in a row of a data lake or in a line of a record file. This is the inverse of the modules `columns`
 and `tables`. Pure.
 
 Fields without a column are empty: the sender's Tollhouse key, further dedup keys, and charges in other currencies.
@@ -89,7 +89,7 @@ def _call(row: Mapping[str, Any]) -> Inference:
         end_time=time_ns(row["end_time"]),
         cost=_money(row["cost"]),
         estimated_cost=_money(row["estimated_cost"]),
-        # Columns that a data lake may leave out.
+        # The next columns may be missing, because a data lake may leave them out.
         cost_source=row["cost_source"] or "none",
         status=row["status"] or "ok",
         tags=dict(row["tags"] or ()),
@@ -139,13 +139,15 @@ def _quantity(value: Decimal | str | int) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRecords:
-    """How a topic's records are read. `read` are the columns of a record and of whether it counts."""
+    """
+    The rules for reading a topic's records. `read` are the columns of a record, and of whether the record counts.
+    """
 
     topic: str
     table: LakeTable
     kinds: frozenset[str]
     read: tuple[str, ...]
-    record_of: Callable[[Fields], Record | None]  # None if it cannot be restored
+    record_of: Callable[[Fields], Record | None]  # returns None if the record cannot be restored
 
     def checked(self, row: Fields) -> Record | None:
         """
@@ -211,7 +213,7 @@ def _drop(row: Fields) -> Record | None:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return an object, given as an object in a record file or as text in a row."""
+    """Return an object. A record file has it as an object, and a row has it as text."""
     if isinstance(value, str):
         return msgspec.json.decode(value, type=dict[str, Any])
     return dict(value or ())

@@ -1,5 +1,5 @@
 """
-SQL views over a data lake. One text serves every SQL engine; a dialect defines types, names and dates. Pure.
+SQL views over a data lake. One text serves every SQL engine. A dialect defines types, names and dates. Pure.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def check_readable(dialect: Dialect, settings: DestinationSettings) -> None:
 
 
 def values_of(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, str]:
-    """Return the values for the placeholders of an engine's or of the charges' SQL."""
+    """Return the values of the placeholders in the SQL of an engine, or in the SQL of charges."""
     columns = (
         dialect.column.format(name=name, quoted=dialect.quoted(name), type=dialect.types[type])
         for name, type in COLUMNS.items()
@@ -141,20 +141,20 @@ def _clickhouse_rows(dialect: Dialect, settings: DestinationSettings, address: s
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
     """
-    An SQL engine. `stores` maps the destination types that it can read to the beginning of its addresses.
+    An SQL engine. `stores` maps each destination type that the engine can read to the beginning of its addresses.
 
-    The functions take an expression of a time in UTC.
+    The functions take an SQL expression of a time in UTC.
     """
 
     name: str
     stores: Mapping[str, str]
     types: Mapping[str, str]
-    day: str  # {} stands for the time
+    day: str  # a text in which {} stands for the time
     hour: str
     usd: str = "CAST({} AS DECIMAL(18, 6))"
     quoted: Callable[[str], str] = field(default=lambda name: f'"{name}"')
     schema: str = ""  # prefix of view names
-    column: str = "  {quoted} {type}"  # column of a table of files; {name} is its name in the files
+    column: str = "  {quoted} {type}"  # a column in the table of files; {name} is its name in the files
 
 
 def _backticks(name: str) -> str:
@@ -215,7 +215,7 @@ CLICKHOUSE: Final = Dialect(
 )
 ATHENA: Final = Dialect(
     name="athena",
-    column="  `{name}` {type}",  # statements that create tables use other quotes there
+    column="  `{name}` {type}",  # statements that create tables use another kind of quotes
     stores={"s3": "s3"},
     types=_types(
         text="string",

@@ -20,9 +20,8 @@ from spool.clock import Clock
 from spool.listing import DESCENDING, ListPage, SortValue, choices, page_bounds, rank_of
 from spool.turns.fair_turns import pause_when_due
 
-DUE_PER_CHANGE = (
-    4  # number of overdue states to update with each changed row, so that few remain for a page request
-)
+# number of overdue states to update with each changed row, so that few remain for a page request
+DUE_PER_CHANGE = 4
 
 T = TypeVar("T")
 Ids = list[SortValue]
@@ -45,9 +44,8 @@ class ListedDevices:
         self._turn = asyncio.Lock()
         self._interval_s = 0.0
         self._latest = inf  # the latest time for which a state was computed
-        self._due: dict[
-            str, float
-        ] = {}  # the time after which a device's state must be computed again, by id
+        # the time after which a device's state must be computed again, by id
+        self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
     async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
