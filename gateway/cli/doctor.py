@@ -60,11 +60,8 @@ _SHOWN = {
     "metrics_listen", "idempotency_header",
 }  # fmt: skip
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
-_TRIED = {
-    TAKEN: OK,
-    REFUSED: PROBLEM,
-    UNAVAILABLE: PROBLEM,
-}  # status of a diagnosis, by the status of a test request
+# status of a diagnosis, by the status of a test request
+_TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}
 
 State = dict[str, Mapping[str, Any]]  # path of the operator API -> its response
 

@@ -39,7 +39,8 @@ ELSEWHERE = "(elsewhere)"  # stands for all regions that the bill does not disti
 
 class BilledCell(NamedTuple):
     """
-    What a bill states about an amount of tokens. A level that the bill does not state is "", or None for `tier`.
+    The levels that a bill states for an amount of tokens. A level that the bill does not state is "", or
+    None for `tier`.
     """
 
     key: str

@@ -20,7 +20,8 @@ class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    `connection_id` sets an id that senders already use. `upstream_connection_id` is the id at the cost service.
+    A new billing connection. `connection_id` sets an id that senders already use. `upstream_connection_id` is
+    the id at the cost service.
     """
 
     name: Annotated[
