@@ -82,4 +82,4 @@ def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
 def test_the_page_names_the_parts(parts: type) -> None:
     """The documentation page lists the parts of an engine and of the storage that it opens."""
     names = ", ".join(f"`{each.name}`" for each in fields(parts))
-    assert f"`{parts.__name__}` consists of {names}." in PAGE.read_text().splitlines()
+    assert f"`{parts.__name__}` consists of {names}." in " ".join(PAGE.read_text().split())
