@@ -307,7 +307,7 @@ def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None:
-    """Calls and tokens by kind match, although counters repeat the calls."""
+    """The ledger's calls and tokens by kind equal the journal's, although counters repeat the calls."""
     calls = told_by(family)
     expected = {name: sum(getattr(call, name) or 0 for call in calls) for name in TOKENS}
     row = replayed.ledger[family]
@@ -340,6 +340,6 @@ def _is_free(record: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_counters_beside_calls_count_nothing(replayed: Replayed, family: str) -> None:
-    """Sums from before the calls were known are reversed, upstream as well."""
+    """Counters that were summed before their calls were known are reversed in the end, upstream as well."""
     assert {} == _summed_counters(replayed.records[family])
     assert {} == replayed.counters.get(family, {})

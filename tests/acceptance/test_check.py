@@ -18,7 +18,7 @@ def test_check_says_what_would_be_taken(installations: Any, tmp_path: Path) -> N
 
 
 def test_check_names_the_stream_without_a_key(installations: Any, tmp_path: Path) -> None:
-    """A published stream needs a key that covers it."""
+    """`check` names a published stream that no key covers."""
     near, _, _ = chained(installations, tmp_path)
     near.config.write_text(near.config.read_text() + '[[publish]]\nstream = "cost-per-team"\n')
     assert "paused: no key has the use case unit-cost_v1:manage_telemetry_records" in near.run("check")
@@ -80,7 +80,7 @@ def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None
 
 
 def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: Path) -> None:
-    """An empty secret would pause the destination's route."""
+    """`check` reports an empty secret, because it would pause the destination's route."""
     (tmp_path / "empty").touch()
     hook = '[[destinations]]\nname = "hook"\ntype = "webhook"\nurl = "http://127.0.0.1:9"\n'
     tollhouse = installations(more=f'{hook}secret_file = "{tmp_path / "empty"}"\n')
@@ -89,7 +89,7 @@ def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: P
 
 
 def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
-    """An unwritable file fails the check, with the effect on its records."""
+    """An unwritable file fails the check. The message states the effect on its records."""
     tollhouse = installations(more=f'[[destinations]]\nname = "bad"\ntype = "ndjson"\npath = "{tmp_path}"\n')
     found = {row["name"]: row["status"] for row in tollhouse.json("check", code=1)["destinations"]}
     assert {"archive": "ok", "bad": "refused"} == found
@@ -98,7 +98,7 @@ def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
 
 
 def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
-    """Problems that prevent a start are reported with their setting."""
+    """`check` reports problems that prevent a start, each with its setting."""
     tollhouse = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')
     (problem,) = tollhouse.json("check", code=1)["problems"]
     assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot read" in problem
@@ -115,7 +115,7 @@ def test_check_reads_the_rate_card(installations: Any) -> None:
 
 
 def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> None:
-    """P5: one line reports the broker, and the next destination is checked."""
+    """If a broker does not answer, one line reports the broker, and the next destination is checked."""
     kafka = '[[destinations]]\nname = "bus"\ntype = "kafka"\nurl = "127.0.0.1:9"\ntls = false\n'
     tollhouse = installations(
         more=kafka + '[[destinations]]\nname = "last"\ntype = "ndjson"\npath = "last.ndjson"\n'
@@ -130,7 +130,7 @@ def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> 
 
 def test_check_proves_that_a_far_tollhouse_accepts_records(installations: Any, tmp_path: Path) -> None:
     """
-    T1: without `chain_keys` at the far side, check reported ok although every record was rejected. With
+    Without `chain_keys` at the far side, `check` once reported ok although every record was rejected. With
     `chain_keys` the test call is accepted, found by its receipt, and not counted.
     """
     near, far, _ = chained(installations, tmp_path)

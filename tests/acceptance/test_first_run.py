@@ -110,7 +110,7 @@ def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installatio
 
 
 def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
-    """The same request again changes only the accounting."""
+    """If the same request is sent again, only the accounting changes."""
     tollhouse = installations()
     key = tollhouse.key("twice")
     url = tollhouse.start()
@@ -138,7 +138,7 @@ def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
 def test_wrong_use_is_exit_2_and_a_sentence(
     installations: Any, words: tuple[str, ...], sentence: str
 ) -> None:
-    """The message states the rule for the flag or value."""
+    """After wrong use the exit code is 2, and the message states the rule for the flag or value."""
     done = installations().attempt(*words)
     assert 2 == done.returncode
     assert sentence in done.stderr

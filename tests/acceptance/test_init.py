@@ -109,7 +109,7 @@ def test_a_wrong_flag_writes_nothing(tmp_path: Path, words: tuple[str, ...], sen
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
-    """The exit code is 2, whoever wrote the file."""
+    """`init` leaves an existing file unchanged, whoever wrote it, and ends with exit code 2."""
     (tmp_path / "tollhouse.toml").write_text("# mine\n")
     assert 2 == init(tmp_path).returncode
     assert "# mine\n" == (tmp_path / "tollhouse.toml").read_text()

@@ -1,4 +1,4 @@
-"""T1: what an operator sees of an upstream that answers 200 and rejects all, half or one of the records."""
+"""What an operator sees of an upstream that answers 200 and rejects all, half or one of the records."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -> None:
-    """The refusal says what to do. SNAPSHOT=1 permits a trial build."""
+    """
+    A build is refused if the changelog does not name its version. The refusal says what to do. SNAPSHOT=1
+    permits a trial build.
+    """
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
     if f"## [{version[1]}] - " in (ROOT / "CHANGELOG.md").read_text():

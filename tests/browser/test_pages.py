@@ -140,7 +140,7 @@ def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) ->
 
 
 def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole) -> None:
-    """Each page shows the server's error and a button to retry."""
+    """If the server answers with an error, each page shows it with a button to retry."""
     console = open_console(month)
     console.expects("500")
 

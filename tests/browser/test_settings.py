@@ -128,7 +128,7 @@ def stopped(house: Tollhouse) -> list[dict[str, Any]]:
 
 
 def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The session's browser has to sign in at its next request."""
+    """If a session is ended, its browser has to sign in at its next request."""
     console, other = open_console(house), open_console(house, role="viewer")
     other.expects("401")
     other.open("/")

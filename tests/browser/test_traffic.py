@@ -12,7 +12,7 @@ from tests.browser.console import Console
 
 QUIET_MS = 6_000  # longer than the 5 s in which a page learns of a change
 TRIES = 4  # a new server looks for insights and notifies the page
-AHEAD_MS = 600_000  # by the page's clock, to trigger polling if there is any
+AHEAD_MS = 600_000  # how far the test moves the page's clock, to trigger polling if there is any
 
 
 def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:

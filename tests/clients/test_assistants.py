@@ -36,7 +36,8 @@ def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
     if assistant == "qwen_code":
         kept = [without("cache_write_tokens")(call) for call in kept]  # it uses Gemini's usage fields
     if assistant == "copilot_cli":
-        kept = [replace(call, provider="github") for call in kept]  # for any configured provider
+        # it reports this provider, whatever provider is configured
+        kept = [replace(call, provider="github") for call in kept]
     return kept
 
 

@@ -146,7 +146,7 @@ def _books(tollhouse: Tollhouse) -> dict[str, int]:
 
 
 def test_every_call_is_one_record(reported: Reported) -> None:
-    """Models, tokens and status equal the journal's."""
+    """Every call is one record, whose models, tokens and status equal the journal's."""
     assert_same(reported.told(), without_names(reported.records))
     spent = sum((cost(call) for call in reported.of(*REQUESTS) if call.status == "ok"), Decimal(0))
     keep("litellm", "both_callbacks", reported.told(), reported.sent, reported.place, cost=spent)
@@ -176,9 +176,9 @@ def test_both_callbacks_were_heard(reported: Reported) -> None:
     assert {"litellm"} == {one["source"] for one in reported.records}
     assert {"litellm_proxy_master_key"} == {
         one["api_key"] for one in reported.records
-    }  # from the generic callback
+    }  # this field comes from the generic callback
     spans = {one["span_id"] is not None for one in reported.records if one["status"] != "cached"}
-    assert {True} == spans  # from the OTel callback
+    assert {True} == spans  # the span ids come from the OTel callback
 
 
 def test_the_providers_ids_are_kept(reported: Reported) -> None:

@@ -62,6 +62,6 @@ def test_it_puts_a_change_back_only_if_that_is_asked_for() -> None:
 
 
 def test_a_job_without_its_cluster_is_refused() -> None:
-    """The chart's error names the missing value."""
+    """If the job's cluster is missing, the chart's error names the missing value."""
     with pytest.raises(AssertionError, match="agentConfig/cluster"):
         helm("--set", "agentConfig.enabled=true")

@@ -59,7 +59,7 @@ def closed_tables(schema: Any, values: Any, name: str = "") -> Iterator[tuple[st
 
 
 def test_values_and_schema_have_the_same_names() -> None:
-    """A new value must be in both. `global` belongs to Helm."""
+    """Values and schema have the same names, so a new value must be in both. `global` belongs to Helm."""
     for name, described, given in closed_tables(SCHEMA, VALUES):
         assert described == given, name
 
@@ -76,7 +76,7 @@ def named_in(paths: list[Path], pattern: str) -> set[str]:
 
 
 def test_the_templates_and_the_documents_name_values_of_the_chart() -> None:
-    """References are `.Values.x` in a template and `--set x=` on a page."""
+    """Templates and pages refer only to values of the chart, as `.Values.x` or as `--set x=`."""
     used = named_in(sorted((CHART / "templates").iterdir()), r"\.Values\.([\w.]+)")
     options = named_in(DOCUMENTS, r"--set ([\w.]+)=")
     assert used and options

@@ -86,7 +86,7 @@ def test_the_published_schemas_accept_what_is_rendered(values: tuple[str, ...]) 
 
 
 def test_the_published_schemas_accept_the_sidecar() -> None:
-    """The manifest is valid, and the check finds an unknown field."""
+    """The sidecar's manifest is valid by the published schemas, and the check finds an unknown field."""
     assert [] == problems(sidecar())
     (found,) = problems(helm().replace("startupProbe:", "startProbe:"))
     assert "startProbe" in found

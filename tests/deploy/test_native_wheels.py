@@ -41,7 +41,7 @@ def test_the_lock_file_names_every_wheel(wheels: dict[str, Any]) -> None:
 
 
 def test_the_module_has_the_version_of_tollhouse() -> None:
-    """The extra requires the same version."""
+    """The compiled module has Tollhouse's version, and Tollhouse's extra requires that version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     crate = tomllib.loads((ROOT / "native/Cargo.toml").read_text())["package"]
     assert project["version"] == crate["version"]

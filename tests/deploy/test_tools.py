@@ -30,7 +30,7 @@ NO_GO = "Go is not installed"
 def test_a_missing_program_is_told(
     env: dict[str, str], reason: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message gives the reason, or the command that downloads the program."""
+    """If a program is missing, the message gives the reason, or the command that downloads the program."""
     for name in ("CI", "TOOLS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():

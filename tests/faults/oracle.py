@@ -48,7 +48,7 @@ class Oracle:
 
     def __init__(self, path: Path, rng: random.Random, key: str) -> None:
         self.sent: dict[str, str] = {}
-        self.calls: dict[str, SentCall] = {}  # by response id, of `sent`
+        self.calls: dict[str, SentCall] = {}  # sent calls by response id
         self.acknowledged: dict[str, str] = {}
         self.unexpected: list[str] = []  # responses other than success and a request to retry
         self.latencies_s: list[float] = []

@@ -86,7 +86,7 @@ def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
 
 @pytest.mark.fault("F10")
 def test_damaged_headers(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """The damage is in the first bytes of each file and log."""
+    """The server starts even if the first bytes of a file or a log are damaged."""
     for rng in trial.rounds(short=6, full=200):
         check(trial, rng, corpora, tmp_path, (flip_in_header,))
 

@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tupl
 def test_flushes_and_writes_that_fail(
     trial: Trial, sites: Sites, tmp_path: Path, call: str, code: int
 ) -> None:
-    """Nothing is acknowledged during the errors, and the server recovers without help."""
+    """While flushes or writes fail, nothing is acknowledged. Afterwards the server recovers without help."""
     for rng in trial.rounds(short=1, full=5):
         faults = MachineFaults(tmp_path)
         site = sites(rng)
@@ -206,7 +206,9 @@ def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sit
 
 @pytest.mark.fault("F8")
 def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
-    """Records acknowledged before the removal are delivered. Nothing is acknowledged after it."""
+    """
+    If files are removed, records that were acknowledged before are delivered. Nothing is acknowledged afterwards.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         site.start()

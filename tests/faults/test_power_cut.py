@@ -213,7 +213,9 @@ def test_every_acknowledged_call_outlives_a_power_cut(
     ],
 )
 def test_the_change_of_a_kill_may_not_be_recorded(there: dict[str, bytes], is_one: bool) -> None:
-    """A rename is one change of two names."""
+    """
+    The last change before a kill may be missing in the trace. A rename counts as one change of two names.
+    """
     assert at_most_one_change({"a": b"1", "b": b"2"}, there) is is_one
 
 

@@ -144,7 +144,7 @@ async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> No
 
 
 async def test_a_start_that_waits_can_be_stopped(disk: Path) -> None:
-    """A stop closes the listening sockets."""
+    """A start that waits for free space can be stopped. The stop closes the listening sockets."""
     disk.joinpath("data").mkdir(mode=0o700)
     fill(disk)
     app = server_on(disk)

@@ -69,7 +69,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
 
 
 async def test_what_is_refused(server: OperatorServer) -> None:
-    """A refusal has the form of every operator call."""
+    """A refused request about insights has the error form of every operator call."""
     for method, path, body, status, words in (
         ("GET", "/insights/none", None, 404, "no insight has this id"),
         ("PATCH", "/insights/none", {"status": "new"}, 404, "no insight has this id"),

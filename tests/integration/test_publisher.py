@@ -157,7 +157,7 @@ async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publis
 
 
 async def test_another_stream_of_the_name_is_left_alone(publishing: Publishing) -> None:
-    """A rule with another granularity than the stream's publishes nothing."""
+    """If a stream of the rule's name has another granularity, the rule publishes nothing."""
     await publishing.spend("search")
     await publishing.publish(Publication(stream="ai"))
     before = await publishing.totals("ai")

@@ -89,7 +89,9 @@ async def test_an_example_is_a_first_record(send: Send, serving: Serving) -> Non
 
 
 async def test_rejects_are_counted_by_reason(send: Send, serving: Serving) -> None:
-    """The input is standard input, and `--as` names the format."""
+    """
+    The command reads standard input in the format that `--as` names. Rejected items are counted by reason.
+    """
     events = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())
     events += [None, 5, events[0] | {"prompt_tokens": -1}]
     result = await send("-", "--as", "litellm", input=json.dumps(events).encode())
@@ -133,7 +135,7 @@ async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving,
 
 
 async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
-    """The error quotes the gateway's answer, and nothing is remembered as sent."""
+    """A wrong key ends the run. The error quotes the gateway's answer, and nothing is remembered as sent."""
     file = tmp_path / "one.json"
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     wrong = await send(str(file), key="th_wrong")
@@ -211,7 +213,10 @@ async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, 
 
 
 async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """The other key may belong to another server at the same address."""
+    """
+    With another key, a file counts as not sent yet, because the key may belong to another server at
+    the same address.
+    """
     file = tmp_path / "one.json"
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     assert "accepted 1, " in (await send(str(file))).stdout

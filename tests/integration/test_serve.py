@@ -327,7 +327,7 @@ async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) ->
 async def test_a_background_task_that_dies_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is 1, and the message names the task."""
+    """If a background task dies, the process ends with exit code 1, and the message names the task."""
     from gateway.cli import serve
 
     async def die(*_: object) -> None:
@@ -343,7 +343,9 @@ async def test_a_background_task_that_dies_ends_the_process(
 async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the drain time the upload is cut off without another wait."""
+    """
+    An upload that makes no progress delays a stop only for the drain time. Then it is cut off without another wait.
+    """
     monkeypatch.setattr(listeners, "DRAIN_S", 0.1)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")

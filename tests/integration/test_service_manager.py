@@ -140,7 +140,7 @@ async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> N
 
 
 async def test_a_watchdog_of_another_process_is_not_fed() -> None:
-    """WATCHDOG_PID names the process for which the period is meant."""
+    """No watchdog message is sent if WATCHDOG_PID names another process."""
 
     async def live() -> bool:
         raise AssertionError("nobody asks")

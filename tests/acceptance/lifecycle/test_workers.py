@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 WORKERS = 2
 SENDERS = 4
 KILLS = 2
-SPANS = 40  # per body, large enough for a worker
+SPANS = 40  # spans per body, enough for the server to have a worker decode it
 
 
 @pytest.fixture

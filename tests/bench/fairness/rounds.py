@@ -39,7 +39,9 @@ daily_calls = 0
 {storage}
 """
 PAUSE_S = 0.02
-NICE = 19  # for the abuser's clients, so that they take no processor time from the victim's client
+NICE = (
+    19  # priority of the abuser's clients, so low that they take no processor time from the victim's client
+)
 BEYOND_S = 120.0
 IDLE = 0.15  # cores that an idle server may use
 SETTLE_S = 20.0

@@ -50,7 +50,7 @@ BUDGETS = 10
 SENDER = "search"
 USERS_A_SEAT = 16  # one in 16 users has a seat
 ASKED_TOO_MUCH = 422
-SETTLING_S = 3  # after a start, the server has work of its own
+SETTLING_S = 3  # seconds after a start in which the server has work of its own
 SHOWN = 3  # number of queries in the plots
 
 

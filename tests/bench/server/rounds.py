@@ -55,7 +55,7 @@ class Figures:
     accepted_per_s: float = 0.0
     delivered_per_s: float | None = None
     cpu_us: float = 0.0
-    own_us: float | None = None  # of `cpu_us`, the part of the server's main process if it has workers
+    own_us: float | None = None  # the part of `cpu_us` that the server's main process uses, if it has workers
     instructions: float | None = None
     latencies_ms: dict[str, float] = field(default_factory=dict)
     written_bytes: float = 0.0

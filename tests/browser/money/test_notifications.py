@@ -158,7 +158,7 @@ def test_a_channel_is_made_tested_and_deleted(
 
 
 def test_without_a_channel_it_says_how_to_make_one(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The page shows lines for the configuration file to copy."""
+    """Without a channel, the page shows lines to copy into the configuration file."""
     console = open_console(house)
     console.open("/notifications?tab=channels")
     box = console.page.get_by_label("a channel of the configuration", exact=True)

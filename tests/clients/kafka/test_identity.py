@@ -158,7 +158,10 @@ async def test_check_says_which_certificate_is_missing(
 async def test_a_password_signs_in_under_tls_and_a_wrong_one_is_refused(
     secured: Secured, sasl: str, tmp_path: Path
 ) -> None:
-    """The error is the broker's message, not that the broker is unreachable."""
+    """
+    A password signs in under TLS. After a wrong one, the error is the broker's message, and not that the
+    broker is unreachable.
+    """
     await secured.broker.until_ready(*brokers.topics())
     secret = tmp_path / "secret"
     settings = secured.settings(

@@ -60,7 +60,7 @@ async def until_some_are_there(house: House) -> None:
 
 
 async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker, tmp_path: Path) -> None:
-    """Each kill is at another step of a delivery."""
+    """The gateway is killed at each step of a delivery. In the end the topic has each record once."""
     await broker.until_ready(*brokers.topics())
     for place in victim.PLACES:
         words = ("-m", "tests.clients.kafka.victim", str(tmp_path / "data"), broker.address, place)

@@ -26,7 +26,7 @@ from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.clients
 SEEDS = range(20 if IS_LONG else 2)
-MOST_STEPS = 24  # per life; all deliveries together take 80 steps
+MOST_STEPS = 24  # limit of steps before a kill; all deliveries together take 80 steps
 
 
 async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int, int]:

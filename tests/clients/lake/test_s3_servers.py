@@ -66,7 +66,7 @@ class TestS3Proxy(StoreContract):
     added = "; the store ignores write conditions, so files are written without them"
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
-        """This server lets several of eight writers succeed, but the object is whole and from one of them."""
+        """s3proxy lets several of eight writers succeed, but the object is whole and from one of them."""
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
         made = await asyncio.gather(*(store.create("race", body) for body in bodies))
         assert any(made)
@@ -75,7 +75,7 @@ class TestS3Proxy(StoreContract):
         ]
 
     async def test_a_condition_holds(self, store: Store) -> None:
-        """This server ignores conditions, which `check` detects."""
+        """s3proxy ignores write conditions, and `check` detects that."""
         await store.create("one", b"1")
         assert not await store.refuses_again("one", b"1")
 
@@ -86,7 +86,10 @@ async def verified(store: Store, scratch: Path) -> VerifiedLake:
 
 
 async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettings, tmp_path: Path) -> None:
-    """The operator must change either. The signature uses the secret in the file."""
+    """
+    The operator must correct a wrong bucket or key, so the route pauses. The signature uses the secret
+    in the file.
+    """
     other = tmp_path / "other"
     other.write_text("tollhouse\nanother-secret\n")
     for wrong in (replace(settings, url="s3://nobody-has-this/lake"), replace(settings, secret_file=other)):

@@ -19,7 +19,7 @@ from tests.free_ports import free_port
 
 REALM = "tollhouse"
 ADMIN = "admin"
-PASSWORD = "any"  # of every person
+PASSWORD = "any"  # password of every person
 REDIRECT = "http://127.0.0.1:33418/callback"
 SCOPES = ("tollhouse.read", "tollhouse.write")
 START = ("start-dev", "--db=dev-mem", "--http-host=127.0.0.1", "--cache=local", "--log-level=warn")

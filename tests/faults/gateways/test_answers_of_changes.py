@@ -144,7 +144,8 @@ class Deletions:
         self._rng = rng
         all_things = things(gateways[0])
         self._things = {name: all_things[name] for name in rng.sample(sorted(all_things), KINDS)}
-        self.answered: dict[str, int] = {}  # by deleted object; a 503 does not count as a response
+        # status of the response per deleted object; a 503 does not count as a response
+        self.answered: dict[str, int] = {}
         wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
 
     def _are_known(self) -> bool:

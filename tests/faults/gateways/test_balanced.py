@@ -52,7 +52,10 @@ def test_only_a_request_that_another_gateway_may_take_is_given_up(url: str, tmp_
 
 
 def test_what_was_given_up_has_twice_as_long_the_next_time(url: str, tmp_path: Path) -> None:
-    """On a machine of any speed, each request succeeds in the end."""
+    """
+    After a timeout, the client waits twice as long the next time. So each request succeeds in the end, on a
+    machine of any speed.
+    """
     oracle = BalancedOracle(tmp_path / "acknowledged", random.Random(1), "key", lambda: [url])
     oracle.patience_s = PATIENCE_S
     sent = oracle.make(1)

@@ -49,7 +49,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenPair]:
 
 @pytest.mark.fault("F31")
 def test_database_down(trial: Trial, broken: BrokenPair) -> None:
-    """No gateway stores anything, and each reports it. All reconnect without help."""
+    """
+    While the database is down, no gateway stores anything, and each reports it. All reconnect without help.
+    """
     stop_and_start(trial, broken, broken.pair.primary)
 
 

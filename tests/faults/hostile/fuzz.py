@@ -19,7 +19,7 @@ from urllib.parse import quote
 from gateway.normalise.formats.list import FORMAT_NAMES
 
 CASES = Path(__file__).parents[2] / "cases"
-TIMEOUT_S = 30.0  # for a response on a busy machine
+TIMEOUT_S = 30.0  # limit for a response on a busy machine
 SOON_S = 0.2
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 

@@ -14,7 +14,9 @@ import pytest
 from tests.faults.scenarios import LONG
 from tests.hostile_files.files import FILES, MIB, SHORT
 
-MOST = 256 * MIB  # per process over its lifetime; before limits, most files took 300 MiB to 10 GiB
+MOST = (
+    256 * MIB
+)  # memory limit per process over its lifetime; before limits, most files took 300 MiB to 10 GiB
 ALL = [f"{way}/{name}" for way, names in FILES.items() for name in names]
 TIMEOUT_S = 1800
 

@@ -23,7 +23,7 @@ from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 
-KILLS = 8  # per lake; one delivery lands before the first kill, and at most one more after each
+KILLS = 8  # kills per lake; one delivery lands before the first kill, and at most one more after each
 
 
 @dataclass(frozen=True)

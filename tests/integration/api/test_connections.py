@@ -78,7 +78,10 @@ def refused(answer: Answer) -> tuple[int, str]:
 
 
 async def test_the_life_of_a_connection(serving: Serving) -> None:
-    """The published fields come back in every answer, with times as text."""
+    """
+    A connection is created, changed and deleted. The published fields come back in every answer, with
+    times as text.
+    """
     manager = await Manager.of(serving)
     status, said = await manager.ask(
         "POST", ALL, {**NEW, "s3_bucket_info": BUCKET, "expected_ingest_rate": 2.5}
@@ -122,7 +125,7 @@ NO_CONNECTION: Sequence[tuple[dict[str, Any], int]] = [
 
 
 async def test_what_is_no_connection_is_refused(serving: Serving) -> None:
-    """The refusal names the violated rule. Nothing is stored."""
+    """An invalid connection is refused with the name of the violated rule, and nothing is stored."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1", name="taken")
     for body, status in NO_CONNECTION:

@@ -80,7 +80,10 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_json_is_as_lists_are(directory: Path) -> None:
-    """A new command is checked automatically, because no set above names it."""
+    """
+    Commands with `--json` print lists in the envelope, and times in one form. A new command
+    is checked automatically.
+    """
     wrong: list[str] = []
     bare = set()
     asked = [name for name in commands(main) if name not in OTHERS]

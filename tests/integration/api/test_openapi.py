@@ -66,7 +66,7 @@ def test_the_document_is_openapi() -> None:
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:
-    """Generated clients take their method names from the operation names."""
+    """Operation names are unique, because generated clients take their method names from them."""
     names = [each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()]
     assert len(set(names)) == len(names)
 
@@ -160,7 +160,9 @@ async def _headers(app: App) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", sorted({each.path for each in FOR_SENDERS if each.security}))
 def test_an_endpoint_takes_the_methods_that_stand_in_the_document(server: Target, path: str) -> None:
-    """Every other method answers 405 and names the allowed ones."""
+    """
+    An address accepts the methods in the document. Every other method answers 405 and names the allowed ones.
+    """
     here = [each for each in FOR_SENDERS if each.path == path]
     documented = {method for each in here for method in each.operations}
     words = {name: (values or ("one",))[0] for name, values in here[0].path_parameters.items()}

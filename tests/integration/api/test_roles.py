@@ -110,7 +110,7 @@ async def test_roles_are_listed(serving: Serving) -> None:
 
 
 async def test_permission_sets_are_listed(serving: Serving) -> None:
-    """The list contains the published names word for word."""
+    """The list of permission sets contains the published names word for word."""
     manager = await Manager.of(serving)
     status, page = await manager.ask("GET", SETS)
     assert 200 == status

@@ -166,7 +166,7 @@ async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: P
 
 
 async def test_no_upstream_is_nothing_to_check() -> None:
-    """Without a base_url there is no stream."""
+    """Without a base_url there is no stream to check."""
     assert [] == list(await check(UpstreamSettings(), clock=CLOCK))
 
 

@@ -114,7 +114,10 @@ async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
 
 
 async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
-    """The reason quotes the upstream. A poke retries at once."""
+    """
+    A wrong key pauses the sync and loses nothing. The reason quotes the upstream. When an operator wakes the
+    sync, it retries at once.
+    """
     server, key = await made(serve)
     async with (
         running(FakeService(status=403)) as service,

@@ -223,7 +223,9 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
 
 @pytest.mark.parametrize(("type_", "topic"), [("ndjsonn", "ai-telemetry"), ("otlp", "usage-events")])
 def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str) -> None:
-    """The error is raised when routes are built, and names the setting."""
+    """
+    If a destination cannot accept a topic, building the routes fails with an error that names the setting.
+    """
     destination = DestinationSettings(name="odd", type=type_, url="http://x", topics=(topic,))
     with pytest.raises(ValueError, match="destination odd"):
         build_routes(UpstreamSettings(), [destination], clock=CLOCK)

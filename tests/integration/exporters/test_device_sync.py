@@ -129,7 +129,9 @@ async def test_newest_state_only(site: DeviceSite) -> None:
 
 
 async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceSite) -> None:
-    """An operator's label reaches the upstream."""
+    """
+    If an operator labels a device, the device is enrolled upstream again with the label. Its heartbeat follows.
+    """
     await site.table.keep(beaten(device("d1")))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)

@@ -380,7 +380,7 @@ async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
 
 
 async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
-    """upstream.timeout ends the wait. The repeat is the same request."""
+    """If no answer arrives, upstream.timeout ends the wait. The repeat is the same request."""
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
     async with site.forwarding(timeout=0.2):

@@ -203,7 +203,7 @@ async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -
 
 @pytest.mark.parametrize("status", [503, 429])
 async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, status: int) -> None:
-    """A 429 and a 503 say that nothing was done."""
+    """A 429 and a 503 say that nothing was done, so the sum is sent again."""
     site.upstream.answers.append(Reply(status))
     await site.add(operation(1))
     async with site.forwarding():

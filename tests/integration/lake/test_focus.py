@@ -260,7 +260,7 @@ def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
 
 
 def test_charges_are_of_calls_alone() -> None:
-    """Another topic with this format is a configuration error."""
+    """FOCUS files have only calls, so this format for another topic is a configuration error."""
     settings = DestinationSettings(
         name="lake", type="file", path=Path("lake"), format="focus", topics=("ai-telemetry", "usage-events")
     )

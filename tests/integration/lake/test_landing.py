@@ -33,7 +33,7 @@ async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     records = [
         *calls(1, 20, **PAID), call(21, shadow=True, **PAID), call(22, status="cached", **PAID), counter(23), call(24),
-        counter(25, value="12.5", unit="EUR"),  # in no dollar sum
+        counter(25, value="12.5", unit="EUR"),  # this amount has no rate, so it is in no dollar sum
     ]  # fmt: skip
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(records)

@@ -118,7 +118,10 @@ def test_what_differs_has_a_name(lake: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("share", "read"), [("100%", 3), ("67%", 2), ("0.001%", 0)])
 def test_a_sample_of_the_files_is_read_whole(lake: Path, share: str, read: int) -> None:
-    """The sample is spread evenly. The footers of all files are compared."""
+    """
+    A sample of the files is read completely. It is spread evenly over all files. The footers of all
+    files are compared.
+    """
     config = str(lake.parent / "tollhouse.toml")
     words = ["verify", "--config", config, "--data", "--without-books", "--json"]
     found = json.loads(CliRunner().invoke(command, [*words, "--sample", share]).stdout)

@@ -93,7 +93,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
 
 
 async def test_realized_savings(assistant: Assistant) -> None:
-    """The maximum number of recommendations is stored, and all are addressed."""
+    """The answer is bounded even if the maximum number of recommendations is stored and all are addressed."""
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     savings = [replace(SAVING, key=f"{SAVING.type}:{n}", title=LONG) for n in range(MAX_RECOMMENDATIONS)]
     await table.merge(savings, looked_for=[SAVING.type])
@@ -108,7 +108,8 @@ async def test_realized_savings(assistant: Assistant) -> None:
 
 async def test_recommendations(assistant: Assistant) -> None:
     """
-    The maximum number of recommendations is stored, each about many teams. The total covers all of them.
+    The answer is bounded even if the maximum number of recommendations is stored, each about many teams. The
+    total covers all of them.
     """
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     teams = [f"{LONG}{n}" for n in range(50)]

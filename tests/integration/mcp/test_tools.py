@@ -207,7 +207,7 @@ async def test_wrong_questions_say_how_to_mend_them(assistant: Assistant) -> Non
 
 
 async def test_values_are_found_by_a_part_of_their_name(assistant: Assistant) -> None:
-    """Matches ignore case. The most expensive values come first."""
+    """A part of a name finds its values, in upper or lower case. The most expensive values come first."""
     await assistant.calls("gpt-4o-mini", "gpt-4o", "o3")
     found = await assistant.content("get_dimension_values", dimension="model", match="GPT")
     assert ["gpt-4o", "gpt-4o-mini"] == [each["value"] for each in found["values"]]

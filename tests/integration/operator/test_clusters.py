@@ -48,7 +48,7 @@ async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer)
 
 
 async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
-    """The insight exists only while the cluster is silent and enabled."""
+    """A cluster has an insight only while it is silent and enabled."""
     clusters = server.services.senders.require_clusters()
     assert clusters.counts() == {"heard": 1, "silent": 0, "disabled": 0}
     assert await insights(server) == []

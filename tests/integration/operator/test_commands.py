@@ -458,7 +458,7 @@ def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
 
 
 def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the accounting does not balance, `spool verify` still prints it."""
+    """If the accounting does not balance, `spool verify` still prints it, and ends with exit code 1."""
     verified_as(monkeypatch, imbalances=["ai-telemetry: 2 is not 1"])
     result = run("spool", "verify", "--json", code=1)
     assert not answer(result)["balanced"]
@@ -582,7 +582,7 @@ def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
 
 
 def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
-    """--config FILE reads server.api_key_file."""
+    """The key list has the key from server.api_key_file, if the command has --config FILE."""
     (tmp_path / "key").write_text("a-deployed-key")
     config = _configured(tmp_path, "server.api_key_file = 'key'")
     result = CliRunner().invoke(main, ["keys", "list", "--json", "--config", config])

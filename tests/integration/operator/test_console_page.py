@@ -87,7 +87,10 @@ async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
 
 
 async def test_the_address_without_its_slash_leads_there(serve: Serve) -> None:
-    """The redirect is relative, so a proxy may add a path prefix."""
+    """
+    The console's address without its final slash redirects to the page. The redirect is relative, so a proxy
+    may add a path prefix.
+    """
     answer = await (await serve()).send(CONSOLE, b"", method="GET", key=None)
     assert answer.status == 308
     assert answer.headers["Location"] == "console/"

@@ -181,7 +181,7 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
     ],
 )
 def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:
-    """The message names the field and its rule."""
+    """An invalid edit is refused with the field and its rule."""
     with pytest.raises(Invalid, match=words):
         edited(record, {**as_json(record), **given}, PEOPLE)
 

@@ -40,7 +40,7 @@ async def listed(server: OperatorServer, **query: str) -> list[str]:
 
 
 async def test_the_list(server: OperatorServer) -> None:
-    """The list has the usual envelope, filters and sorts. States are current."""
+    """The list of devices has the usual envelope, filters and sorts. The shown states are current."""
     assert ["d0", "d1", "d2"] == await listed(server)
     assert ["d2", "d1"] == await listed(server, sort_key="hostname", sort_order="desc", limit="2")
     assert ["d0", "d2"] == await listed(server, user="ada")
@@ -59,7 +59,7 @@ def _device(server: OperatorServer, id: str) -> Any:
 
 
 async def test_one_device(server: OperatorServer) -> None:
-    """The answer has all fields except the fingerprint."""
+    """The answer about one device has all fields except the fingerprint."""
     await lifecycle(server).enrol(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
     answer = await server.ask("GET", "/devices/d0")
     device = answer.payload["device"]
@@ -118,7 +118,7 @@ REFUSED: Sequence[tuple[str, str, Any, int]] = [
 
 
 async def test_what_is_refused(server: OperatorServer) -> None:
-    """The refusal gives a reason, and nothing changes."""
+    """An invalid change is refused with a reason, and nothing changes."""
     before = _device(server, "d0")
     for method, path, body, status in REFUSED:
         assert status == (await server.ask(method, path, body)).status, (method, path, body)

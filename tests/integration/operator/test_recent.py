@@ -256,7 +256,9 @@ async def test_tail_says_what_it_skipped(server: OperatorServer, monkeypatch: py
 
 
 async def test_tail_refuses_a_filter_that_does_not_exist(server: OperatorServer) -> None:
-    """The refusal comes before the stream starts, and names the valid filters."""
+    """
+    An unknown filter of the tail is refused before the stream starts. The error names the valid filters.
+    """
     answer = await server.ask("GET", "/tail", prompt="x")
     assert (400, "invalid_parameter") == answer.error[:2]
     assert "model" in answer.error[2]

@@ -117,7 +117,7 @@ async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServ
 
 
 async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the models that came first are summed."""
+    """Beyond the maximum number of models, only the models that came first are summed."""
     monkeypatch.setattr(served, "MOST_MODELS", 1)
     now = server.clock.now()
     await add(

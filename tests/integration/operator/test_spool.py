@@ -143,7 +143,10 @@ async def test_a_route_tries_now(server: OperatorServer) -> None:
 
 
 async def test_dead_letters_are_listed_with_the_upstreams_words(server: OperatorServer) -> None:
-    """An entry has id, route, number, record_id, error, status and at."""
+    """
+    A rejected record in the list has id, route, number, record_id, error, status and at. The error
+    quotes the upstream.
+    """
     await bury(server, 1)
     [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert {"id", "route", "number", "record_id", "error", "status", "at"} == set(row)

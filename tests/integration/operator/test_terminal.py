@@ -102,7 +102,7 @@ async def test_tail_says_that_the_server_stopped(serve: Serve) -> None:
 
 
 async def test_tail_without_a_server_says_so(tmp_path: Path) -> None:
-    """Without a server, no record would ever arrive."""
+    """Without a server, `tail` says so and ends, because no record would ever arrive."""
     done = await asyncio.to_thread(CliRunner().invoke, main, ["tail", "--data", str(tmp_path)])
     assert done.exit_code == 1
     assert "tollhouse serve" in done.stderr

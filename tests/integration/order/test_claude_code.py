@@ -79,7 +79,7 @@ def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
 
 
 def test_a_refused_call_that_a_span_tells_too() -> None:
-    """Only the refusal knows how the call ended."""
+    """A refusal and a span report the same call, but only the refusal knows how the call ended."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     for rows in every_order(request, event("api_refusal", request_id=BILLED), SPAN):
         assert [("error", "refusal", 40, "0.01")] == [
@@ -88,7 +88,10 @@ def test_a_refused_call_that_a_span_tells_too() -> None:
 
 
 def test_the_end_of_retries_is_the_error_of_its_prompt() -> None:
-    """Further errors of the prompt are separate calls."""
+    """
+    The event about the end of the retries is the error of its prompt. Further errors of the prompt
+    are separate calls.
+    """
     errors = [event("api_error", status_code=529, at=at, **{"event.sequence": at}) for at in (1, 2)]
     exhausted = event("api_retries_exhausted", status_code=529, total_attempts=11, at=3)
     for rows in every_order(errors[0], exhausted):

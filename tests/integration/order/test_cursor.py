@@ -132,7 +132,9 @@ def test_requests_of_two_usage_events_are_two() -> None:
 
 
 def test_counters_never_count_beside_events() -> None:
-    """Counters may arrive hours before the events, after them, or without them."""
+    """
+    Cursor's counters are always kept for reference: hours before the events, after them, and without them.
+    """
     counters = [COUNTERS.request([piece]) for piece in COUNTERS.pieces]
     for told in ([*counters, request()], [request(), *counters], counters):
         rows, _ = told_in_memory(told, pauses=[7200])

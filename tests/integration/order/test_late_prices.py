@@ -48,7 +48,7 @@ def told_late(*requests: Request, pauses: list[float]) -> tuple[Row, Row]:
 
 
 def test_the_tier_of_an_open_record_decides_its_price() -> None:
-    """Any report may have the tier, in any order."""
+    """While a record is open, any report may state the tier that decides its price, in any order."""
     for order in permutations((report(), report(tier="flex"), report(counts=False))):
         rows, conflicts = told_in_memory(order)
         assert [(HALF, "flex", 0)] == [

@@ -85,7 +85,7 @@ async def test_the_answer_counts(serving: Serving) -> None:
 
 @ON_ONE_SERVER
 async def test_every_item_malformed_is_400(one_server: Serving) -> None:
-    """If no item is readable, nothing is accepted."""
+    """If no item of a request is readable, the answer is 400 and nothing is accepted."""
     answer = await one_server.send("/v1/ai-telemetry/litellm", b'["nonsense", 5]')
     assert answer.status == 400
     assert json.loads(answer.body)["error"]["type"] == "bad_payload"
@@ -155,7 +155,7 @@ async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
 
 @ON_ONE_SERVER
 async def test_other_methods_are_405_in_the_plain_form(one_server: Serving) -> None:
-    """The error has a stable, machine-readable type."""
+    """Other methods answer 405. The error has a stable, machine-readable type."""
     answer = await one_server.send("/v1/ai-telemetry", b"", method="GET")
     assert answer.status == 405
     assert answer.headers["Allow"] == "POST, PUT, PATCH"
@@ -163,7 +163,7 @@ async def test_other_methods_are_405_in_the_plain_form(one_server: Serving) -> N
 
 
 async def test_otlp_is_taken_at_the_address_of_formats(serving: Serving) -> None:
-    """`otlp/traces` is a format like any other."""
+    """The address for formats also accepts OTLP, because `otlp/traces` is a format like any other."""
     body = next(path for path in PAYLOADS if path.name == "otel-span.json").read_bytes()
     answer = await serving.send("/v1/ai-telemetry/otlp/traces", body)
     assert answer.status == 200
@@ -213,7 +213,7 @@ async def test_langfuse_health_and_projects_reveal_nothing(serving: Serving) -> 
 
 
 async def test_langfuse_otlp_takes_basic(serving: Serving) -> None:
-    """Newer Langfuse SDKs send OTLP to a Langfuse address."""
+    """Newer Langfuse SDKs send OTLP to a Langfuse address, with Basic authentication."""
     answer = await serving.send("/api/public/otel/v1/traces", b"{}", headers=basic(serving.key))
     assert answer.status == 200
     assert answer.body == b"{}"
@@ -368,7 +368,10 @@ async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: P
 async def test_without_its_signing_secret_the_server_does_not_start(
     serve: Serve, tmp_path: Path, text: str | None
 ) -> None:
-    """A missing file must not disable the check of signatures."""
+    """
+    Without the file of its signing secret, the server does not start. Otherwise a missing file would disable
+    the check of signatures.
+    """
     file = tmp_path / "signing"
     if text is not None:
         file.write_text(text)

@@ -150,7 +150,7 @@ async def test_an_address_ends_with_its_key(serve: Serve, end: str) -> None:
 
 
 async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:
-    """The size and the checksum must match the announcement."""
+    """An uploaded file must have the announced size and checksum."""
     server, key = await made(serve)
     right = hashlib.sha256(b"metrics").hexdigest()
     told: list[dict[str, object]] = [
@@ -310,7 +310,7 @@ NO_STATUS: Sequence[bytes] = [b"", b"\xff\xff", b"no message", b"\x0a\x03abc"]
 
 
 async def test_what_is_no_status_is_refused(serve: Serve) -> None:
-    """The answer is 400 or 415, and nothing is stored."""
+    """An invalid status gets 400 or 415, and nothing is stored."""
     server, key = await made(serve)
     for body in NO_STATUS:
         for words in ("", "?type=configLoad"):

@@ -132,7 +132,7 @@ async def test_policy_approve(serve: Serve) -> None:
 
 
 async def test_policy_closed(serve: Serve) -> None:
-    """No new device is enrolled, but telemetry is still accepted."""
+    """With the policy `closed`, no new device is enrolled, but telemetry is still accepted."""
     server = await serve(config=config(policy="closed"))
     key = await server.make_key("fleet", scopes=ALL)
     for what in ("enroll", "heartbeat"):
@@ -308,7 +308,10 @@ async def test_a_key_waits_for_the_fingerprint_of_the_first_contact(serving: Ser
 
 
 async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving) -> None:
-    """A later request with a fingerprint changes nothing and gets no key."""
+    """
+    A device key that was issued without a fingerprint stays with its device. A later request with a
+    fingerprint changes nothing and gets no key.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     bare = {"device_id": "laptop-1", "want_key": True}
     assert "key" in said(await ask(serving, "enroll", bare, fleet))
@@ -627,7 +630,7 @@ async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_a_body_over_its_limit_names_the_setting(serve: Serve, extra: int) -> None:
-    """A body of exactly the limit is accepted."""
+    """A body of exactly the limit is accepted. For a larger one, the error names the setting."""
     serving = await serve(config=config(max_body_bytes=2048))
     key = await serving.make_key("fleet", scopes=ALL)
     bare = len(json.dumps({"device_id": "d", "more": ""}))

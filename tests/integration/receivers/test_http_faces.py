@@ -107,7 +107,7 @@ async def test_health_is_asked_without_a_key(serving: Serving) -> None:
 
 
 async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(serving: Serving) -> None:
-    """The body names what needs attention even if the gateway is ready."""
+    """The body of the readiness answer names what needs attention, even if the gateway is ready."""
     answer = await serving.send("/readyz", b"", None, method="GET", key=None)
     report = json.loads(answer.body)
     assert report["ready"] is True

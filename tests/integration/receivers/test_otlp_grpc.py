@@ -114,7 +114,7 @@ async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> N
 
 
 async def test_every_service_takes_an_empty_request(calling: Calling) -> None:
-    """On all four services, an empty answer means full success."""
+    """All four services accept an empty request. Their empty answer means full success."""
     for signal in SERVICES:
         reply = await calling.export(b"", signal=signal)
         assert reply.code == grpc.StatusCode.OK, signal
@@ -232,7 +232,7 @@ BAD_DATA: Sequence[bytes] = [b"\xff\xff\xff", traces(JSON), traces(PROTOBUF)[:-5
 
 
 async def test_bad_data_is_invalid_argument(calling: Calling) -> None:
-    """The status is not retryable, and nothing is stored."""
+    """Bad data gets INVALID_ARGUMENT, which is not retryable, and nothing is stored."""
     for body in BAD_DATA:
         reply = await calling.export(body)
         assert grpc.StatusCode.INVALID_ARGUMENT == reply.code, body
@@ -270,7 +270,9 @@ BAD_KEYS: Sequence[tuple[tuple[str, str], ...]] = [
 
 
 async def test_without_a_good_key_it_is_unauthenticated(calling: Calling) -> None:
-    """The metadata `authorization` must be exactly the key."""
+    """
+    Without a valid key, a call is UNAUTHENTICATED. The metadata `authorization` must be exactly the key.
+    """
     for metadata in BAD_KEYS:
         reply = await calling.export(traces(PROTOBUF), metadata=metadata)
         assert grpc.StatusCode.UNAUTHENTICATED == reply.code, metadata

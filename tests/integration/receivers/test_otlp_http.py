@@ -132,7 +132,7 @@ OTHER_TYPES: Sequence[str | None] = [None, "text/plain", "application/protobuf",
 
 @ON_ONE_SERVER
 async def test_other_media_types_are_415(one_server: Serving) -> None:
-    """The message of the 415 lists the two accepted types."""
+    """Any other media type gets a 415. The message lists the two accepted types."""
     for content_type in OTHER_TYPES:
         answer = await one_server.send("/v1/traces", b"{}", content_type)
         code, message = status_of(answer)
@@ -228,7 +228,7 @@ async def test_the_same_request_again_is_the_same_record(serving: Serving, encod
 @BY_BOTH
 @both_encodings
 async def test_a_partial_success_keeps_the_good_spans(serving: Serving, encoding: str) -> None:
-    """Bad items are counted and explained. In JSON, the count is text."""
+    """In a partial success, bad items are counted and explained. In JSON, the count is text."""
     if encoding == JSON:
         body = json_traces(json_span(), json_span(tokens=-5), json_span())
     else:
@@ -304,7 +304,7 @@ BAD_KEYS: Sequence[str | None] = [None, "th_unknown", "thd_device_1_00", "Basic 
 
 @both_encodings
 async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str) -> None:
-    """The 401 is not retryable, and nothing is stored."""
+    """Without a valid key the answer is a 401, which is not retryable, and nothing is stored."""
     for key in BAD_KEYS:
         answer = await serving.send("/v1/traces", traces(encoding), encoding, key=key)
         assert answer.status == 401, key
@@ -315,7 +315,7 @@ async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str) -> 
 
 @both_encodings
 async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -> None:
-    """The message names the missing scope and what grants it."""
+    """For a key without the scope, the 403 names the missing scope and what grants it."""
     key = await serving.make_key("pinger", scopes=[PING])
     answer = await serving.send("/v1/traces", traces(encoding), encoding, key=key)
     code, message = status_of(answer)

@@ -42,7 +42,10 @@ X: Sequence[str] = sorted(SINGLE)
 
 
 async def test_no_header_that_is_read_comes_twice(serving: Serving) -> None:
-    """For some headers the HTTP parser itself refuses the repetition."""
+    """
+    Every header that Tollhouse reads may appear only once. For some of them, the HTTP parser itself
+    refuses the repetition.
+    """
     for name in X:
         given = {
             "authorization": serving.key, "host": "t", "content-length": str(len(traces(JSON))), "content-type": JSON,

@@ -215,7 +215,7 @@ async def test_a_sum_repeated_under_its_idempotency_key_counts_once(serving: Ser
 
 
 async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None:
-    """The total is exact however requests are grouped into commits."""
+    """500 agents sum into one stream. The total is exact however requests are grouped into commits."""
     key = await writer(serving)
 
     async def agent(n: int) -> None:

@@ -102,7 +102,10 @@ async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Ser
 
 
 async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> None:
-    """Code, message, and trailing metadata without the receipt's id are equal."""
+    """
+    Over gRPC, a known call and a new one get equal answers: code, message, and trailing metadata without
+    the receipt's id.
+    """
     body = proto_traces(proto_span(), proto_span())
     empty, full = [await serve(grpc_listen="127.0.0.1:0") for _ in range(2)]
     await full.send("/v1/traces", body, PROTOBUF)

@@ -170,7 +170,10 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
 
 
 async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
-    """Readiness returns without any request, as soon as a test commit succeeds."""
+    """
+    If a log cannot commit, it is not ready. It becomes ready without any request, as soon as a
+    test commit succeeds.
+    """
     spool = await start()
     async with failing_commits(spool):
         with pytest.raises(SpoolUnavailable):
@@ -393,7 +396,7 @@ async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixtur
 async def test_a_damaged_amendment_leaves_the_record(
     start: Starter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The record keeps its first values, and the damage is logged."""
+    """If an added report is damaged, the record keeps its first values, and the damage is logged."""
     first = await start(hold=10)
     await add(first.log, call(1))
     await add(first.log, call(1, user="ada"))

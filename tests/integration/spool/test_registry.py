@@ -78,7 +78,7 @@ async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at:
 
 
 async def test_the_file_is_its_owners_alone(registry: Registry, tmp_path: Path) -> None:
-    """The file mode is 0600."""
+    """The file mode of registry.sqlite is 0600."""
     assert 0o600 == (tmp_path / "registry.sqlite").stat().st_mode & 0o777
 
 
@@ -95,7 +95,9 @@ def test_the_installations_secret_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_crash_while_it_is_made_leaves_no_half(tmp_path: Path) -> None:
-    """A temporary file of a killed process is deleted."""
+    """
+    A process that is killed while it creates the secret leaves a temporary file, which the next one deletes.
+    """
     (tmp_path / FILE).with_suffix(".new").write_bytes(b"half")
     assert 32 == len(installation_secret(tmp_path))
 

@@ -49,7 +49,7 @@ def again(request: pytest.FixtureRequest, start: Starter, tmp_path: Path) -> Sta
 
 
 async def test_records_and_numbers_go_on(start: Starter, again: Starter) -> None:
-    """All acknowledged records are there, and numbering continues."""
+    """After a restart, all acknowledged records exist, and numbering continues."""
     first = await start()
     await add(first.log, call(1), call(2))
 

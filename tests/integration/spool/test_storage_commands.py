@@ -38,7 +38,9 @@ def run(file: Path, *words: str) -> Result:
 
 
 def test_the_storage_is_made_described_and_changed(file: Path) -> None:
-    """The command needs no other tool and reports what is missing."""
+    """
+    `tollhouse storage` creates, describes and changes the storage without another tool. It reports what is missing.
+    """
     before = run(file, "status")
     assert before.exit_code == 1
     assert "tollhouse storage init" in before.output

@@ -511,7 +511,7 @@ async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter
 
 
 async def test_a_log_whose_writer_died_says_so(start: Starter) -> None:
-    """/livez reads `alive`. Stored records are there after a restart."""
+    """If the writer died, `alive` is false, so /livez fails. Stored records exist after a restart."""
     spool = await start()
     await add(spool.log, call(1))
     assert (await spool.log.stats()).alive

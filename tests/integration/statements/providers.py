@@ -51,7 +51,7 @@ class Provider:
     paths: ClassVar[Sequence[str]]
     settle_s: ClassVar[int]
     method: ClassVar[str] = "GET"
-    requests_a_day: ClassVar[int] = 0  # for reports that are requested day by day
+    requests_a_day: ClassVar[int] = 0  # requests per day, for reports that are requested day by day
     answers_days: ClassVar[int] = 0  # the number of days in every answer, whatever was requested
 
     def __init__(self) -> None:

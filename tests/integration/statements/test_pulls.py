@@ -295,7 +295,9 @@ async def test_no_redirect_is_followed(house: House) -> None:
 
 
 async def test_an_answer_that_does_not_come(house: House) -> None:
-    """After the timeout the request is repeated, and then reported."""
+    """
+    If a provider does not answer, the request is repeated after the timeout. Then the failure is reported.
+    """
     house.set(pull_timeout=0.01)
     house.provider.is_silent = True
     state = await house.pull()

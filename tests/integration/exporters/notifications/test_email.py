@@ -86,7 +86,10 @@ async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
 
 
 async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox: Mailbox) -> None:
-    """Neither the password nor the mail is ever sent unencrypted."""
+    """
+    If the mail server does not encrypt, the channel is paused. Neither the password nor the mail is
+    ever sent unencrypted.
+    """
     with pytest.raises(Misconfigured, match="STARTTLS"):
         await send(to(mailbox, tls="starttls"))
     assert [] == mailbox.mails
@@ -146,7 +149,7 @@ async def test_a_server_that_is_down_is_tried_again(mailbox: Mailbox) -> None:
 
 
 async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
-    """A stop closes the connection, and the waiting thread ends."""
+    """A stop closes the connection to a mail server that does not answer, so the waiting thread ends."""
     heard, ended = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

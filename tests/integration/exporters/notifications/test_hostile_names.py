@@ -194,7 +194,7 @@ async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
     ],
 )
 async def test_a_person_with_an_odd_address_keeps_no_mail_from_others(address: str) -> None:
-    """Only the mail to that person fails. The channel continues."""
+    """If a person's address is odd, only the mail to that person fails. The channel continues."""
     async with mail_server(Mailbox()) as mailbox:
         to = settings(
             "email",

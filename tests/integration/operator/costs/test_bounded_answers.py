@@ -106,7 +106,9 @@ TOO_MUCH: Sequence[dict[str, str]] = [{}, {"format": "csv"}, {"by": "user,team",
 
 
 async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorServer) -> None:
-    """The refusal comes while summing and names what to query instead."""
+    """
+    A query that sums too many rows is refused while it is summed. The error names what to query instead.
+    """
     for query in TOO_MUCH:
         answer = await server.ask("GET", f"/report?{urlencode({**HOURLY, **query})}")
         status, type, message = answer.error

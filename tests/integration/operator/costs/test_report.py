@@ -171,7 +171,7 @@ async def test_shares_of_cost(server: OperatorServer) -> None:
 
 
 async def test_a_group_can_be_left_out(server: OperatorServer) -> None:
-    """NAME!=VALUE excludes a value."""
+    """The filter NAME!=VALUE excludes a value."""
     await spend(server, ("2026-09-01", "a", "1"), ("2026-09-02", "b", "2"))
     assert "2" == (await report(server, ("where", "model!=a"), ("show", "cost")))["total"]["cost"]
 
@@ -203,7 +203,9 @@ async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> N
 
 
 async def test_titles_of_columns_are_cells() -> None:
-    """A published dimension has the name from its definition."""
+    """
+    A column title, such as the name of a published dimension, stays in one cell and does not start like a formula.
+    """
     name = "User:Defined:=cmd\r=cmd"
     asked = {"show": ["cost"], "previous": None, "per": "total", "by": [name, "=cmd"]}
     text = csv_lines(csv_rows({"report": asked, "rows": [{name: "a", "=cmd": None, "cost": "-1.5"}]}))

@@ -150,7 +150,7 @@ WRONG: Sequence[tuple[Any, str]] = [
 
 
 async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
-    """A 400 names the field, and nothing is stored."""
+    """An invalid annotation gets a 400 that names the field, and nothing is stored."""
     for body, field in WRONG:
         answer = await server.ask("POST", "/annotations", body)
         assert answer.status == 400, (body, field)

@@ -105,7 +105,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
 
 
 async def test_an_insight_names_what_has_no_rate() -> None:
-    """Each currency has its own insight."""
+    """Each currency without a rate has its own insight."""
     found = missing_rate(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
     assert ["No exchange rate for CHF", "No exchange rate for JPY"] == [each.draft.title for each in found]
     assert "3 CHF" in found[0].draft.description

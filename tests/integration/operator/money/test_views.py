@@ -157,7 +157,7 @@ WRONG_VIEWS: Sequence[tuple[tuple[str, ...], str]] = [
 
 
 def test_a_wrong_view_is_refused(run: Run) -> None:
-    """The error lists the accepted values. Nothing is created."""
+    """A wrong view is refused with the accepted values, and nothing is created."""
     for words, said in WRONG_VIEWS:
         assert said in run("views", "create", "--name", "Search", "--principal", "team", *words, code=2), (
             words,

@@ -84,7 +84,7 @@ def error(answer: tuple[int, Any]) -> tuple[int, str]:
 async def test_a_demo_month_that_cannot_be_made_leaves_nothing(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer reports the failure, and another attempt is possible."""
+    """If a demo month cannot be created, the answer reports the failure, and another attempt is possible."""
     monkeypatch.setattr(demo_month, "RECORDS", "none")
     assert (503, "demo_failed") == error(await ask(app, "POST", "/demo", {}))
     assert [] == list(app.config.data_dir.glob("demo*"))

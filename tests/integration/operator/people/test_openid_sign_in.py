@@ -622,7 +622,7 @@ async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
 
 
 async def test_a_logout_needs_a_token(house: House) -> None:
-    """An invalid token or media type is refused."""
+    """A logout request with an invalid token or media type is refused."""
     assert 400 == await house.log_out("x")
     assert 415 == (await house.server.over_http("POST", "/oidc-logout", {})).status
     assert 400 == await house.log_out(house.provider.key.token(house.provider.id_claims()))

@@ -473,7 +473,7 @@ WRONG_PLANS: Sequence[tuple[Any, str]] = [
 
 
 async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
-    """The 400 names the field and its rule. Nothing is stored."""
+    """An invalid plan gets a 400 that names the field and its rule. Nothing is stored."""
     for body, words in WRONG_PLANS:
         answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
         assert 400 == answer.status and words in answer.error[2], answer.payload

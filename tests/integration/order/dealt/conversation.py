@@ -25,7 +25,7 @@ class Item:
     """
 
     format: str
-    payload: Any  # for OTLP an export request, else one item of the format
+    payload: Any  # an export request for OTLP, one item for all other formats
     calls: tuple[frozenset[str], ...] = ()
     sender: str = ""
 

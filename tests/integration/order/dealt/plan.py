@@ -18,7 +18,7 @@ OPEN = (
     0.5,
 )  # seconds between two requests; all reports of a call arrive while its record is open
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
-LONG = (*ANY, 1800.0, 7200.0)  # for plans without counters
+LONG = (*ANY, 1800.0, 7200.0)  # pauses in plans without counters
 MOST_S = (
     3000.0  # total limit, because calls and counters that are further apart both count (docs/ordering.md)
 )
