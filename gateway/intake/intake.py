@@ -221,7 +221,7 @@ class Intake:
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Append the part to the log. Records that may repeat calls wait until reports of those calls had
+        Append the part to the log. If a record may repeat calls, it waits until reports of these calls had
         time to arrive.
         """
         change = change or PendingChange()

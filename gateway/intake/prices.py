@@ -201,7 +201,7 @@ class PriceBook:
         Yield each day (ns) in [since, until) on which new prices of a model start, with the quotes
         before and after.
 
-        Both quotes are those of noon, so a lower price at night is not a change.
+        Both quotes apply at noon, so a lower price at night is not a change.
         """
         key = (provider, model, None, STANDARD)
         listed_model = self._find(provider, model)

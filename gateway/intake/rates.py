@@ -160,8 +160,8 @@ def overridden(
     override: PriceOverride, row: Price | None
 ) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
     """
-    Return the operator's prices, which ignore price tiers. Prices that the operator does not set are those of
-    the price list.
+    Return the operator's prices, which ignore price tiers. If the operator does not set a price, it is read
+    from the price list.
     """
     base = row or Price()
     amounts = Amounts(

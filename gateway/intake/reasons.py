@@ -41,7 +41,7 @@ def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
     List the lines of an estimate: unit, quantity, price per `per`, and dollars.
 
-    The list is empty if the record was estimated with other prices than those in `book`.
+    The list is empty if the record was estimated with prices that differ from the prices in `book`.
     """
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []

@@ -85,7 +85,7 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Reporters(msgspec.Struct, frozen=True, gc=False):
-    """Up to two reporters. If calls are known for one of them, the record may repeat those calls."""
+    """Up to two reporters. If calls of one of them are known, the record may repeat these calls."""
 
     first: Reporter | None = None
     second: Reporter | None = None

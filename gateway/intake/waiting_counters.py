@@ -95,13 +95,14 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.items_held = 0  # number of counters
+        self.items_held = 0  # number of counters in all groups
         self.bytes_held = 0
-        # The same groups, by name of the sender's key whose limit they count for.
+        # The same groups by the name of a sender's key. The counters of a group count for the limit of that key.
         self._queues: dict[str, dict[bytes, WaitingGroup]] = {}
         self._queue_items = Holdings[str]()
         self._queue_bytes = Holdings[str]()
-        self._queue_of: dict[Reporters, str] = {}  # sender's key in whose queue reporters have waiting points
+        # for reporters with waiting points: the name of the key whose queue holds the points
+        self._queue_of: dict[Reporters, str] = {}
         self._reporters: Counter[Reporters] = Counter()
 
     @property
@@ -114,8 +115,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
-        Yield the groups to release when the limit is exceeded. They belong to the key that has the most, so
-        counters of one key never displace those of another.
+        Yield the groups to release when the limit is exceeded. The groups belong to the key that has the most
+        counters, so counters of one key never displace counters of another key.
         """
         if by_bytes:
             return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))

@@ -95,10 +95,10 @@ def normalise(
     """
     Read a body of one of FORMAT_NAMES. Each `next` works through one slice.
 
-    OTLP is accepted under any format name, because OpenRouter, Cloudflare and others send it to any
+    OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders send it to any
     configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is rejected, and
-    the other items still count. Before memory is used, `hold` is called with the size of data that is
-    unpacked from the body, and with the memory that items need beyond it.
+    the other items still count. `hold` is called before memory is used: with the size of data that is
+    unpacked from the body, and with the memory that items need in addition to this data.
     """
     allowance = Allowance(options.max_items, hold)
     format_name = format if format in OTLP_SIGNALS else recognise_signal(body) or format

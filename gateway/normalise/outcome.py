@@ -62,7 +62,7 @@ class Dropped(NamedTuple):
 _encoder = msgspec.msgpack.Encoder()
 _part = msgspec.msgpack.Decoder(_Part)
 
-Window: TypeAlias = tuple[str, str | None, str]  # source, service, session
+Window: TypeAlias = tuple[str, str | None, str]  # source, service and session of an application window
 
 
 class Outcome(msgspec.Struct):

@@ -87,7 +87,7 @@ def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
 
 def _with_own(accepted_schema: Schema) -> Mapping[int, Content]:
     """
-    Return the responses to an accepted payload by status: Tollhouse's own responses and those of the formats.
+    Return the responses to an accepted payload by status: Tollhouse's own responses and the formats' responses.
     """
     by_status: dict[int, list[Schema]] = {200: [accepted_schema]}
     for format in FORMATS:

@@ -38,7 +38,7 @@ class MessageKind(IntEnum):
     READY = 10
     HOLD = 11  # the job needs more memory; the worker waits for GO_ON or GIVE_UP
     TURN = 12  # the job is still running
-    PART = 13  # finished records, packed
+    PART = 13  # some finished records, as packed bytes
     ROWS = 14  # a piece of the result's lists
     DONE = 15  # the rest of the result, after all pieces
     REFUSED = 16  # the job was refused, because the sender made a mistake

@@ -113,7 +113,7 @@ class Dimension:
     `default`. The element "" is unknown.
     """
 
-    id: str  # id with PREFIX
+    id: str  # the id, which starts with PREFIX
     name: str
     rules: tuple[Rule, ...]
     default: str = ""

@@ -89,8 +89,8 @@ class BudgetEvaluator:
         self._turn = asyncio.Lock()
         self._single_turn = asyncio.Lock()
         self._is_running = False
-        # Budgets that were evaluated one by one since the last full evaluation began. These figures may be
-        # newer than those of the full evaluation.
+        # Figures of budgets that were evaluated one by one since the last full evaluation began. They may be
+        # newer than the figures of the full evaluation.
         self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
         self._basis: _Basis | None = None

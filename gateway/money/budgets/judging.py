@@ -128,8 +128,8 @@ class Judgement:
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
         """
-        Return the channels of the budget. If it has none, return those of its view, or else all channels.
-        Channels that are not configured are ignored.
+        Return the channels of the budget. If it has none, return the channels of its view. If the view has
+        none, return all channels. Channels that are not configured are ignored.
         """
         for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
             known = tuple(name for name in named if name in self.channels)

@@ -14,7 +14,9 @@ LATE_S = (
     # seconds after its end in which a period can still fire alerts, because a late call counts in the period in
     # which it started
 )
-BILLED_LATE_S = 14 * 86400.0  # like LATE_S, for billed money, because bills arrive days after the usage
+BILLED_LATE_S = (
+    14 * 86400.0
+)  # the same for billed money; it is longer, because bills arrive days after the usage
 FORECAST_AFTER_S = (
     3 * 86400.0
 )  # seconds of a period before which a forecast fires no alert; in a short period, a tenth of the period instead

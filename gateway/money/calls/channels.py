@@ -61,7 +61,7 @@ class NewChannel(RequestBody):
 
 
 class ChannelChanges(RequestBody):
-    """Changes to a channel. Omitted fields, including the secret, stay as they are."""
+    """Changes to a channel. Omitted fields, including the secret, do not change."""
 
     version: str | None = None
     secret: str | None = None

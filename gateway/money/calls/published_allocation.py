@@ -205,8 +205,8 @@ def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, parent_path: str | None = None
 ) -> MemoryRows[ShownVersion]:
     """
-    Return the versions of a namespace. If `namespace` is None, return those of all namespaces. `parent_path`
-    is the base path of their addresses.
+    Return the versions of a namespace. If `namespace` is None, return the versions of all namespaces.
+    `parent_path` is the base path of their addresses.
     """
     versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(

@@ -2,7 +2,7 @@
 API of savings recommendations, their types and comments, for keys. Each method has its own scope.
 
 The cost service publishes no paths for these scopes, so Tollhouse defines the addresses and fields. They are
-similar to those of insights.
+similar to the addresses and fields of insights.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | Non
 
 
 def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
-    """Return the rows except those of these teams on the given day."""
+    """Return all rows except the rows of these teams on the given day."""
     is_all = EVERYBODY in teams
     return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 

@@ -29,7 +29,9 @@ from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
 MOST = 20  # limit of opportunities per type; the largest are kept
-MOST_VALUES = 50  # limit of values per dimension of a recommendation; those with the largest savings are kept
+MOST_VALUES = (
+    50  # limit of values per dimension of a recommendation; the values with the largest savings are kept
+)
 # After a recommendation was addressed, only events later than this number of seconds count for it, because a
 # change needs some time to take effect.
 GRACE_S = 3 * 86400.0

@@ -38,7 +38,7 @@ from spool.registry.views import EXCLUDES
 RECENT_DAYS = 7
 # the dimensions from which the fields of Work are read
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")
-# Limit of sums per day. Only the most expensive sums are read. No recommendation is made for the others.
+# Limit of sums per day. Only the most expensive sums are read. No recommendation is made for the other sums.
 MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]

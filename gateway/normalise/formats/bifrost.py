@@ -91,7 +91,7 @@ class BifrostEvent(msgspec.Struct):
 
 
 def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
-    """Yield each span of a trace as its own item, so that a bad span does not affect the others."""
+    """Yield each span of a trace as a separate item, so that a bad span does not affect other spans."""
     members = payload.peek(raw)
     spans = members.get("Spans")
     if spans is None:

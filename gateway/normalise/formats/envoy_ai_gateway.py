@@ -1,5 +1,5 @@
 """
-Envoy AI Gateway: JSON access-log lines. Both the current key names and those of the first versions are read.
+Envoy AI Gateway: JSON access-log lines. The current key names and the key names of the first versions are read.
 
 Operators may write numbers as text.
 """
@@ -89,7 +89,7 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     )
     if record.request_model is None and record.response_model is None:
         return ()
-    if status_code(event.response_code) == 0:  # no response arrived
+    if status_code(event.response_code) == 0:  # status 0 means that no response arrived
         fail(record, event.response_flags)
     else:
         fail_by_status(record, event.response_code)

@@ -107,7 +107,7 @@ class KongEvent(msgspec.Struct):
 
 def calls(event: KongEvent) -> Iterable[Call | BadValue]:
     """
-    Read one call from each block that has both `meta` and `usage`. A bad block does not affect the others.
+    Read one call from each block that has both `meta` and `usage`. A bad block does not affect other blocks.
     """
     blocks = _blocks(payload.peek(event.ai))
     # JSON text is decoded once for all blocks, because there may be thousands.

@@ -151,7 +151,7 @@ class LiteLLMEvent(msgspec.Struct):
     user: Any = None
     team_id: Any = None
     api_key: Any = None
-    # The old payload.
+    # Members of the old payload.
     modelParameters: Any = None
     usage: Usage | Other = None
     cost: Any = None

@@ -187,7 +187,7 @@ def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
 
 
 def are_alone(found: Sequence[LookedUp]) -> bool:
-    """True if all spans are known, and each can be booked without the others."""
+    """Return True if all spans are known, and each span can be booked independently."""
     for part in found:
         before = None
         for kind in part.kinds:
@@ -198,7 +198,7 @@ def are_alone(found: Sequence[LookedUp]) -> bool:
 
 
 def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iterator[None]:
-    """Book spans that can all be booked without the others."""
+    """Book spans that can all be booked independently."""
     entered: EncodedResource | None = None
     for part in found:
         if part.context.of is not entered:

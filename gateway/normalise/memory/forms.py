@@ -100,7 +100,7 @@ def _counts_agree(record: Inference, tokens: Tokens) -> bool:
 class SpanForm(msgspec.Struct, frozen=True):
     """The result for one kind of span. The fields named `..._place` are indexes into `Varying.values`."""
 
-    read: ReadSpan  # a sample result, whose values are used where they are constant
+    read: ReadSpan  # a sample result; its values are used for everything that does not vary
     record: tuple[tuple[str, int], ...]
     call: tuple[tuple[str, int], ...]
     node: tuple[tuple[str, int], ...]

@@ -91,6 +91,6 @@ class SpanCall(Struct, gc=False):
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
     def count_as(self, tokens: Tokens) -> None:
-        """Replace the counts with those of another report of the same call."""
+        """Replace the counts by the counts of another report of the same call."""
         self.tokens = tokens
         set_counts(self.record, tokens)

@@ -62,8 +62,8 @@ _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,
     "completion": OUTPUT,
-    # Names that Envoy AI Gateway and others use. These counts are parts of the input or the output, so they
-    # are never added to it.
+    # Names that Envoy AI Gateway and other senders use. These counts are parts of the input or the output, so
+    # they are never added to it.
     "cached_input": CACHE_READ,
     "cached": CACHE_READ,
     "cache_read_input": CACHE_READ,

@@ -11,9 +11,9 @@ from gateway.normalise.outcome import IMPLAUSIBLE
 from gateway.normalise.reading.values import BadValue
 
 INPUT = "input"
-INPUT_UNCACHED = "input_uncached"  # type for a sender whose input count excludes the cache
+INPUT_UNCACHED = "input_uncached"  # token type of input counts that exclude the cache
 OUTPUT = "output"
-OUTPUT_VISIBLE = "output_visible"  # type for a sender whose output count excludes reasoning
+OUTPUT_VISIBLE = "output_visible"  # token type of output counts that exclude reasoning
 CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"

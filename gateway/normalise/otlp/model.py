@@ -77,7 +77,7 @@ class Point(msgspec.Struct, gc=False):
     name: str
     unit: str
     cumulative: bool
-    start_time: int  # 0 if unknown
+    start_time: int  # 0 if the start time is unknown
     time: int
     value: int | float
     attributes: Attributes

@@ -175,7 +175,8 @@ class SpanDialect:
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
     refine: RefineCall | None = None  # handles special cases, and adds dedup keys of the call
     refine_sent: RefineCall | None = (
-        # like `refine`, but for every call from the product's scopes, even if the span has another product's marks
+        # like `refine`, but applied to every call from the product's scopes, even if the span has
+        # another product's marks
         None
     )
     role: Callable[[Span, AttributeShape], SpanRole] | None = None
@@ -255,7 +256,9 @@ class LogEvent:
     # True if the event adds to the call of another event, so its own id is not the id of the call
     adds_to_call: bool = False
     is_final: bool = False  # True if its cost replaces an earlier cost
-    refine: Callable[[Attributes, Inference], None] | None = None  # handles special cases
+    refine: Callable[[Attributes, Inference], None] | None = (
+        None  # function that handles special cases of the event
+    )
     # Returns pairs of an own key and a key of another report, so that other reports of the call are
     # recognized (see spool.identity).
     links: Callable[[Attributes, Inference], Links] | None = None
@@ -297,7 +300,7 @@ class MetricFamily:
     # Name of a group of families that may count the same tokens. If a meter sends several families of a
     # group, only the first family that arrives counts.
     one_of: str | None = None
-    model: Names = ()  # attributes that take precedence over those of the conventions
+    model: Names = ()  # names of attributes with the model; they take precedence over the names of the conventions
     # True if the metric counts calls that other sources report. Its records are kept only for reference,
     # unless [sources.NAME] sets `count = true`.
     repeats_calls: bool = False
@@ -361,8 +364,8 @@ class Product:
     # parts that may be stored.
     containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
     reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
-    # Attributes whose text is read for counts and an id while decoding (`usage_objects`). The text itself
-    # is never stored.
+    # Attributes whose text is read for counts and an id while decoding. `usage_objects` has the functions.
+    # The text itself is never stored.
     texts: Mapping[str, Callable[[str], dict[str, Any]]] = field(default_factory=dict)
 
     spans: SpanDialect = SpanDialect()

@@ -144,7 +144,8 @@ REQUEST_ID = (
     "gen_ai.request.id",
     "client_request_id",
 )
-# Ids from `REQUEST_ID` that the provider gave, and ids from a caller or proxy that may appear twice.
+# RESPONSE_ID has the names for ids that the provider gave. SHARED_ID has the names for ids that a caller or
+# proxy gave, which several calls may share.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (

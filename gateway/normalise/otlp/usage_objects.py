@@ -134,7 +134,7 @@ def first_counts(*usages: Any) -> dict[str, Any]:
 
 def provider_or_framework_counts(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the counts of the provider's own usage object if they agree with those of the framework. Otherwise
+    Return the counts of the provider's own usage object if they agree with the framework's counts. Otherwise
     return the framework's counts.
     """
     tokens = of_whole(_tokens_of(answered), _tokens_of(stated))

@@ -83,7 +83,7 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # a list of images, of which only the length is read
+    data: Other = None  # a list of images; only its length is read
     size: Any = None
     quality: Any = None
 

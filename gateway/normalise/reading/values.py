@@ -31,8 +31,8 @@ MAX_COST: Final = Decimal(10**12)
 MAX_COST_DIGITS: Final = 100
 SMALLEST_COST: Final = -40  # Smallest power of ten in a cost. Smaller amounts would print as rows of zeros.
 
-# Placeholders: gateways write "-", Micrometer writes "none", Python writes "None", and JavaScript
-# writes the others.
+# Placeholders: gateways write "-", Micrometer writes "none", Python writes "None", and JavaScript writes
+# "undefined" or "null".
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 

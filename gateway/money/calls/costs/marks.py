@@ -28,7 +28,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 REPEATED = ("where",)
 ONCE = (*ONE_SPAN, "view")
 ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
-MOST_MODELS = 50  # limit of models that are considered, those with the most calls
+MOST_MODELS = 50  # number of models that are considered: the models with the most calls
 MOST_MARKS = 100
 NEW_AFTER = timedelta(days=365)  # a model without calls for this time counts as new
 MOST_DAYS = 366  # in a time range of more days, a new model is marked on the first day of its month

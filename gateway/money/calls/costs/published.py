@@ -1,9 +1,9 @@
 """
 API of costs for keys: AI costs, their dimensions and tags, read from the totals.
 
-The parameters are those of the service, and each dimension is also a filter. The parameters `view` and
-`measures` exist only in Tollhouse. A cursor contains all parameters, so that a request for the next page
-needs no other parameter.
+The parameters equal the parameters of the cost service, and each dimension is also a filter. The parameters
+`view` and `measures` exist only in Tollhouse. A cursor contains all parameters, so that a request for the
+next page needs no other parameter.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ LEAST_ERRORS = 30  # minimum number of errors per hour
 LEAST_FAILED_SHARE = 0.5
 
 Pair = tuple[Inference, Inference]
-Client = tuple[str | None, str | None, str | None]  # source, model, team
+Client = tuple[str | None, str | None, str | None]  # source, model and team of calls
 
 
 def no_owner(facts: Facts) -> Sequence[Finding]:

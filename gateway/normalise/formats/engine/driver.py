@@ -148,7 +148,7 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
 
     A payload in which every item is malformed is refused with 400.
     """
-    format = BY_NAME.get(name)  # None for OTLP
+    format = BY_NAME.get(name)  # None if the body is OTLP
     if _is_all_malformed(outcome) and not (format and format.answers_each_item):
         first = outcome.rejects[0]
         message = f"every item is malformed; the first ({first.item}): {first.message}"

@@ -69,8 +69,8 @@ class RecordedGenerations:
     """
     Recorded generations by key, oldest first, with the same limits as the merger.
 
-    A restart closes all records, so nothing is loaded again. If several processes share a log, each stores
-    its recorded generations for the others (`stored`).
+    A restart closes all records, so nothing is loaded again. If several processes share a log, each process
+    stores its recorded generations (`stored`), so that the other processes can read them.
     """
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
@@ -513,7 +513,8 @@ def waiting(reports: Iterable[CallReport]) -> int:
 
 def released_at_once(normalised: Normalised) -> Outcome:
     """
-    Return the outcome of a batch that no later report completes. Every generation becomes a record as it is.
+    Return the outcome of a batch that no later report completes. Every generation becomes a record, even if
+    it is incomplete.
     """
     outcome, reports = normalised
     traces = {report.key: _traces.decode(report.facts) for report in reports if report.kind == TRACE}
@@ -531,8 +532,8 @@ def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
 
 def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
     """
-    Return the keys, and the key prefixes, to load before merging these reports. Those reports may need more
-    keys, which `read_next` returns.
+    Return the keys, and the key prefixes, to load before merging these reports. The loaded reports may need
+    more keys, which `read_next` returns.
     """
     keys, under = keys_of(reports, sender), set()
     for report in reports:

@@ -72,8 +72,8 @@ _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
-# Names whose values differ on nearly every span, so remembering their values saves nothing. Sessions, users
-# and other counts repeat.
+# Attribute names whose values differ on nearly every span. Caching these values saves nothing, while values
+# of sessions, users and other counts repeat.
 _VARYING = frozenset(
     name for field in ("input", "total", "request_id", "cost") for name in FIELD_NAMES[field]
 )
@@ -249,8 +249,8 @@ def _texts(value: Any) -> list[str] | None:
 
 T = TypeVar("T")
 
-# Field numbers from the request over resource and scope to span, metric or log record. They are the same
-# for every signal.
+# Field numbers on the path from the request through resource and scope to span, metric or log record. The
+# path has the same numbers for every signal.
 _PATH = (1, 2, 2)
 _POINTS = (
     *_PATH,

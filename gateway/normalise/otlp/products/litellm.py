@@ -19,7 +19,7 @@ CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id, so it identifies no call
 _TRACE_ID = (
-    "litellm.trace_id"  # same value as `trace_id` of the log, written by integrations without a call id
+    "litellm.trace_id"  # same value as `trace_id` in LiteLLM's log; integrations without a call id write it
 )
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
