@@ -70,8 +70,8 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(
     installations: Any, tmp_path: Path
 ) -> None:
     """
-    The route is paused in status and readiness (still 200). When the key is enabled again, the route
-    resumes without help.
+    If the upstream key is disabled, the route is paused in status and readiness (still 200). When the key is
+    enabled again, the route resumes without help.
     """
     near, far, key = chained(installations, tmp_path)
     near.start(command=parked_soon.COMMAND)

@@ -26,7 +26,7 @@ def test_check_names_the_stream_without_a_key(installations: Any, tmp_path: Path
 
 def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp_path: Path) -> None:
     """
-    The report says which types are mapped if the upstream accepts no events, and whether it
+    `check` says which event types are mapped if the upstream accepts no events, and whether the upstream
     validates billing files.
     """
     near, far, _ = chained(installations, tmp_path)
@@ -48,7 +48,7 @@ def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp
 
 
 def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> None:
-    """The report of the refused key has the upstream's message."""
+    """If the upstream disabled the key, `check` reports the upstream's message."""
     near, far, _ = chained(installations, tmp_path)
     far.run("keys", "disable", "near tollhouse")
     found = {row["stream"]: row for row in near.json("check", code=1)["upstream"]}

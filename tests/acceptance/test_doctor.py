@@ -29,7 +29,9 @@ use_cases = ["Send AI Telemetry"]
 
 
 def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code is 0 with and without a server. The command creates no files."""
+    """
+    For a sound installation, `doctor` ends with exit code 0, with and without a server. It creates no files.
+    """
     monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be slow
     tollhouse = installations()
     found = tollhouse.json("doctor")["doctor"]

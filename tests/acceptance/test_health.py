@@ -22,8 +22,8 @@ def wait_until_alive(one: Tollhouse) -> None:
 @pytest.mark.parametrize("public", [False, True])
 def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: Any, public: bool) -> None:
     """
-    The exit code is 0 while the server is alive, and 1 while it hangs or after it ended, even if it listens
-    on all addresses.
+    `health` ends with 0 while the server is alive, even if it listens on all addresses. It ends with 1 while
+    the server hangs and after its end.
     """
     operator = f"127.0.0.1:{free_port()}" if public else ""
     listen = f"{'0.0.0.0' if public else '127.0.0.1'}:{free_port()}"

@@ -39,7 +39,7 @@ def shell(words: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
-    """Each commented line is a default, so it changes nothing when enabled."""
+    """`init` without options writes each default as a commented line, which changes nothing when enabled."""
     assert 0 == init(tmp_path).returncode
     file = tmp_path / "tollhouse.toml"
     text = file.read_text()

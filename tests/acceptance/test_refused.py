@@ -107,7 +107,10 @@ def forwarding(installations: Any, tmp_path: Path, upstream: RejectingUpstream) 
 def test_a_share_that_is_rejected_shows_everywhere(
     installations: Any, tmp_path: Path, upstream: RejectingUpstream, rejects: Callable[[int], int], count: int
 ) -> None:
-    """The route runs. Status, doctor, insights and the alert's metric show the share for a day."""
+    """
+    If the upstream rejects a share of the records, the route runs. Status, doctor, insights and the alert's
+    metric show the share for a day.
+    """
     near, key = forwarding(installations, tmp_path, upstream)
     upstream.rejects = rejects
     assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
@@ -133,7 +136,8 @@ def test_a_rejection_of_everything_stops_the_route(
     installations: Any, tmp_path: Path, upstream: RejectingUpstream
 ) -> None:
     """
-    No record is acknowledged. Status, doctor, insights and the alert of stopped routes show the upstream's reason.
+    If the upstream rejects everything, no record is acknowledged. Status, doctor, insights and the alert of
+    stopped routes show the upstream's reason.
     """
     near, key = forwarding(installations, tmp_path, upstream)
     upstream.rejects = lambda count: count

@@ -98,7 +98,8 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
 
 def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The record is set aside on one route, is being retried with an error on the next, and waits on the third.
+    The page shows a record's state per route: set aside on the first, being retried with an error on the
+    second, and waiting on the third.
     """
     console = open_console(troubled)
     console.open("/delivery?tab=dead&open=1")

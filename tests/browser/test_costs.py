@@ -127,7 +127,7 @@ def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
 
 
 def test_every_measure_is_drawn(console: Console) -> None:
-    """Each measure has a chart and a column. Measures that do not add up have no share column."""
+    """Each measure of Costs has a chart and a column. Measures that do not add up have no share column."""
     console.open("/costs?by=model&by=team")
     menu = console.page.get_by_label("Measure", exact=True)
     for name in [option.get_attribute("value") for option in menu.locator("option").all()]:
@@ -338,7 +338,9 @@ def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsol
 
 
 def test_a_wrong_date_in_the_address_is_said(console: Console) -> None:
-    """The page says which range it shows instead. A valid date shows no message."""
+    """
+    If the address has a wrong date, the page says which range it shows instead. A valid date shows no message.
+    """
     console.open("/costs?from=2026-13-45&by=team")
     said = console.page.get_by_text("The address has an unknown time range (from=2026-13-45")
     expect(said).to_contain_text("so the page shows last 30 days")
@@ -456,7 +458,8 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
 
 def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     """
-    The page shows the number of users, or a dash where no user is known. The address contains the measure.
+    With the measure "cost per user", the page shows the number of users, or a dash where no user is known.
+    The address contains the measure.
     """
     console.open("/costs?by=team")
     page = console.page

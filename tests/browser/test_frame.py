@@ -109,7 +109,7 @@ def test_it_is_used_with_colours_of_the_system(month: Tollhouse, open_console: O
 
 
 def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The event stream ends with the session, and the page shows the sign-in."""
+    """When a session ends elsewhere, its event stream ends and the open page shows the sign-in."""
     console = open_console(house)
     console.expects("401")
     console.open("/devices")

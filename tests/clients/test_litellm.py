@@ -191,7 +191,9 @@ def test_the_providers_ids_are_kept(reported: Reported) -> None:
 
 
 def test_a_fallback_is_a_failure_and_an_answer(reported: Reported) -> None:
-    """Both calls have the same LiteLLM call id, so that id identifies neither."""
+    """
+    A failure and its fallback's answer have the same LiteLLM call id, so that id identifies neither call.
+    """
     failed, answered = reported.of("fallback")
     assert failed.status == "error"
     assert answered.status == "ok"

@@ -29,8 +29,8 @@ def test_every_end_under_load_of_every_topic(
     trial: Trial, sites: Sites, engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """
-    Each acknowledged report exists once, its idempotency key still belongs to its body, and calls are judged
-    as in F1. The accounting agrees.
+    However the server ends, each acknowledged report exists once, and its idempotency key still belongs to
+    its body. Each acknowledged call is stored once. The accounting agrees.
     """
     for number, rng in enumerate(trial.rounds(short=1, full=50)):
         storage = _storage(request, tmp_path / f"database-{number}") if engine == POSTGRES else ""

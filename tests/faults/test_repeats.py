@@ -45,8 +45,8 @@ def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> N
 @pytest.mark.fault("F11")
 def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> None:
     """
-    The second process is refused with the pid of the first, which continues. The lock of a killed process
-    blocks no start.
+    On a directory in use, a second process is refused with the pid of the first, which continues. The lock of
+    a killed process blocks no start.
     """
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
@@ -65,7 +65,8 @@ def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> N
 @pytest.mark.fault("F12")
 def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
     """
-    Nothing is missing, the oldest records are delivered first, and memory stays bounded, even over a restart.
+    After an outage at full rate nothing is missing, and the oldest records are delivered first. Memory stays
+    bounded, even over a restart.
     """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, batch_records=BATCH)

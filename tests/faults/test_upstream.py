@@ -134,7 +134,8 @@ def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
 @pytest.mark.parametrize("status", [401, 403], ids=str)
 def test_a_key_is_refused_and_mended(trial: Trial, sites: Sites, status: int) -> None:
     """
-    The route pauses with a reason and drops nothing. With a new key it continues at once, without a restart.
+    If the upstream refuses the key, the route pauses with a reason and drops nothing. With a new key it
+    continues at once, without a restart.
     """
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)

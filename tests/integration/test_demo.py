@@ -392,7 +392,7 @@ async def _no_samples(*args: object, **settings: object) -> None:
 
 
 def test_used_wrongly(tmp_path: Path) -> None:
-    """The exit code is 2 and the message says what would be right."""
+    """After wrong use, the exit code is 2 and the message says what would be right."""
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "use all, or some of spike" in run("demo", *data_option, "--plant", "gold", code=2)
     small = run("demo", *data_option, "--plant", "spike,idle-key", "--days", "9", "--records", "50", code=2)

@@ -172,7 +172,7 @@ def broken(facts: Facts) -> Sequence[Finding]:
 
 
 def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """The answer and the log name the failed detector, and all other detectors run."""
+    """If a detector fails, the answer and the log name it, and all other detectors run."""
     seen = run_detectors(Facts(now=0.0), (broken, *DETECTORS))
     assert ["broken"] == list(seen.failed)
     assert [detector.__name__ for detector in DETECTORS] == list(seen.looked_for)

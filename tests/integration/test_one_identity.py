@@ -128,7 +128,10 @@ def test_every_declared_input_that_names_somebody_is_known() -> None:
 
 
 def test_every_filter_of_people_in_a_list_finds_them_by_any_form() -> None:
-    """The rule covers list filters that are named after people, and filters of every call dimension."""
+    """
+    List filters that are named after people, and filters of every call dimension, find a person by any form
+    of the name.
+    """
     for address in ADDRESSES:
         lists = getattr(address, "lists", None)
         for name, each in (lists.filters if lists else {}).items():
@@ -322,7 +325,10 @@ ASKED: Mapping[str, Callable[[World, str], Awaitable[int]]] = {
     [(policy, form) for policy in (HASH, KEEP, DROP) for form in FORMS if policy == HASH or form != "hash"],
 )
 async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, policy: str, form: str) -> None:
-    """Each input finds one of two calls. If records carry no address, a query by address says so."""
+    """
+    Each input that names a person finds only that person's call, one of two. If records carry no address, a
+    query by address says so.
+    """
     world = await open_world(policy)
     typed = world.people.hashed(ANN) if form == "hash" else form
     found: dict[str, object] = {}

@@ -160,8 +160,8 @@ async def test_it_says_why_it_cannot_start(
     run: Run, tmp_path: Path, words: tuple[str, ...], code: int, sentence: str
 ) -> None:
     """
-    The exit code is 2 for the configuration and 1 for the environment, such as a data directory in use. The
-    message is one line without a traceback.
+    If the server cannot start, the exit code is 2 for the configuration and 1 for the environment, such as a
+    data directory in use. The message is one line without a traceback.
     """
     (tmp_path / "file").write_text("")
     spool = await open_spool(tmp_path / "data", settings=SpoolSettings(), clock=SystemClock())

@@ -116,7 +116,10 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
 
 
 def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Installations) -> None:
-    """Each refusal has exit code 2 or 1 with the reason, and no files remain."""
+    """
+    A backup of a directory in use and a restore of a damaged backup are refused with exit code 2 or 1 and the
+    reason. No files remain.
+    """
     one = installations()
     one.key("sender")
     backup = one.directory / "backup"

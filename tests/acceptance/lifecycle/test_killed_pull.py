@@ -17,7 +17,9 @@ DAYS = 3
 
 
 async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
-    """Each page is stored before the next one is requested."""
+    """
+    A killed pull continues and counts each page once, because each page is stored before the next one is requested.
+    """
     provider = OpenAICosts()
     provider.hang_at = 2
     async with TestServer(provider.application()) as server:

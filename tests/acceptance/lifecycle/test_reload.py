@@ -123,8 +123,8 @@ def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
 
 def test_a_bad_configuration_is_refused_with_every_problem(installations: Installations) -> None:
     """
-    The exit code is 2 with one line per problem. After SIGHUP the log has the same lines. The old
-    configuration stays active.
+    A reload with a bad configuration ends with exit code 2 and one line per problem. After SIGHUP the log has
+    the same lines. The old configuration stays active.
     """
     one = installations()
     configure(one, team="first")
@@ -153,7 +153,7 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
 
 
 def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Installations) -> None:
-    """Every reload lists the settings that need a restart, until the restart."""
+    """If settings need a restart, every reload lists them until the restart."""
     one = installations()
     configure(one)
     key = one.key("sender")
@@ -194,7 +194,9 @@ def test_destinations_come_and_go(installations: Installations) -> None:
 
 
 def test_without_a_server_there_is_nothing_to_reload(installations: Installations) -> None:
-    """The exit code is 1, because a server reads its configuration at its start."""
+    """
+    Without a server, `reload` ends with exit code 1, because a server reads its configuration at its start.
+    """
     one = installations()
     done = one.attempt("reload")
     assert done.returncode == 1

@@ -272,7 +272,10 @@ def test_a_server_survives_one_that_fails_to_take_over(installations: Installati
     ],
 )
 def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str, told: str) -> None:
-    """The exit code is 2, with the line to write into the unit."""
+    """
+    If the sockets of the service manager cannot be used, the exit code is 2. The message has the line to
+    write into the unit.
+    """
     with socket.socket() as unconnected:
         number = unconnected.fileno()
         script = f'exec 3<&{number} 4<&{number}; export LISTEN_PID=$$ {environment}; exec "$@"'

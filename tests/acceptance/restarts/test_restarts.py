@@ -73,7 +73,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 
 @pytest.mark.parametrize(("engine", "state", "cut"), EVERY if IS_LONG else SOME)
 def test_a_restart_is_invisible(run: Run, engine: str, state: str, cut: str) -> None:
-    """Nothing that senders, operators, the upstream and alert receivers see shows the restart."""
+    """A restart is visible nowhere: not to senders, operators, the upstream, or alert receivers."""
     uninterrupted = run(engine, state, "")
     assert ANSWERS == {answer["status"] for answer in uninterrupted["answers"]}
     found = list(differences(uninterrupted, run(engine, state, cut)))

@@ -99,7 +99,10 @@ CHOOSE_AS_IT_CLOSES = """view => {
 
 
 def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Every owner is listed with its own share. In another view the budget is hidden, with a link back."""
+    """
+    For a budget with owners, every owner is listed with its own share. In another view the budget is hidden,
+    with a link back.
+    """
     busy.json("views", "create", "--name", "All", "--principal", "team")
     other = busy.json("views", "create", "--name", "Docs", "--principal", "team", "--where", "team=docs")
     words = ("--name", "Teams", "--view", "All", "--amount", "1000", "--per", "team", "--alert", "90")

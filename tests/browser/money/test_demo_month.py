@@ -95,7 +95,9 @@ def test_who_may_not_change_the_installation_is_not_offered_one(
 
 
 def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The page shows that it is loading. After a failure it shows the server's message and the button."""
+    """
+    While a demo month loads, the page says so. After a failure it shows the server's message and the button.
+    """
     console = open_console(house)
     console.expects("503")
     failure = {"error": {"type": "demo_failed", "message": "the demo month could not be loaded"}}

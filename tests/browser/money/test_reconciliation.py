@@ -210,8 +210,8 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
 
 def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The row shows the sum and opens into each cause. A difference below one percent counts as close and
-    is not highlighted.
+    Several causes of one kind share a row, which shows their sum and opens into each cause. A difference
+    below one percent counts as close and is not highlighted.
     """
     console = open_console(billed, role="viewer")
     page = console.page

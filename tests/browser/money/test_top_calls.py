@@ -76,7 +76,8 @@ def test_a_bound_is_typed_in_the_search(console: Console) -> None:
 
 def test_while_it_looks_and_when_it_cannot(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The page has a message for an empty installation and for loading. A refusal is shown with a button to retry.
+    The page has a message while it loads and one for an empty installation. A refusal is shown with a
+    button to retry.
     """
     console = open_console(house)
     console.open("/calls?sort=cost&order=desc")

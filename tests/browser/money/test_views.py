@@ -83,7 +83,8 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
 
 def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The address contains the view, menu links and shortcuts include it, and requests for costs and calls use it.
+    When a view is chosen, the address contains it, menu links and shortcuts include it, and requests for
+    costs and calls use it.
     """
     made = busy.json("views", "create", "--name", "Docs", "--principal", "model", "--where", "team=docs")
     id = made["view"]["id"]

@@ -14,8 +14,8 @@ LEAD = "lead@example.com"
 
 def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The warning appears after creation and in the role's details. It disappears when the account has
-    the role `none`.
+    The warning about a member whose account shows more appears when a role is created and in the role's
+    details. It disappears when the account has the role `none`.
     """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")

@@ -59,7 +59,9 @@ class TestAzure(StoreContract):
 async def test_a_container_or_a_key_that_is_wrong_parks(
     settings: DestinationSettings, tmp_path: Path
 ) -> None:
-    """The operator must change either, so the route does not retry in a loop."""
+    """
+    The operator must correct a wrong container or key, so the route pauses and does not retry in a loop.
+    """
     other = tmp_path / "other"
     other.write_text(f"A{KEY[1:]}")
     for wrong in (replace(settings, url="az://nobody-has-this/lake"), replace(settings, secret_file=other)):

@@ -60,7 +60,9 @@ class TestGoogle(StoreContract):
 
 
 async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> None:
-    """The operator must create the bucket, so the route does not retry in a loop."""
+    """
+    If the bucket is missing, the operator must create it, so the route pauses and does not retry in a loop.
+    """
     wrong = replace(settings, url="gs://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
         await store_of(wrong, secret_of(wrong)).create("one", b"1")

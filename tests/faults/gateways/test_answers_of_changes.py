@@ -38,9 +38,10 @@ Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 @pytest.mark.timeout(7200)
 def test_what_was_answered_to_a_deletion_stands(trial: Trial, tmp_path: Path) -> None:
     """
-    No standby confirms anything: commits wait for it, or no standby is named, or both in turn. Each deletion
-    is sent twice, to either gateway. Each response is 503 or matches the state after the takeover. In every
-    second round the standby first catches up, and every deletion gets its final response.
+    A deletion's response stands after a takeover. No standby confirms anything: commits wait for it, or no
+    standby is named, or both in turn. Each deletion is sent twice, to either gateway. Each response is 503 or
+    matches the state after the takeover. In every second round the standby first catches up, and every
+    deletion gets its final response.
     """
     ways: Iterator[Way] = itertools.cycle((flapping, emptied, lagging))
     for place, rng in enumerate(trial.rounds(short=2, full=50)):

@@ -54,7 +54,9 @@ def places(rng: Random) -> list[str]:
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("kind", ["file", "s3"])
 def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Path) -> None:
-    """Nothing is missing or duplicated, in a folder and on an S3 server."""
+    """
+    After kills at the steps of a landing, no record is missing or duplicated, in a folder and on an S3 server.
+    """
     secret = tmp_path / "secret"
     secret.write_text("testing\ntesting-secret\n")
     with ExitStack() as stack:

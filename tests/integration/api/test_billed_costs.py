@@ -42,7 +42,8 @@ async def billed_reader(serve: Serve) -> Reader:
 
 async def test_billed_money_by_day_and_charge(serve: Serve) -> None:
     """
-    Both groupings add up to the bill. `billed` states what is final, missing, unassigned or in another currency.
+    Billed costs grouped by day and by charge both add up to the bill. `billed` states what is final, missing,
+    unassigned or in another currency.
     """
     read = await billed_reader(serve)
     payload = await read.costs(

@@ -158,7 +158,9 @@ async def test_a_forecast_needs_a_week(asking: Asking) -> None:
 
 
 async def test_owners_are_a_list(asking: Asking) -> None:
-    """Each dimension value has its own sum. Sorts and filters work as in every list."""
+    """
+    The owners of a budget are a list, and each has its own sum. Sorts and filters work as in every list.
+    """
     await asking.calls(3)
     await asking.calls(1, model="o3")
     made = (await asking.create(per="model", alerts={"100": "Y"}))["budget"]

@@ -53,7 +53,9 @@ async def desk(serve: Serve) -> Desk:
 
 
 async def test_the_list(serve: Serve) -> None:
-    """The list is sorted by name and has the declared filters and sorts. An unknown filter is refused."""
+    """
+    The list of clusters is sorted by name and has the declared filters and sorts. An unknown filter is refused.
+    """
     asking = await desk(serve)
     assert ["alpha", "barn", "mill"] == await asking.names()
     assert ["mill", "barn"] == await asking.names(sort_key="name", sort_order="desc", limit="2")

@@ -297,7 +297,7 @@ async def test_a_month_has_a_limit_of_bytes(serve: Serve) -> None:
 
 async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
     """
-    The limit counts the distinct tags of all rows of a file. The error states the number found and the limit.
+    The tag limit counts the distinct tags of all rows of a file. The error states the number found and the limit.
     """
     serving = await serve(config=limited(max_tags=2))
     manager = await Manager.of(serving)

@@ -296,7 +296,9 @@ async def test_wrong_questions(serve: Serve) -> None:
 
 
 async def test_dimensions_and_tags(serve: Serve) -> None:
-    """Both lists name what costs can be grouped by. Tags are listed with their values."""
+    """
+    The lists of dimensions and of tags name what costs can be grouped by. Tags are listed with their values.
+    """
     span = json_span("gpt-4o", **at(0))
     body = json.loads(json_traces(span))
     body["resourceSpans"][0]["resource"] = {

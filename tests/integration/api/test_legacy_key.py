@@ -147,7 +147,8 @@ async def test_what_is_kept_of_the_file(tmp_path: Path) -> None:
 
 async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) -> None:
     """
-    The key keeps its state, name and scopes. The old secret is invalid forever, even if the file has it again.
+    If the file has another secret, the key keeps its state, name and scopes. The old secret is invalid
+    forever, even if the file has it again.
     """
     async with with_file(tmp_path) as server:
         await operate(server, LEGACY_NAME, "edit")

@@ -118,7 +118,10 @@ async def test_the_least_that_is_told(desk: Desk) -> None:
 
 
 async def test_many_are_decided_at_once(desk: Desk) -> None:
-    """Each id has its own result. Ignored recommendations stay in the list under that status."""
+    """
+    When many recommendations are decided at once, each id has its own result. Ignored ones stay in the list
+    under that status.
+    """
     await desk.look()
     ids = [each["id"] for each in await desk.page()]
     changed = await desk.ask("PATCH", ALL, {"ids": [*ids, "gone"], "status": "ignored", "assignee": "ada"})
@@ -148,7 +151,9 @@ async def test_comments(desk: Desk) -> None:
 
 
 async def test_types(desk: Desk) -> None:
-    """Each type states its formula. Disabling a type stops its search and closes its recommendations."""
+    """
+    Each recommendation type states its formula. Disabling a type stops its search and closes its recommendations.
+    """
     await desk.look()
     types = (await desk.ask("GET", "/v2/optimize/recommendation_types"))["recommendation_types"]
     assert sorted(type.NAME for type in TYPES) == [each["type"] for each in types]

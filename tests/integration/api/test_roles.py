@@ -44,7 +44,9 @@ class Manager:
 
 
 async def test_the_life_of_a_role(serving: Serving) -> None:
-    """Every field comes back under its name. The audit list and the role name the key."""
+    """
+    Every field of a role comes back under its name. The audit list and the role name the key that changed it.
+    """
     manager = await Manager.of(serving)
     given = {
         "name": "Search, without tests",
@@ -84,8 +86,8 @@ async def test_the_life_of_a_role(serving: Serving) -> None:
 
 async def test_roles_are_listed(serving: Serving) -> None:
     """
-    The list has the usual envelope, is sorted by name, and includes built-in roles. Filters and sorts are
-    the declared ones.
+    The list of roles has the usual envelope, is sorted by name, and includes built-in roles. Filters and
+    sorts are the declared ones.
     """
     manager = await Manager.of(serving)
     for name, members in (("b", []), ("a", ["ada@example.com", "bob@example.com"])):

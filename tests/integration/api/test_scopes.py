@@ -154,7 +154,9 @@ def said(answer: Answer) -> str:
 
 @EACH
 async def test_no_key_opens_nothing(server: Serving, operation: Operation) -> None:
-    """The answer is 401 even if the media type or the encoding of the body is wrong as well."""
+    """
+    Without a key, the answer is 401 even if the media type or the encoding of the body is wrong as well.
+    """
     for wrong in (None, *WRONG):
         answer = await send(server, operation, None, wrong=wrong)
         assert 401 == answer.status, (wrong, said(answer))

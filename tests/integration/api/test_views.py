@@ -99,7 +99,7 @@ async def test_the_life_of_a_view(serving: Serving) -> None:
 
 
 async def test_views_are_listed(serving: Serving) -> None:
-    """The list has the usual envelope and is sorted by name by default."""
+    """The list of views has the usual envelope and is sorted by name by default."""
     manager = await Manager.of(serving)
     for name, principal in (("b", "model"), ("a", "team"), ("c", "model")):
         await manager.create(name=name, principal_dimension=principal)
@@ -135,7 +135,9 @@ NO_VIEW: Sequence[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_is_no_view_is_refused(serving: Serving) -> None:
-    """The refusal names the violated rule. Nothing is stored, and an existing view stays as it is."""
+    """
+    An invalid view is refused with the violated rule. Nothing is stored, and an existing view stays as it is.
+    """
     manager = await Manager.of(serving)
     made = await manager.create(name="kept")
     for change, said in NO_VIEW:

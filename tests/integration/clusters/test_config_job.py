@@ -227,7 +227,7 @@ async def test_what_the_cluster_refuses_is_told(site: Site) -> None:
 
 
 async def test_the_job_may_do_nothing_else(site: Site) -> None:
-    """Its rights cover one ConfigMap and one workload, and its key covers one cluster."""
+    """The job's rights cover one ConfigMap and one workload, and its key covers one cluster."""
     await site.change(SLOW)
     for more in (
         ["--config-map=others"],

@@ -121,8 +121,8 @@ async def test_check_asks_for_a_verdict_on_a_drop(
     upstream: FakeUpstream, reply: Reply, found: tuple[str, str | None]
 ) -> None:
     """
-    The request uses the key that covers it and the published address. An error about the drop itself still
-    proves that the drop was validated.
+    The request to validate a billing file uses the key that covers it and the published address. An error
+    about the file itself still proves that the file was validated.
     """
     upstream.judge = lambda request: reply
     key = UpstreamKey(name="billing", secret_env="HOME", scopes=(VALIDATE_BILLING_DROP,))

@@ -203,7 +203,10 @@ async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
 
 
 async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
-    """The file is read again when it changes. An empty file parks the route until it has a secret."""
+    """
+    The file of the signing secret is read again when it changes. An empty file parks the route until it
+    has a secret.
+    """
     secret_file = tmp_path / "secret"
     secret_file.write_text("")
     await spool.add([call(1)])

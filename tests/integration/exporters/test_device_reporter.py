@@ -139,7 +139,10 @@ async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(drop=True)])
 async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) -> None:
-    """The first retry comes soon, later ones less often. A successful answer clears the error."""
+    """
+    If the gateway cannot be reached, the first retry comes soon, and later ones less often. A successful
+    answer clears the error.
+    """
     laptop.upstream.answers.extend([reply] * 3)
     rests = [await laptop.link.report_once() for _ in range(3)]
     assert all(0.5 <= rest_s <= 1.0 for rest_s in rests)

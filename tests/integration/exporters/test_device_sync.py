@@ -192,7 +192,10 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 307])
 async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status: int) -> None:
-    """All rows wait, none is held for itself, and a changed secret file wakes the sync."""
+    """
+    If the upstream refuses the key or the address, all rows wait, and no row is held for its own content. A
+    changed secret file wakes the sync.
+    """
     site.upstream.judge = lambda request: (
         Reply(status, b"no", "text/plain") if request.headers["authorization"] == "plane-secret" else None
     )
@@ -252,7 +255,7 @@ async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) 
 
 
 async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
-    """The operator switched the stream off, so the sync is parked with that reason."""
+    """With an empty path the operator switched the stream off, so the sync is parked with that reason."""
     site.paths = {"enroll": ""}
     await site.table.keep(device("d1"))
     async with site.syncing() as sync:

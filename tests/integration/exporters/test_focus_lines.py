@@ -227,7 +227,8 @@ def test_rows_add_up_to_the_single_row(drawn: list[dict[str, Any]], version: str
 
 def test_only_a_focus_file_has_lines() -> None:
     """
-    The setting is refused for other destinations, including data lake files. Lines without prices are an error.
+    The setting `lines` is refused for every destination that is not a FOCUS file, such as data lake files.
+    Lines without prices are an error.
     """
     path = Path("focus.csv")
     good = DestinationSettings(name="a", type="focus", path=path, lines="meters")

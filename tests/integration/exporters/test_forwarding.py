@@ -194,7 +194,7 @@ async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) 
 
 async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> None:
     """
-    The route reports that everything is refused, stores everything, sends single records, and does not
+    While everything is refused, the route reports that, stores everything, sends single records, and does not
     split its backlog.
     """
     await site.server.add(calls(1, 8000))
@@ -354,7 +354,8 @@ async def test_a_gateway_error_is_repeated_under_its_key(site: Site) -> None:
 @pytest.mark.parametrize("status", [401, 503])
 async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> None:
     """
-    The request was accepted without an answer and then refused by a proxy. It is still the same request.
+    A request was accepted, but its answer was lost. A proxy refuses the first repeat. The second repeat has
+    the same key and body, because it is still the same request.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(drop=True), Reply(status)]
@@ -536,8 +537,8 @@ def rejecting(*numbers: int, words: str = "not taken") -> Callable[[Received], R
 
 async def test_an_upstream_that_answers_200_and_rejects_everything_is_refusing(site: Site) -> None:
     """
-    Nothing is settled or set aside. The reason quotes the upstream without the key. When the upstream accepts
-    again, everything arrives once.
+    If the upstream answers 200 and rejects everything, nothing is settled or set aside. The reason quotes the
+    upstream without the key. When the upstream accepts again, everything arrives once.
     """
     await site.server.add(calls(1, 1000))
     site.upstream.judge = rejecting(words=f"no chain for {SECRET} \x1b[31m")

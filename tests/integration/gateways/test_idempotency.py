@@ -102,7 +102,10 @@ def counts(answer: Answer) -> tuple[int, bytes, str]:
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str) -> None:
-    """The same body gets the first answer again and another body is refused, also after a crash."""
+    """
+    Under one idempotency key, the same body gets the first answer again, and another body is refused. Both
+    hold after a crash.
+    """
     path, first, others = DOORS[door]
     serving = await serve()
     key = await sender(serving)

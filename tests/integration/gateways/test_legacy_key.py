@@ -49,7 +49,8 @@ async def test_the_second_with_another_file_does_not_start(
     serve: Serve, config: Config, tmp_path: Path
 ) -> None:
     """
-    The error names both gateways, and the first one's key stays valid. With the same file the second one starts.
+    A second gateway with another key file does not start. The error names both gateways, and the first one's
+    key stays valid. With the same file the second one starts.
     """
     files = {name: tmp_path / name for name in (FIRST, SECOND)}
     for secret, file in files.items():

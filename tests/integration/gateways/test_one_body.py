@@ -18,7 +18,10 @@ from tests.spool.postgres_cluster import Schema
 async def test_one_of_two_bodies_is_kept(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, door: str
 ) -> None:
-    """Both gateways refuse the other body, and both answer a repeat of the first alike."""
+    """
+    If two gateways receive two bodies under one key, one body is stored. Both gateways refuse the other body,
+    and answer a repeat of the first alike.
+    """
     path, first, [other, *_] = DOORS[door]
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)

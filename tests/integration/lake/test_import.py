@@ -173,7 +173,10 @@ def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> Non
     "line", [b"[]", b"{", b'{"kind": "inference", "id": "12"}', b'{"kind": "other"}', TYPED]
 )
 def test_what_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
-    """The error names the line without its content. Nothing of that part is written."""
+    """
+    If a line of the file is no record, the error names the line without its content. Nothing of that
+    part is written.
+    """
     source = record_file(tmp_path / "archive.ndjson", older(0, 1))
     source.write_bytes(source.read_bytes() + line + b"\n")
     done = run(tmp_path, str(source))

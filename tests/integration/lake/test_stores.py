@@ -145,7 +145,7 @@ async def test_an_object_that_is_cut_off_is_asked_for_again(
 
 
 async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> None:
-    """The operator has to correct a wrong bucket, so the request is not repeated."""
+    """If the bucket is wrong, the operator has to correct it, so the request is not repeated."""
     wrong = replace(in_s3, url="s3://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
         await store_of(wrong, secret_of(wrong)).create("one", b"1")

@@ -137,7 +137,10 @@ async def test_each_topic_has_a_table(
 
 
 async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
-    """The file is written again under its name with its rows. Tables of other topics do not change."""
+    """
+    If a topic's file is missing, it is written again under its name with its rows. Tables of other topics
+    do not change.
+    """
     async with opened(tmp_path / "data") as house:
         await landed(house, path=tmp_path / "lake")
         store = store_of(DestinationSettings(name="lake", type="file", path=tmp_path / "lake"), None)

@@ -98,7 +98,10 @@ BREAK: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
 
 @pytest.mark.parametrize("name", BREAK)
 def test_what_differs_has_a_name(lake: Path, name: str) -> None:
-    """The exit code is 1 with the name of each difference. For a sound lake it is 0, with the sums."""
+    """
+    If a lake differs from its accounting, the command ends with exit code 1 and the name of each difference.
+    For a sound lake it ends with 0 and the sums.
+    """
     damage, option, expected = BREAK[name]
     damage(lake)
     words = [
@@ -277,7 +280,8 @@ async def fill_days(directory: Path) -> None:
 
 async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
     """
-    Only files and differences of the requested dates count. The chain of manifests is always checked completely.
+    With dates, only files and differences of these dates count. The chain of manifests is
+    always checked completely.
     """
     await fill_days(tmp_path)
     lake = tmp_path / "lake"

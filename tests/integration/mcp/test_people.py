@@ -201,7 +201,7 @@ async def test_a_good_token_opens_the_tools(door: Door) -> None:
 
 
 async def test_a_token_opens_the_tools_alone(door: Door) -> None:
-    """No other address accepts a token, and no address accepts one in the query or as a key."""
+    """Only the address of the tools accepts a token. No address accepts a token in the query or as a key."""
     token = door.provider.access_token()
     for path in ("/v2/insights", "/v2/billing/costs", "/v1/events"):
         answer = await door.serving.send(
@@ -280,7 +280,9 @@ async def only(door: Door) -> Operator:
 
 
 async def test_a_first_token_adds_the_operator(door: Door) -> None:
-    """The operator and the audit row are the same as after a first sign-in to the console."""
+    """
+    The first token of a person adds an operator and an audit row, the same as after a first sign-in to the console.
+    """
     assert 200 == (await door.ask(door.provider.access_token())).status
     operator = await only(door)
     assert operator.email == ADA
@@ -295,7 +297,8 @@ async def test_a_first_token_adds_the_operator(door: Door) -> None:
 
 async def test_a_disabled_operator_is_out_and_a_removed_one_stays_out(door: Door) -> None:
     """
-    Both lose access with the next message. Only a token from a later sign-in restores a removed operator.
+    A disabled and a removed operator lose access with the next message. Only a token from a later sign-in
+    restores a removed operator.
     """
     token = door.provider.access_token()
     await door.ask(token)

@@ -26,7 +26,9 @@ async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
 
 
 async def test_each_kind_is_there(assistant: Assistant) -> None:
-    """Each kind has the same entries as its own list. Without a kind, the answer has only counts."""
+    """
+    Each kind of resource has the same entries as its own list. Without a kind, the answer has only counts.
+    """
     services = assistant.serving.app.services
     await enrol(assistant, "laptop-1", user="ada", labels={"team": "search"}, hostname="10.0.0.7")
     await services.operators.senders.require_clusters().hear("1", "eu", "prod", FLEET)

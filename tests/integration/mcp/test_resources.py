@@ -70,7 +70,9 @@ async def test_many_views_are_listed_page_by_page(assistant: Assistant) -> None:
 
 
 async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant: Assistant) -> None:
-    """The error has the code of the protocol revision and names the requested address."""
+    """
+    If a resource does not exist, the error has the code of the protocol revision and names the requested address.
+    """
     for uri in ("tollhouse://nothing", f"{VIEW_URI}none", "file:///etc/passwd", VIEW_URI):
         told = await error(assistant, "resources/read", uri=uri)
         assert told["code"] == -32602

@@ -50,7 +50,8 @@ async def test_both_kinds_of_clients_are_answered_without_a_server(tmp_path: Pat
 
 async def test_a_running_server_is_asked_through_its_socket(assistant: Assistant) -> None:
     """
-    The answer equals that over HTTP, without a key. A line that is too long is an error of only that request.
+    The command gets its answers from a running server, without a key, and they equal those over HTTP. If a
+    line is too long, only that request fails.
     """
     await assistant.calls("gpt-4o", "gpt-4o")
     directory = assistant.serving.app.config.data_dir

@@ -51,7 +51,10 @@ async def test_writing_takes_the_role_operator(tmp_path: Path, role: str, may_wr
 
 
 async def test_nobody_writes_by_default(tmp_path: Path) -> None:
-    """The command line on the machine itself cannot write either. The error names the setting."""
+    """
+    Without the setting, nobody can write, not even the command line on the machine itself. The error
+    names the setting.
+    """
     async with operator_server(tmp_path) as server:
         found = await answered(server, NOTES)
         assert "mcp.writes" in found["error"]["message"]

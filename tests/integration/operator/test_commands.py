@@ -196,8 +196,8 @@ def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
 
 def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
     """
-    The message is one line, as for the directory of another user. To cause the error, the test uses a name
-    that is too long for the system.
+    A directory that the user may not read is reported on one line. To cause such an error, the test uses a
+    name that is too long for the system.
     """
     result = CliRunner().invoke(main, ["keys", "list", "--data", str(tmp_path / ("long" * 100))])
     assert result.exit_code == 1
@@ -563,7 +563,7 @@ def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Pat
 
 
 def test_a_data_directory_that_cannot_be_is_exit_2(tmp_path: Path) -> None:
-    """The exit code is 2 if a file exists in place of the data directory."""
+    """If a file exists in place of the data directory, the exit code is 2."""
     config = _configured(tmp_path)
     (tmp_path / "store").rmdir()
     (tmp_path / "store").write_text("")
@@ -701,7 +701,8 @@ async def _delivered(directory: Path) -> None:
 
 def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
     """
-    The command warns that the service may count the records twice. It sends them only after a yes or with --yes.
+    Before a replay to the upstream, the command warns that the service may count the records twice. It sends
+    them only after a yes or with --yes.
     """
     asyncio.run(_delivered(tmp_path / "store"))
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")

@@ -61,8 +61,8 @@ async def letter(server: OperatorServer) -> dict[str, Any]:
 
 async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     """
-    The record is sent at once with the changed fields. The audit row has the actor, the fields, and a hash
-    of both versions.
+    An edited record is sent at once with the changed fields. The audit row has the actor, the fields, and a
+    hash of both versions.
     """
     dead = await letter(server)
     answer = await server.ask(
@@ -87,7 +87,9 @@ async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
 
 
 async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
-    """The answer is 400 with the field, and the rejected record stays. An unknown one is 404."""
+    """
+    An invalid edit gets a 400 that names the field, and the rejected record stays. An unknown record gets a 404.
+    """
     dead = await letter(server)
     answer = await server.ask("PATCH", f"/dead/{dead['id']}", {"record": {"input_tokens": -1}})
     assert (400, "invalid") == answer.error[:2] and "input_tokens" in answer.error[2]
@@ -98,8 +100,8 @@ async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
 
 async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path: Path) -> None:
     """
-    The file has the record as `spool dead show` prints it, or only its changed fields. Invalid JSON is
-    a usage error.
+    The file for `dead edit` has the record as `spool dead show` prints it, or only its changed fields.
+    Invalid JSON is a usage error.
     """
     dead = await letter(server)
     file = tmp_path / "record.json"

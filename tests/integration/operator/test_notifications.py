@@ -115,7 +115,8 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
 
 async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console) -> None:
     """
-    The channel is parked with the receiver's answer. With a corrected address, the test message arrives.
+    After a failed test message, the channel is parked with the receiver's answer. With a corrected address,
+    the test message arrives.
     """
     console.receiver.judge = lambda request: (
         Reply(404, b"gone", "text/plain") if request.path == "/hook" else None

@@ -34,7 +34,10 @@ async def numbers(server: OperatorServer, **query: str) -> list[int]:
 
 
 async def test_the_newest_come_first_and_open_ones_are_among_them(server: OperatorServer) -> None:
-    """Each entry has its number, its state and every field of its record."""
+    """
+    The newest records come first, including open ones. Each entry has its number, its state and every field
+    of its record.
+    """
     await add(server.services.spool.log, call(1, cost="0.25", cost_source="reported"))
     server.clock.move(11)
     await add(server.services.spool.log, call(2))
@@ -192,7 +195,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
 
 
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
-    """The list leaves out the body, which may be as large as a request."""
+    """The list leaves out the body of a billing file, which may be as large as a request."""
     drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
     await server.services.spool.log.append(
         Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[Identity(drop.id)])

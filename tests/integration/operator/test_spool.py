@@ -87,14 +87,16 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
 
 
 async def test_routes_are_a_list(server: OperatorServer) -> None:
-    """The list has the rows of the status in the usual envelope, and filters by state."""
+    """The list of routes has the rows of the status in the usual envelope, and filters by state."""
     assert [ROUTE] == [row["route"] for row in (await server.ask("GET", "/routes")).payload["routes"]]
     assert [] == (await server.ask("GET", "/routes", state="parked")).payload["routes"]
     assert 400 == (await server.ask("GET", "/routes", state="asleep")).status
 
 
 async def test_deliveries_are_a_list(server: OperatorServer) -> None:
-    """The list has open deliveries by route and state. Each route counts its unconfirmed deliveries."""
+    """
+    The list of deliveries has open deliveries by route and state. Each route counts its unconfirmed deliveries.
+    """
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
@@ -128,7 +130,10 @@ async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None
 
 
 async def test_a_route_tries_now(server: OperatorServer) -> None:
-    """Only the named route tries, and the audit names the actor. A route without a destination cannot try."""
+    """
+    When an operator lets a route try now, only that route tries, and the audit names the actor. A route
+    without a destination cannot try.
+    """
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "401: unknown key")
     answer = (await server.ask("POST", f"/routes/{ROUTE}/try", {})).payload
     assert {"route": ROUTE, "next": 1} == answer
@@ -282,8 +287,8 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
 
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     """
-    The answer says what is stored, why, where it waits and what is not stored. It covers only this record. An
-    unknown id is an error.
+    The explanation of a record says what is stored, why, where it waits and what is not stored. It covers
+    only this record. An unknown id is an error.
     """
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
     await add(server.services.spool.log, call(1), (record, known_as))
@@ -408,7 +413,9 @@ async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> No
 
 
 async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
-    """The list has the record range and the message of each refusal in an accepting answer."""
+    """
+    The list of partial refusals has the record range and the message of each refusal in an accepting answer.
+    """
     await add(server.services.spool.log, call(1))
     await server.services.spool.deliveries.settle(
         await due(server), Settlement(delivered=0, refused=1, words="too old")

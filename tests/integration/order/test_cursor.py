@@ -56,7 +56,7 @@ def only_in_every_order(*requests: Request) -> Row:
 
 
 def test_a_failure_is_that_of_its_request() -> None:
-    """Both events name the usage event. The used tokens stay."""
+    """A request and its failure both name the usage event, so they are one call. The used tokens stay."""
     row = only_in_every_order(request(), ERROR)
     assert row["request_id"] == "a1"
     assert row["status"] == "error"

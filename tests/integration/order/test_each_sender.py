@@ -391,7 +391,9 @@ def tokens(rows: Sequence[Row]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_sender_tells_its_calls_in_every_way(name: str) -> None:
-    """All orders are tried, one of them also with a stop after each body."""
+    """
+    A sender's reports of one call are tried in all orders, one of them also with a stop after each body.
+    """
     sender = SENDERS[name]
     orders = list(permutations([sender.calls, *sender.again]))
     found = [told_in_memory(order * 2)[0] for order in orders]

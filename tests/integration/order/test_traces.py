@@ -173,7 +173,7 @@ def test_a_third_report_after_the_hold_joins_nothing() -> None:
     "order", list(permutations(["client", "gateway", "gateway again", "client again"], 4))
 )
 def test_one_failed_call_has_what_both_sides_know(order: tuple[str, ...]) -> None:
-    """The record has the same values whichever side reports first, and however often."""
+    """The record of a failed call has the same values whichever side reports first, and however often."""
     sides = {
         "client": client(1, attempts=1, traces_http=True, wraps=False),
         "gateway": gateway(1, 1, traces_http=True, wraps=False),

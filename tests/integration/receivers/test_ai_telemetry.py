@@ -68,7 +68,9 @@ async def test_every_case_is_taken_by_name_and_by_its_looks(serving: Serving, pa
 
 
 async def test_the_answer_counts(serving: Serving) -> None:
-    """The answer counts accepted, ignored and rejected items. A duplicate counts like a new call."""
+    """
+    The answer to a request counts accepted, ignored and rejected items. A duplicate counts like a new call.
+    """
     batch = json.loads(LITELLM)
     body = json.dumps([*batch, "nonsense", 5]).encode()
     for _ in range(2):
@@ -108,7 +110,10 @@ NO_FORMAT: Sequence[bytes] = [b"", b"hello", b"{", b"\xff\xfe", b"[" * 100_000, 
 
 @ON_ONE_SERVER
 async def test_what_no_format_takes_is_400(one_server: Serving) -> None:
-    """The answer is never a 500, because senders would repeat the same bytes."""
+    """
+    If no format can read a payload, the answer is a 400 and never a 500. After a 500, senders would repeat
+    the same bytes.
+    """
     for body in NO_FORMAT:
         answer = await one_server.send("/v1/ai-telemetry", body)
         assert answer.status == 400, body
@@ -344,7 +349,10 @@ async def test_helicone_must_sign_what_it_sends(
 
 
 async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: Path) -> None:
-    """The file is read again when it changes. While it is unreadable, the last secret stays valid."""
+    """
+    The file of the signing secret is read again when it changes. While it is unreadable, the last
+    secret stays valid.
+    """
     file = tmp_path / "signing"
     file.write_text("the-first-secret")
     server = await serve(config=signing(file))

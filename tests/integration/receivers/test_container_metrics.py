@@ -108,7 +108,8 @@ async def test_the_configured_address_is_given_out(serve: Serve) -> None:
 
 async def test_an_address_ends_with_its_time(serve: Serve) -> None:
     """
-    The error has the words that the agent looks for. A forged address is refused before its body is read.
+    When an upload address has expired, the error has the words that the agent looks for. A forged address is
+    refused before its body is read.
     """
     server, key = await made(serve)
     url = urls(await agent.announce(server, ["one"], key))["one"]
@@ -188,7 +189,9 @@ async def test_a_file_over_its_limit_is_refused(serve: Serve) -> None:
 
 
 async def test_a_full_disk_of_files_answers_503(serve: Serve) -> None:
-    """The answer has a time to retry. Each cluster has its own limit."""
+    """
+    If the space for files is full, the answer is 503 with a time to retry. Each cluster has its own limit.
+    """
     server, key = await made(serve, max_cluster_bytes=4096)
     assert [200] == await agent.ship(server, {"one": b"x" * 4096}, key)
     given = urls(await agent.announce(server, ["two"], key))
@@ -404,8 +407,8 @@ async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
 
 async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     """
-    The state is pending, applied, drifted if the agent runs another version, or failed with its message. A
-    repeated report writes nothing.
+    The shown state of an agent's configuration is pending, applied, drifted if the agent runs another
+    version, or failed with its message. A repeated report writes nothing.
     """
     server, key = await made(serve)
     manager = await server.make_key("manager", scopes=["container:update-cluster", "container:get-clusters"])

@@ -342,7 +342,7 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
 @pytest.mark.parametrize("id", ["a_b_c", "thd_1_2", "x" * 128, "ada@mill:3._-"])
 async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> None:
     """
-    The key opens ingest, heartbeat and ping of its device. It opens no enrolment and no other device,
+    A device key opens ingest, heartbeat and ping of its device. It opens no enrolment and no other device,
     whatever characters the id has.
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
@@ -455,8 +455,8 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
     """
-    The record has no `device`, only the tag `claimed_device`, and is counted. Under the device's own key, it
-    has the device.
+    If telemetry names a device under another device's key, its record has no `device`, only the tag
+    `claimed_device`, and is counted. Under the device's own key, the record has the device.
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]

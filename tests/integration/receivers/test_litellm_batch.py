@@ -32,8 +32,8 @@ def batch() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("form", ["array", "lines"])
 async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: str) -> None:
     """
-    The answer is a 2xx with 511 records and one rejected item with its position and reason. A repeat of the
-    batch adds nothing.
+    A batch of 512 events with one broken event gets a 2xx with 511 records and one rejected item with its
+    position and reason. A repeat of the batch adds nothing.
     """
     events = batch()
     body = json.dumps(events) if form == "array" else "\n".join(json.dumps(event) for event in events)

@@ -131,7 +131,7 @@ async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serv
 
 
 async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -> None:
-    """The first report is on disk before its 2xx."""
+    """The first partial report is on disk before its 2xx, so a restart loses nothing."""
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock)
     await server.take(batch(trace(), create()))
@@ -242,7 +242,9 @@ async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path)
 
 
 async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) -> None:
-    """The record has the labels of the key that sent the report, and is stored once."""
+    """
+    When the window ends, the incomplete call is stored once, with the labels of the key that sent the report.
+    """
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock)
     await server.take(batch(trace(), create()))

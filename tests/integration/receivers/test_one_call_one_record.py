@@ -352,7 +352,10 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
 @settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
-    """Both logs have the figures of the first report. They count added reports and conflicts."""
+    """
+    The logs of both engines have one record per call, with the figures of the first report. They count added
+    reports and conflicts.
+    """
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root)))
 

@@ -180,7 +180,8 @@ async def test_oversize_is_resource_exhausted_without_retry_info(
     calling: Calling, compression: grpc.Compression
 ) -> None:
     """
-    The limit holds before and after decompression. There is no RetryInfo, because a repeat would not be smaller.
+    The size limit holds before and after decompression. The refusal has no RetryInfo, because a repeat would
+    not be smaller.
     """
     reply = await calling.export(b"\0" * 300 * 1024, compression=compression)
     assert grpc.StatusCode.RESOURCE_EXHAUSTED == reply.code
@@ -250,7 +251,10 @@ async def test_a_partial_success_counts(calling: Calling) -> None:
 
 
 async def test_a_bad_id_costs_its_neighbours_nothing(calling: Calling) -> None:
-    """Other spans of the request are stored. If the bad span is the only one, the request is refused."""
+    """
+    If one span has a bad id, the other spans of the request are stored. If the bad span is the only one, the
+    request is refused.
+    """
     bad = proto_span()
     bad.parent_span_id = b"\1" * 9
     reply = await calling.export(proto_traces(proto_span(), bad, proto_span()))

@@ -103,7 +103,10 @@ OTHER_METHODS: Sequence[str] = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTION
 @ON_ONE_SERVER
 @all_signals
 async def test_other_methods_are_405(one_server: Serving, path: str) -> None:
-    """The answer names the allowed methods. It comes before checks of media type, key and body."""
+    """
+    For other methods, the answer is a 405 that names the allowed ones. It comes before checks of media type,
+    key and body.
+    """
     for method in OTHER_METHODS:
         answer = await one_server.send(path, b"", "text/plain", method=method, key=None)
         assert answer.status == 405, method
@@ -180,7 +183,7 @@ NO_REQUESTS: Sequence[bytes] = [
 @ON_ONE_SERVER
 @all_signals
 async def test_json_that_is_no_request_is_400(one_server: Serving, path: str) -> None:
-    """The error has code 3, is JSON, and quotes no value of the body."""
+    """For JSON that is no request, the error has code 3, is JSON, and quotes no value of the body."""
     for body in NO_REQUESTS:
         answer = await one_server.send(path, body)
         code, message = status_of(answer)

@@ -29,7 +29,10 @@ def request(path: str, names: tuple[str, str], values: tuple[str, str], *more: s
 
 
 async def test_two_keys_are_no_key(serving: Serving) -> None:
-    """The answer is 400 on every address, whichever key is valid and whatever the case of the names."""
+    """
+    A request with two keys gets a 400 on every address, whichever key is valid and whatever the case of
+    the header names.
+    """
     for path in PATHS:
         for values in ((serving.key, "th_other"), ("th_other", serving.key), (serving.key, serving.key)):
             sent = request(path, ("Authorization", "authorization"), values)

@@ -401,7 +401,8 @@ BROKEN_DROPS: Sequence[tuple[dict[str, Any], str]] = [
 
 async def test_drops_that_break_a_rule(serving: Serving) -> None:
     """
-    The refusal names the rule, and the validating endpoint returns the same with a 200. Nothing is stored.
+    A billing file that breaks a rule is refused with the rule, and the validating endpoint returns the same
+    with a 200. Nothing is stored.
     """
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     await serving.make_connection()

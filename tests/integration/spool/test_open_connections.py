@@ -37,7 +37,8 @@ async def test_a_part_that_does_not_close_keeps_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The error is reported. The file is closed and the lock is released, so another process can use the directory.
+    If closing a table fails, the error is reported. The file is closed and the lock is released nevertheless,
+    so another process can use the directory.
     """
 
     async def fails(table: DeviceTable) -> None:

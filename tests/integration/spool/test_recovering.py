@@ -114,7 +114,7 @@ async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedCloc
 
 
 async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) -> None:
-    """The command prints record counts, and a hint if the totals should be counted again."""
+    """`spool recover` prints record counts, and a hint if the totals should be counted again."""
     first = await start()
     await fill(first)
     await first.close()

@@ -69,7 +69,10 @@ async def damage(directory: Path, at: int, how: bytes) -> None:
 
 @pytest.mark.parametrize("at", [0, 100, 8192 * 3, 8192 * 6])
 async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at: int) -> None:
-    """The error says which file is damaged, which are not, and what to do."""
+    """
+    If registry.sqlite is damaged at the start, the error says which file is damaged, which are not, and
+    what to do.
+    """
     await damage(tmp_path, at, b"\xff" * 4096)
     with pytest.raises(
         RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is not affected\. Restore"

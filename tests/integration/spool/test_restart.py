@@ -87,8 +87,8 @@ async def test_a_call_known_without_a_time_is_known_with_one(
 
 async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: MovedClock) -> None:
     """
-    The record stays open for the rest of its time and keeps earlier added reports. A report after that
-    time is late.
+    After a start, an open record stays open for the rest of its time and keeps earlier added reports. A
+    report after that time is late.
     """
     first = await start(hold=10)
     await add(first.log, call(1))
@@ -158,7 +158,10 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
 async def test_a_clock_set_back_for_long_opens_nothing(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
-    """Every record looks younger than is possible, so all are closed without reading the log."""
+    """
+    If the clock was set back for long, every record looks younger than is possible. So all are closed without
+    reading the log.
+    """
     first = await start(hold=10)
     for number in (1, 2):
         await add(first.log, call(number))
@@ -217,7 +220,8 @@ async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Obser
 
 async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:
     """
-    The error names the process that uses the directory. After a kill of the holder, the next start succeeds.
+    If a directory is in use, the error names the process that uses it. After a kill of that process, the
+    next start succeeds.
     """
     directory = tmp_path / "shared"
     script = (

@@ -63,7 +63,7 @@ def test_the_storage_is_made_described_and_changed(file: Path) -> None:
     "words", ["max_bytes=1GiB", "hold=soon", "duplicate_ids=0", "duplicate_ids=1.5", "hold=9d"]
 )
 def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
-    """Nothing changes, and the message has the expected form or the valid names."""
+    """After a bad change nothing differs, and the message has the expected form or the valid names."""
     run(file, "init")
     refused = run(file, "set", words)
     assert refused.exit_code == 2
@@ -91,8 +91,8 @@ def test_files_have_no_shared_storage(tmp_path: Path) -> None:
 
 def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
     """
-    The command prints a line per topic. It requires options that say what to copy. Gateways
-    refuse an incomplete copy.
+    Copying a storage prints a line per topic and requires options that say what to copy. Gateways refuse
+    an incomplete copy.
     """
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     (tmp_path / "back.toml").write_text('data_dir = "back"\n')
@@ -114,7 +114,10 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
-    """The command prints a line per topic. An unsuitable file is refused with an explanation."""
+    """
+    Writing a storage to a file and reading it back prints a line per topic. An unsuitable file is refused
+    with an explanation.
+    """
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     asyncio.run(make_files(tmp_path / "first"))
     archive = str(tmp_path / "all.archive")

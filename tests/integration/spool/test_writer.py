@@ -35,8 +35,8 @@ def end_of_commits() -> None:
 
 async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
     """
-    All get the error: submissions in the current group, waiting ones and later ones. Closing the writer
-    does not hang.
+    If the writer dies, all submissions get the error: those in the current group, waiting ones and later
+    ones. Closing the writer does not hang.
     """
     began = asyncio.Event()
 

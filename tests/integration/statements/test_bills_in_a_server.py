@@ -120,7 +120,10 @@ def sorted_labels(line: str) -> str:
 
 
 async def test_a_report_that_stays_away_is_told(app: App) -> None:
-    """The insight quotes the provider's answer about the key, and ends when the report arrives."""
+    """
+    The insight about an overdue report quotes the provider's answer about the key, and ends when
+    the report arrives.
+    """
     services = app.services.operators
     assert services.money.statement_puller is not None and services.installation.registry is not None
     await services.money.statement_puller().pull("costs")

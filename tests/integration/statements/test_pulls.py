@@ -267,7 +267,8 @@ FAULTS = {
 
 async def test_a_failure_is_told(house: House) -> None:
     """
-    The reason quotes the provider without the key. Stored rows stay, and the next pull starts at the first page.
+    If a pull fails, the reason quotes the provider without the key. Stored rows stay, and the next pull
+    starts at the first page.
     """
     await house.pull()
     house.set(max_page_bytes=64 * 1024)
@@ -363,7 +364,10 @@ ONE = pytest.mark.parametrize("house", ["openai_costs"], indirect=True)
 
 @ONE
 async def test_a_command_and_the_schedule_at_once(house: House) -> None:
-    """The second pull waits for its turn and finds that nothing is due."""
+    """
+    If a command and the schedule start a pull at once, the second waits for its turn and finds that
+    nothing is due.
+    """
     puller = house.puller()
     await asyncio.gather(puller.pull(NAME), puller.pull_due())
     assert house.requests == len(house.provider.asked)
@@ -431,7 +435,9 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
 
 @pytest.mark.parametrize("house", PROVIDERS, indirect=True)
 async def test_a_key_that_an_answer_repeats_is_not_told(house: House) -> None:
-    """The key is removed in every form in which the request sent it."""
+    """
+    If a provider's answer repeats the key, the key is removed in every form in which the request sent it.
+    """
     request = PULL_REQUESTS[house.provider.source]
     for written in {KEY, *request.headers(KEY).values()} - {"2023-06-01"}:
         house.provider.faults = {

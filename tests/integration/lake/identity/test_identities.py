@@ -278,7 +278,10 @@ async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> N
     ],
 )
 async def test_a_wrong_external_account_parks(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """The operator has to change the file. The route waits and says what is wrong."""
+    """
+    If the file of an external account is wrong, the operator has to change it. The route waits and says
+    what is wrong.
+    """
     async with served(Platform()) as url:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url, **fields))
         with pytest.raises(Misconfigured, match=words):

@@ -100,7 +100,7 @@ async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
 
 
 async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
-    """The other period is a named range or a range of days. The filter applies to both periods."""
+    """Costs can be compared with a named range or a range of days. The filter applies to both periods."""
     year = await compared(server, by="model", against="ytd", where="model!=left")
     assert "96.5" == year["total"]["against"]["cost"]
     month = await compared(server, by="model", against="2026-08-29..2026-08-29", where="model=gpt")

@@ -118,8 +118,8 @@ async def test_rows_have_the_time_before_beside_them(server: OperatorServer) -> 
 
 async def test_periods_are_compared_by_their_place(server: OperatorServer) -> None:
     """
-    The first day is compared with the first day. A day beyond the current month's last day counts only
-    in the total.
+    Periods are compared by their position: the first day with the first day. If the previous month has more
+    days, the additional days count only in the total.
     """
     await spend(server, ("2026-08-31", "a", "7"), ("2026-08-02", "a", "3"), ("2026-09-02", "a", "1"))
     payload = await report(

@@ -41,7 +41,7 @@ async def expiring(serving: Serving, in_s: float) -> str:
 
 async def test_it_is_refused_as_an_unknown_key_on_open_connections(serve: Serve) -> None:
     """
-    The key is refused at the exact moment, on a kept-alive connection and on an open gRPC channel,
+    An expired key is refused at the exact moment, on a kept-alive connection and on an open gRPC channel,
     without a restart.
     """
     clock = MovedClock()

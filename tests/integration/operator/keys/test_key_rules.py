@@ -70,7 +70,9 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 async def test_what_is_wrong_of_a_key_is_refused(server: OperatorServer) -> None:
-    """The error states each rule when a key is created or edited. Nothing is stored."""
+    """
+    An invalid key is refused when it is created or edited. The error states the rule, and nothing is stored.
+    """
     made = (await server.create())["key"]
     for wrong, words in WRONG:
         whole = {"name": "another", "scopes": [INGEST], **wrong}
@@ -136,7 +138,8 @@ async def test_scopes_are_editable_from_fixed_to_managed_and_back(server: Operat
 
 async def test_who_made_and_changed_a_key_is_shown(server: OperatorServer) -> None:
     """
-    The answer has Created By, Updated By and Last Modified. A description is optional and can be edited.
+    The answer about a key has Created By, Updated By and Last Modified. A description is optional and
+    can be edited.
     """
     made = (await server.create())["key"]
     assert made["status"] == "Enabled"
@@ -166,8 +169,8 @@ async def test_last_accessed_is_not_in_use_until_the_first_use(server: OperatorS
 
 async def test_the_secret_is_shown_once(tmp_path: Path) -> None:
     """
-    The secret is shown only at creation, and no file contains it. A new key with the name of a deleted one
-    has another secret.
+    A key's secret is shown only at creation, and no file contains it. A new key with the name of a deleted
+    one has another secret.
     """
     async with operator_server(tmp_path, engine=SQLITE) as server:
         secret = (await server.create())["secret"]

@@ -201,7 +201,9 @@ async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
 
 
 def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command also works without a server. A faulty definition ends it with every fault."""
+    """
+    The diff command also works without a server. For a faulty definition, it prints every fault and ends.
+    """
     monkeypatch.chdir(tmp_path)
     at = SystemClock().now() - 3600  # a record that has just arrived would still be open
 

@@ -90,7 +90,10 @@ async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
 
 
 async def test_what_cannot_work_is_refused(console: Console) -> None:
-    """The rules are those of the configuration. Configured channels cannot be changed here."""
+    """
+    A channel that cannot work is refused by the same rules as in the configuration. Configured channels
+    cannot be changed here.
+    """
     for fields, message in (
         ({"secret": "short"}, "secret: the signing secret must be whsec_ followed by 24 to 64 bytes in base64"),
         ({"secret": None}, "secret_file is required for type 'webhook': it holds the secret for signatures"),
@@ -116,7 +119,9 @@ async def test_what_cannot_work_is_refused(console: Console) -> None:
 
 
 async def test_commands_make_and_delete_one(console: Console, tmp_path: Path) -> None:
-    """The command reads the secret from a file, so it never appears in a process list."""
+    """
+    The command that creates a channel reads the secret from a file, so the secret never appears in a process list.
+    """
 
     (tmp_path / "address").write_text(f"{console.receiver.url}/chat\n")
     await console.run("add-channel", "chat", "teams", "--secret-file", str(tmp_path / "address"))

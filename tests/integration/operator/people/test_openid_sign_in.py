@@ -210,7 +210,10 @@ async def test_groups_give_roles(house: House) -> None:
 async def test_who_may_not_sign_in_hears_why(
     house: House, settings: dict[str, Any], claims: dict[str, Any], word: str
 ) -> None:
-    """The reason is a missing group, a wrong domain or an unverified e-mail address."""
+    """
+    If a person may not sign in, the page states the reason: a missing group, a wrong domain or an
+    unverified e-mail address.
+    """
     await house.reconfigure(**settings)
     house.provider.claims = claims
     assert word == await house.sign_in()

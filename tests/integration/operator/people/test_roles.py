@@ -317,7 +317,7 @@ SEARCH = ("--name", "Search", "--where", "team=search", "--where", "team=", "--w
 
 
 def test_roles_have_a_command(run: Run) -> None:
-    """The command covers the whole life of a role. Filters are written as for views."""
+    """Commands cover the whole life of a role. Filters are written as for views."""
     made = json.loads(
         run("roles", "create", *SEARCH, "--member", BOB, "--permission-set", "view_costs", "--json")
     )["role"]

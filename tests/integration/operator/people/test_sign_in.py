@@ -248,7 +248,9 @@ async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> N
 
 
 async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
-    """The list shows who is signed in, how and from where. An administrator can end any session."""
+    """
+    The list of sessions shows who is signed in, how and from where. An administrator can end any session.
+    """
     headers = await signed_in(server)
     secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=headers))
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
@@ -392,7 +394,8 @@ def link_of(answer: Answer) -> str:
 
 async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     """
-    The session has the name of the link's creator. The secret is in the URL fragment, which no log contains.
+    A console link opens one session, which has the name of the link's creator. The secret is in the URL
+    fragment, which no log contains.
     """
     secret = link_of(await server.ask("POST", "/console-links", {}, by="root@example.com"))
     answer = await server.over_http("POST", "/sessions", {"link": secret})

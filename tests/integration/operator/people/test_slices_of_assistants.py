@@ -137,7 +137,7 @@ async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind
 
 
 async def test_a_role_that_goes_takes_its_calls_along(serve: Serve, tmp_path: Path) -> None:
-    """The change applies to the next query with the same token. Only the other role's calls remain."""
+    """If a person loses a role, the next query with the same token shows only the calls of the other role."""
     roles, cost = SLICES["union"]
     async with site(serve, tmp_path, roles) as there:
         asked = {"name": "get_cost_data", "arguments": {"group_by": ["team"]}}

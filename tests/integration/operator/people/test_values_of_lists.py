@@ -41,8 +41,8 @@ def lacking(shown: Any, value: str) -> bool:
 
 async def test_each_value_finds_its_rows(tmp_path: Path) -> None:
     """
-    The rule holds for every list and filter. If a row has at most one value, the counts do not exceed the
-    number of rows.
+    In every list, each offered filter value finds its rows. If a row has at most one value, the counts do not
+    exceed the number of rows.
     """
     told = 0
     async with place(tmp_path, ROLES["is"]) as there:
