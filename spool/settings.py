@@ -90,8 +90,8 @@ class StorageSettings:
     )
     durability: str = setting(
         REPLICATED,
-        "where records are flushed before a 2xx: on a synchronous standby too (nothing is stored "
-        "without one), on a platform that replicates by itself, or on the disk of one machine",
+        "where records are flushed before a 2xx: also on a synchronous standby (without one, "
+        "nothing is stored), on a platform that replicates by itself, or on the disk of one machine",
         choices=(REPLICATED, PLATFORM, LOCAL),
     )
     pooler: str = setting(
@@ -154,21 +154,21 @@ class SpoolSettings:
     pending_items: int = setting(
         20_000,
         "maximum number of waiting partial reports; the same maximum applies to waiting counters",
-        edge="the oldest reports of the Tollhouse key with the most are recorded as they are",
+        edge="the oldest reports of the Tollhouse key with the most waiting reports are recorded as they are",
         least=1,
     )
     pending_bytes: Size = setting(
         16 * MIB,
         "maximum bytes of waiting partial reports; the same maximum applies to waiting counters",
-        edge="the oldest reports of the Tollhouse key with the most are recorded as they are",
+        edge="the oldest reports of the Tollhouse key with the most waiting reports are recorded as they are",
     )
     max_senders: int = setting(
         400_000,
         "maximum number of sessions, users, traces and services that sent calls in the last hour; "
         "they are remembered to recognize counters that repeat these calls",
         edge=(
-            "the oldest senders of the Tollhouse key with the most are forgotten, so later counters count in "
-            "addition to the calls that they repeat"
+            "the oldest senders of the Tollhouse key with the most senders are forgotten, so later counters are "
+            "counted in addition to the calls that they repeat"
         ),
         least=1,
     )
@@ -286,7 +286,7 @@ class ContainerSettings:
         8 * GIB,
         "maximum bytes of the files of all clusters, in addition to `spool.max_bytes`",
         edge=(
-            "the oldest delivered files of the key with the most are deleted; if all files wait, senders "
+            "the oldest delivered files of the key with the most stored bytes are deleted; if all files wait, senders "
             "get 503 with `Retry-After`. The waiting files of one key get at most half of what other keys leave free"
         ),
         least=KIB,
@@ -307,7 +307,7 @@ class ContainerSettings:
     max_series: int = setting(
         200_000,
         "maximum number of series, and of pods, of one cluster that are added up at once",
-        edge="further series are in no costs, and the log states how many",
+        edge="further series are left out of the costs, and the log states their number",
         least=1,
     )
     price: tuple[ContainerPrice, ...] = setting(

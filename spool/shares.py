@@ -1,6 +1,6 @@
 """
-Shares of keys in common limits. No key may hold more than it leaves free, so a key that floods a table leaves
-space for other keys. Pure: each table calls these functions with its own figures.
+Shares of keys in common limits. A key gets at most half of what other keys leave free, so a key that floods a
+table leaves space for other keys. Pure: each table calls these functions with its own figures.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyS
     """
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # the use at which the key has as much as it leaves free
+        share = (most - (total - own) + 1) // 2  # half of what the other keys leave free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 

@@ -171,7 +171,8 @@ class ContainerSums:
 
     def may_arrive(self, key: str, n: int) -> bool:
         """
-        Return True if a key may send `n` more bytes. No key may have more waiting bytes than it leaves free.
+        Return True if a key may send `n` more bytes. The waiting bytes of a key
+        get at most half of what other keys leave free.
         """
         waiting = self.waiting
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
@@ -188,7 +189,8 @@ class ContainerSums:
 
     def may_wait(self, key: str, n: int) -> bool:
         """
-        Return True if a key may add `n` waiting rows. No key may have more waiting rows than it leaves free.
+        Return True if a key may add `n` waiting rows. The waiting rows of a key get
+        at most half of what other keys leave free.
         """
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
@@ -249,7 +251,7 @@ class KeptFiles:
             if not self.sums.may_arrive(place[1], n):
                 why = f"waiting files of this key use its share of {MAX_BYTES}"
                 raise SpoolFull(
-                    f"{why}, because no key can use more than it leaves free. Retry later",
+                    f"{why}, which is half of what other keys leave free. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
             if self.sums.over(place):

@@ -2,8 +2,8 @@
 Tables of documents that people and keys create, change and delete. All rows are in memory.
 
 A new table needs no code in any engine. It declares its rows, its limit and its checks. A separate document
-records which key created a row. Rows that people created have no such document. A key may not have more rows
-than it leaves free (`spool.shares`). People may use all remaining space.
+records which key created a row. Rows that people created have no such document. A key gets at
+most half of the rows that other keys leave free (`spool.shares`). People may use all remaining space.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
     """
-    Raise NotAllowed if a key that creates a row would then have more rows than it leaves free. `there` has
-    the ids of the existing rows, `most` is the limit.
+    Raise NotAllowed if a key that creates a row would then have more than half of the rows that other keys
+    leave free. `there` has the ids of the existing rows, `most` is the limit.
     """
     if actor.is_key:
         _check(actor.name, list(owners(rows, limit, there)), len(there), most, limit)
@@ -55,12 +55,13 @@ def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Act
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
     """
-    Raise NotAllowed if, after `n` more comments, the key would have written more comments than it leaves free.
+    Raise NotAllowed if, after `n` more comments, the key would have more than half of the comments that other keys
+    leave free.
     """
     if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
-            f"the comment was not added: {len(authors)} of {most} comments exist, and a key may not "
-            "write more than it leaves free"
+            f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
+            "most half of what others leave free"
         )
 
 
@@ -68,7 +69,7 @@ def _check(key: str, row_makers: Sequence[str], row_count: int, maximum: int, li
     own = row_makers.count(key)
     if not may_add(own, row_count, 1, maximum):
         raise NotAllowed(
-            f"this key already created {own}: a key may not create more than it leaves free of "
+            f"this key already created {own}: a key gets at most half of what others leave free of "
             f"{limit} = {maximum}. Delete one, or ask an operator to create it"
         )
 

@@ -1,4 +1,4 @@
-"""Totals of unit-cost streams are limited, and no key may use more than it leaves free."""
+"""Totals of unit-cost streams are limited, and a key gets at most half of what other keys leave free."""
 
 from __future__ import annotations
 

@@ -375,7 +375,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     await put(files, "fits", b"x")
     [file] = await announce(files, "over")
     with pytest.raises(
-        SpoolFull, match=r"this key .* container\.max_bytes, because no key can use more than it leaves free"
+        SpoolFull, match=r"this key .* container\.max_bytes, which is half of what other keys leave free"
     ):
         await send(files, file.id, b"x")
     await put(files, "of another", b"x" * 1024, by=STRANGER)

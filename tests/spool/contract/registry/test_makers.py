@@ -121,10 +121,10 @@ async def test_one_key_leaves_room_for_another(
     await make("b", FLEET)
     await registry.close()
     make, delete = await table(await open_registry())
-    with pytest.raises(NotAllowed, match="a key may not create more than it leaves free"):
+    with pytest.raises(NotAllowed, match="a key gets at most half of what others leave free"):
         await make("c", FLEET)
     await make("c", OTHER)
-    with pytest.raises(NotAllowed, match="a key may not create more"):
+    with pytest.raises(NotAllowed, match="a key gets at most half"):
         await make("d", OTHER)
     await delete(first)
     await make("e", ADA)
@@ -169,9 +169,9 @@ async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -
     [saving] = await registry.recommendations.all()
     for text in ("one", "two"):
         await registry.insights.comment(insight.id, text, actor=FLEET)
-    with pytest.raises(NotAllowed, match="a key may not write more"):
+    with pytest.raises(NotAllowed, match="a key gets at most half"):
         await registry.insights.comment(insight.id, "three", actor=FLEET)
-    with pytest.raises(NotAllowed, match="a key may not write more"):
+    with pytest.raises(NotAllowed, match="a key gets at most half"):
         await registry.recommendations.comment(saving.id, ["one", "two", "three"], actor=FLEET)
     await registry.recommendations.comment(saving.id, ["one", "two"], actor=FLEET)
     for actor in (OTHER, ADA):
