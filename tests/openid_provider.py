@@ -94,13 +94,15 @@ class OpenIdProvider:
         self.claims: dict[str, Any] = {}
         self.header: dict[str, Any] = {}
         self.document: dict[str, Any] = {}
-        self.key_fields: dict[str, Any] = {}  # replaces fields of every published key
+        self.key_fields: dict[str, Any] = {}  # fields that replace those of every published key
         self.down: set[str] = set()
         self.giant: set[str] = set()
         self.hang: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
-        self.id_token: str | None = None  # returned instead of a signed token
-        self.forge: Callable[[dict[str, Any]], str] | None = None  # Replaces the requested claims.
+        self.id_token: str | None = None  # an id token to return instead of a signed one
+        self.forge: Callable[[dict[str, Any]], str] | None = (
+            None  # a function that replaces the requested claims
+        )
         self.refresh_token: str | None = None
         self.is_gone = False  # the account is deleted, so refresh tokens are refused
         self.codes: dict[str, dict[str, str]] = {}

@@ -18,7 +18,7 @@ def small_disk(directory: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a file system needs root")
     directory.mkdir()
-    options = f"size={mib}m,nr_inodes={inodes}"  # 0: no limit of inodes
+    options = f"size={mib}m,nr_inodes={inodes}"  # nr_inodes=0 means no limit
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], check=False)
     if mounted.returncode:
         pytest.skip("a file system cannot be mounted here")

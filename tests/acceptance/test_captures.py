@@ -164,7 +164,7 @@ def replayed(
     try:
         tollhouse.start()
         _send(tollhouse, keys, request.param)
-        tollhouse.stop()  # closes open records
+        tollhouse.stop()  # a stop closes open records
         tollhouse.config.write_text(CONFIG.format(upstream=upstream.url, hold=AFTERWARDS))
         tollhouse.start()
         wait_for(lambda: _waiting(tollhouse) == 0, 300, "every counter is decided")

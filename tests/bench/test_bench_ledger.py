@@ -71,7 +71,7 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
         f"\ncounting {counting * 1e6:.2f} µs, unpacking {unpacking * 1e6:.2f} µs, ratio "
         f"{counting / unpacking:.1f}"
     )
-    assert counting <= 35 * unpacking  # generous for a busy machine
+    assert counting <= 35 * unpacking  # a generous factor, because the machine may be busy
 
 
 @pytest.mark.bench

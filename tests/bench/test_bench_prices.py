@@ -53,4 +53,4 @@ def test_estimate_costs_little_more_than_arithmetic() -> None:
 
     ours, theirs = best(lambda: book.estimate(record), yardstick)
     print(f"\nestimate {ours * 1e6:.2f} µs, yardstick {theirs * 1e6:.2f} µs, ratio {ours / theirs:.1f}")
-    assert ours <= 60 * theirs  # generous for a busy machine
+    assert ours <= 60 * theirs  # a generous factor, because the machine may be busy

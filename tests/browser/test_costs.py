@@ -307,7 +307,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     page.locator("tbody").get_by_role("link", name="Product", exact=True).click()
     expect(page.locator(".old").first).to_be_visible()
     assert [] == console.audit()  # greyed text is still readable
-    page.unroute_all()  # continue held requests
+    page.unroute_all()  # let the held requests continue
     console.settle()
     assert [] == console.audit()
     chip = page.get_by_role("link", name="Cost centre: Product")

@@ -78,7 +78,7 @@ def test_a_device_is_admitted_and_deleted(house: Tollhouse, open_console: OpenCo
     console.screenshot("devices-admit")
     dialog.get_by_role("button", name="Admit a device").click()
     expect(row).to_contain_text("enrolled")
-    expect(row.get_by_role("cell", name="never")).to_have_count(1)  # no report so far
+    expect(row.get_by_role("cell", name="never")).to_have_count(1)  # the device has not reported yet
     row.get_by_role("link").click()
     expect(dialog.get_by_role("button", name="Delete")).to_be_visible()
     assert [] == console.audit()
@@ -149,7 +149,7 @@ def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsol
     expect(one).to_contain_text("discarded")
     console.page.mouse.move(0, 0)  # rows under the pointer are not updated
     announce_and_send(house, {"three.parquet": b"metrics"})
-    expect(rows).to_have_count(3)  # updated by the event stream
+    expect(rows).to_have_count(3)  # the event stream updates the list
     assert "container_file.discard" in console.actions()
 
 

@@ -123,7 +123,7 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
     reader.open("Reconciliation")
     expect(reader.page.get_by_text(re.compile(r"Comparing \d{4}-\d{2} \.\.\."))).to_be_visible()
     expect(reader.page.locator(".skeleton")).to_have_count(3)
-    reader.page.unroute_all()  # continue held requests
+    reader.page.unroute_all()  # let the held requests continue
     reader.arrives("Reconciliation")
     assert console.clicks() == reader.clicks <= 2
     expect(reader.page.get_by_role("region", name="anthropic by day").locator(".state.bad")).to_have_count(0)

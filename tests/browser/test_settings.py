@@ -160,7 +160,10 @@ def test_every_change_is_in_the_audit_list(house: Tollhouse, open_console: OpenC
 
 
 def test_the_audit_list_leads_to_what_was_changed(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Rows show the name instead of the id. A deleted object has its name and no link."""
+    """
+    Rows of the audit list show the name of an object instead of its id. A deleted object has its name
+    and no link.
+    """
     for name in ("Search", "Ads"):
         house.run("views", "create", "--name", name, "--where", "team=search", "--principal", "model")
     house.run("views", "delete", "Ads")

@@ -35,7 +35,7 @@ class SentRequest:
     at: float
     path: str
     headers: Mapping[str, str]
-    body: bytes  # inflated
+    body: bytes  # the body after decompression
 
     def without_traces_of(self, words: Iterable[str]) -> SentRequest:
         """Overwrite each word by the same number of letters, so that length fields in the body stay valid."""

@@ -80,7 +80,8 @@ class Stand:
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """Run a program in a client's environment until it has exported everything and ended."""
         command = [str(environments.python(client)), str(PROGRAMS / program), *words]
-        return self.command(command, PYTHONPATH=str(PROGRAMS), **env)  # modules that several programs share
+        # the path to modules that several programs share
+        return self.command(command, PYTHONPATH=str(PROGRAMS), **env)
 
     def command(self, command: list[str], directory: Path | None = None, **env: str) -> str:
         done = subprocess.run(

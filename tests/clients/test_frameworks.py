@@ -46,7 +46,7 @@ def ag2_openinference(name: str, calls: list[Call]) -> list[Call]:
 
 def langchain(name: str, calls: list[Call]) -> list[Call]:
     if name == "embeddings":
-        return []  # it does not trace them
+        return []  # the client does not trace these calls
     if name in (
         "streams",
         "failures",
@@ -112,7 +112,7 @@ def beeai(name: str, calls: list[Call]) -> list[Call]:
 
 
 def genai_langchain(name: str, calls: list[Call]) -> list[Call]:
-    return [] if name == "embeddings" else calls  # it does not trace embeddings
+    return [] if name == "embeddings" else calls  # the client does not trace embeddings
 
 
 def agno(_: str, calls: list[Call]) -> list[Call]:

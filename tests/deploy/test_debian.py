@@ -219,7 +219,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
     assert before != main_pid(machine)
     assert taken == received(machine)
-    assert "no answer" in machine.attempt("tollhouse check").stdout  # no upstream exists
+    assert "no answer" in machine.attempt("tollhouse check").stdout  # the test has no upstream
     machine.run("tollhouse spool verify")
 
     # The agent on the same machine enrols with a credential as well.

@@ -20,7 +20,7 @@ ENDS = {
     "stopped": lambda site: site.tollhouse.stop(),
     "taken over": FaultSite.take_over,
 }
-ENDED = 5  # ends per installation
+ENDED = 5  # number of times that the server of an installation is ended
 
 
 @pytest.mark.fault("F51")

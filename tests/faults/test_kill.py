@@ -22,7 +22,7 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
-KILLS = 5  # per installation
+KILLS = 5  # kills per installation
 MUTANT_ROUNDS = 20  # tries until the defect shows
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"

@@ -65,7 +65,7 @@ class TracedRun:
 
     site: FaultSite
     root: Path  # recorded directory
-    before: Inventory  # its content before
+    before: Inventory  # content of `root` before the run
     trace: Path
     acknowledged: dict[str, int]
     keys: dict[str, int]  # number per secret of a key created during the run
@@ -201,15 +201,15 @@ def test_every_acknowledged_call_outlives_a_power_cut(
     ("there", "is_one"),
     [
         ({"a": b"1", "b": b"2"}, True),
-        ({"a": b"1", "b": b"3"}, True),  # written
-        ({"a": b"1"}, True),  # removed
-        ({"a": b"1", "b": b"2", "c": b""}, True),  # created
-        ({"b": b"1"}, True),  # renamed over another file
-        ({"a": b"1", "c": b"2"}, True),  # renamed
+        ({"a": b"1", "b": b"3"}, True),  # the content of one file was changed
+        ({"a": b"1"}, True),  # one file was removed
+        ({"a": b"1", "b": b"2", "c": b""}, True),  # one file was created
+        ({"b": b"1"}, True),  # one file was renamed over another
+        ({"a": b"1", "c": b"2"}, True),  # one file was renamed
         ({"a": b"2", "b": b"3"}, False),
-        ({"a": b"1", "c": b"3"}, False),  # one removed, one written
+        ({"a": b"1", "c": b"3"}, False),  # one file was removed, and one was created
         ({"b": b"3"}, False),
-        ({"c": b"1"}, False),  # one renamed, one removed
+        ({"c": b"1"}, False),  # one file was renamed, and one was removed
     ],
 )
 def test_the_change_of_a_kill_may_not_be_recorded(there: dict[str, bytes], is_one: bool) -> None:

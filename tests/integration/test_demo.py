@@ -41,7 +41,7 @@ from tests.rounds import IS_LONG, part
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
 
-NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
+NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # noon of a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
 
 # A planted problem may rightly trigger a second detector. For example, costs that are reported too high also
@@ -120,7 +120,7 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
 
 
 LOUD = [word for word in PLANTS if word not in SAVINGS]
-FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock
+FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock of a Friday
 
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:

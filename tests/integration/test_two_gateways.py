@@ -144,14 +144,14 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     config = shared_config(pair.dsn, "tollhouse", tmp_path, durability=REPLICATED, **waits)
     node = await serve(config=config)
     first, second = json_traces(json_span()), json_traces(json_span())
-    await until(lambda: takes(node, first, node.key))  # once the standby follows the primary
+    await until(lambda: takes(node, first, node.key))  # wait until the standby follows the primary
     await until(lambda: tells_that_storage_answers(node))
     async with node.client.get(node.url + "/readyz") as response:
         assert (await response.json())["storage"]["durability"] == REPLICATED
     pair.standby.stop()
     assert (await node.send(TRACES, second)).status == 503
     pair.standby.start()
-    await until(lambda: takes(node, second, node.key))  # once the standby has caught up
+    await until(lambda: takes(node, second, node.key))  # wait until the standby has caught up
     pair.primary.stop()
     assert (await node.send(TRACES, first)).status == 503
     assert await probe(node, "/livez") == 200

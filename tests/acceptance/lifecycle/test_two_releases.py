@@ -18,7 +18,7 @@ from tests.acceptance.lifecycle.next_release import COMMAND, NEXT_VERSION, RELEA
 from tests.faults.gateways.shared_site import SharedSite
 from tests.spool.postgres_cluster import Schema
 
-TAKEN_S = 60.0  # generous for a busy machine
+TAKEN_S = 60.0  # seconds; generous for a busy machine
 
 
 def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:

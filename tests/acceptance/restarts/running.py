@@ -305,7 +305,7 @@ def send(tollhouse: Tollhouse, keys: Mapping[str, str], sent: Sent) -> Mapping[s
         pair = base64.b64encode(f"public:{keys[sent.key]}".encode()).decode()
         headers["Authorization"] = f"Basic {pair}"
     answer = HTTP.request(sent.method, tollhouse.url + sent.path, body=sent.body, headers=headers)
-    receipt = answer.headers.get("Tollhouse-Receipt", "").partition(";")[2]  # without the receipt's id
+    receipt = answer.headers.get("Tollhouse-Receipt", "").partition(";")[2]  # the part after the receipt's id
     body = json.loads(answer.data) if answer.data else None
     return {"path": sent.path, "status": answer.status, "receipt": receipt, "body": body}
 
@@ -360,7 +360,7 @@ def observed(tollhouse: Tollhouse, recorder: Recorder) -> Mapping[str, Any]:
         seen[path] = ask(tollhouse, path)
     seen["/overview"]["body"]["overview"].pop("insights")  # only the newest; all are in /insights
     for each in seen["/insights"]["body"]["insights"]:
-        each["id"] = "an insight"  # random
+        each["id"] = "an insight"  # the id is random
     return {**seen, **recorder.arrived()}
 
 

@@ -58,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         schema = request.getfixturevalue("schemas").take()
         folder = tmp_path_factory.mktemp("storage")
         table = storage_table(folder, dsn=schema.dsn, schema=schema.name)
-        (folder / "installation.secret").unlink()  # the copied installation has its own
+        (folder / "installation.secret").unlink()  # the copied installation has its own secret
         return table
 
     def of(engine: str, state: str, cut: str) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from tests.clients.lake.s3_servers import BUCKET, KEY, KEY_ID, versitygw
 from tests.clients.lake.test_s3_servers import PACKAGE
 from tests.free_ports import free_port
 
-pytestmark = pytest.mark.clients  # builds two Go programs
+pytestmark = pytest.mark.clients  # the test builds two Go programs
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 CALLS, OF_FILE, OF_REQUEST = (200_000, 50_000, 500) if FULL else (10_000, 5_000, 500)
 WITHIN_S = 600

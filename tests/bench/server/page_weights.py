@@ -18,9 +18,10 @@ from gateway.console.pages import console as files
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched, visited
 
 LOADED = (
-    "performance.getEntriesByType('resource').map((each) => each.name)"  # includes resources from the cache
+    # the result includes resources from the cache
+    "performance.getEntriesByType('resource').map((each) => each.name)"
 )
-STREAMS = ("/changes", "/tail?")  # endless responses
+STREAMS = ("/changes", "/tail?")  # addresses with endless responses
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Running:
     headers: Mapping[str, str] = field(default_factory=dict)
     keys: Sequence[str] = ()  # several keys, instead of the one in `headers`
     ready_s: float = 0.0  # seconds from the start of the process
-    forwards: bool = False  # accepted records arrive at the sink
+    forwards: bool = False  # whether accepted records arrive at the sink
     has_metrics: bool = False
 
 

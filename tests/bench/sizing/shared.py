@@ -32,7 +32,7 @@ class SharedFigures:
     """Measured constants, in microseconds per record unless noted. Mappings are by records per commit."""
 
     machine: str
-    append_us: Mapping[str, float]  # gateway processor time
+    append_us: Mapping[str, float]  # processor time of the gateway that commits
     follow_us: float  # gateway processor time per record that another gateway committed
     primary_us: Mapping[str, float]
     standby_us: Mapping[str, float]

@@ -98,7 +98,7 @@ async def put(directory: Path) -> None:
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     statements = storage.registry.statements
-    for month in await statements.months():  # delete the demo's own
+    for month in await statements.months():  # delete the bills of the demo
         await statements.delete(month.id, actor=ADA)
     await statements.put(bill(), actor=ADA)
     await add(storage.log, *calls(), served())

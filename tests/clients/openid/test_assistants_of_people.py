@@ -90,7 +90,9 @@ async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
 
 
 async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
-    """Another audience is refused with 401. A program's own token belongs to no person and gets 403."""
+    """
+    A token for another audience is refused with 401. A program's own token belongs to no person and gets 403.
+    """
     outcomes = []
     for resource in ("https://other.example.com/mcp", place.resource):
         answer = await place.serving.send(

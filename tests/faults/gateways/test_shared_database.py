@@ -32,7 +32,7 @@ from tests.spool.postgres_cluster import cluster as cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
-CALLS_BESIDE = 2000 if LONG else 400  # while a transaction is open
+CALLS_BESIDE = 2000 if LONG else 400  # calls that are sent while a transaction is open
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,8 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
             for one in site.gateways:
                 says_so = partial(is_said, one, "the ids of a commit are damaged")
                 wait_for(says_so, ANSWERED_S, "the log names them")
-            assert site.gateways[1].json("spool", "verify")["balanced"]  # the gateways have set it aside
+            # by now the gateways have set the damaged records aside
+            assert site.gateways[1].json("spool", "verify")["balanced"]
             for name in body.sent.calls:
                 del site.oracle.acknowledged[name]
                 site.damaged.append(site.oracle.calls[name])

@@ -25,7 +25,7 @@ from tests.spool.postgres_cluster import SUCCESSOR, Pair, confirming
 pytestmark = pytest.mark.timeout(7200)
 
 CALLS = 1500
-MANY = 200  # calls
+MANY = 200  # number of calls
 IN_HAND = 400  # the standby had four deliveries of 100 records, so these may be sent
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]

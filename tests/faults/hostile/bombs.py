@@ -16,7 +16,7 @@ class Bomb(NamedTuple):
     path: str
     content_type: str
     make: Callable[[int], bytes]  # makes a body of about this many bytes
-    is_packed: bool = True  # sent as gzip
+    is_packed: bool = True  # whether the body is sent as gzip
     method: str = "POST"
 
 

@@ -113,7 +113,8 @@ class Disk:
         }
         self._names: Names = dict(self._synced)
         self._files = {file.inode: file for file in self._names.values() if file is not None}
-        self._pending: defaultdict[str, list[tuple[Change, _File | None]]] = defaultdict(list)  # by directory
+        # pending changes of names, by directory
+        self._pending: defaultdict[str, list[tuple[Change, _File | None]]] = defaultdict(list)
 
     def change(self, change: Change) -> None:
         if change.operation in "WTA":
@@ -208,7 +209,7 @@ def restore(left: Inventory, root: Path, attic: Path) -> None:
         elif path.is_file():
             path.rename(attic / f"{path.stat().st_ino} {path.name}")
         else:
-            path.unlink()  # a socket
+            path.unlink()  # the path is a socket
     for name, inode, content in left:
         path = root / name
         if content is None:

@@ -355,7 +355,10 @@ def as_operator(serving: Serving, path: str) -> Callable[[], Awaitable[tuple[int
 
 
 async def test_all_months_have_a_limit(serve: Serve) -> None:
-    """At the limit an hourly file gets 429 with the time to retry and the name of the setting."""
+    """
+    When the limit of all months is reached, an hourly file gets 429 with the time to retry and the name
+    of the setting.
+    """
     serving = await serve(config=limited(max_bytes=1))
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
@@ -367,7 +370,7 @@ async def test_all_months_have_a_limit(serve: Serve) -> None:
 
 
 async def test_there_are_so_many_connections(serve: Serve) -> None:
-    """One connection over the limit is refused with the name of the setting."""
+    """If the limit of connections is reached, one more is refused with the name of the setting."""
     serving = await serve(config=limited(max_connections=1))
     manager = await Manager.of(serving)
     assert 200 == (await manager.ask("POST", ALL, NEW))[0]

@@ -598,7 +598,7 @@ def test_a_report_without_rows_has_the_same_columns(tmp_path: Path) -> None:
 
 
 def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
-    """Days begin in the time zone of the reader."""
+    """With a time zone, the report's days begin at midnight in that zone."""
     late = call(9, start_time=(START_S + 3600) * NS, request_model="gpt-4o", cost="2", cost_source="reported")
     filled(tmp_path / "store", *spending()[:1], late)
     words = (

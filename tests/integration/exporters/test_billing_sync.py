@@ -207,7 +207,7 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
             assert await one.total() == service.total
             assert 0 == await sync.send_changed()
         drops = service.drops
-        async with one.sync() as sync:  # a restart
+        async with one.sync() as sync:  # as after a restart
             assert 0 == await sync.send_changed()
             late = datetime(2026, 10, 7, 12, tzinfo=UTC)
             await one.spend(50, since=late, until=late.replace(hour=14), seed=2)

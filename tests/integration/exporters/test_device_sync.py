@@ -94,7 +94,7 @@ async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
 
 async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
     """
-    After the enrolment, the newest heartbeat is sent with the device's report. Then nothing is sent
+    The enrolment is sent first, then the newest heartbeat with the device's report. Then nothing is sent
     until a change.
     """
     await site.table.keep(

@@ -19,7 +19,10 @@ from tests.spool.postgres_cluster import Schema
 async def test_what_they_have_of_each_other(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Either gateway finds the difference. The insight ends by itself when the difference is gone."""
+    """
+    If the settings of two gateways differ, either gateway reports the difference as an insight. The insight
+    ends by itself when the difference is gone.
+    """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=replace(config, storage=replace(config.storage, node_name="one")))

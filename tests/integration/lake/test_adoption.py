@@ -125,7 +125,10 @@ def test_a_copy_goes_on_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None
 
 
 def test_ids_decide(tmp_path: Path) -> None:
-    """Records that senders repeated meanwhile are not imported again. A correction stays only in the lake."""
+    """
+    If senders repeated records meanwhile, their ids show that, so they are not imported again. A correction
+    stays only in the lake.
+    """
     changed = call(30, **{**PAID, "cost": "0.3"})
     correction = Correction(
         id=record_id(40),

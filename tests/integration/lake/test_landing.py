@@ -98,7 +98,10 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
 
 
 async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
-    """Another installation writes nothing there and says why. The first one continues after a restart."""
+    """
+    A prefix belongs to one installation. Another one writes nothing there and says why. The first one
+    continues after a restart.
+    """
     lake = tmp_path / "lake"
     for records in (calls(1, 10), calls(11, 20)):
         async with opened(tmp_path / "first") as house, house.forwarding(path=lake):

@@ -42,7 +42,8 @@ ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # Their bodies are queries. Writes of assistants are tested in test_assistants.py.
 READS_BY_POST = {"preview_role", "relay_mcp", "diff_definition", "validate_definition"}
-OF_THE_PROVIDER = {"end_provider_sessions"}  # audited under the provider's name: test_openid_sign_in.py
+# test_openid_sign_in.py tests this one, because it is audited under the provider's name
+OF_THE_PROVIDER = {"end_provider_sessions"}
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 
 

@@ -115,7 +115,7 @@ async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
     on which it arrived.
     """
     log, clock = server.services.spool.log, server.clock
-    clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # one hour after midnight
+    clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # set the clock to one hour after midnight
     today = clock.now() - 3600
     at = {
         name: int(today + hours * 3600) * NS for name, hours in (("late", -1), ("early", 0.5), ("ahead", 30))

@@ -145,7 +145,7 @@ def calls_of(rows: Sequence[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("name", REPORTERS)
 def test_counters_and_calls_in_any_order(name: str) -> None:
-    """Calls are the same as without counters, and the counters add up to zero."""
+    """In any order, the calls are the same as without counters, and the counters add up to zero."""
     calls, repeats = REPORTERS[name]
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     choice = random.Random(f"{SEED} {name}")

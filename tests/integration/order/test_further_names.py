@@ -132,7 +132,10 @@ def cloud_event(**changes: Any) -> Request:
 
 
 def test_two_callbacks_of_litellm_and_its_log_tell_one_embedding() -> None:
-    """One callback states only the trace, the other only the call id, and the log both."""
+    """
+    One callback states only the trace, the other only the call id, and the log both. Together they
+    are one embedding.
+    """
     assert_one_call([phoenix(1), otel(2), callback()], input_tokens=41, operation="embeddings")
 
 

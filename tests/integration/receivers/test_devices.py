@@ -190,8 +190,8 @@ async def test_names_of_one_key_push_out_no_name_of_another(
 
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    After the burst, the key gets 429 with Retry-After. Other keys are not limited, and telemetry of the
-    limited key is accepted.
+    After a burst of enrolments, the key gets 429 with Retry-After. Other keys are not limited, and telemetry
+    of the limited key is accepted.
     """
     assert rules.ENROLMENTS == 2000
     assert rules.ENROLMENTS_PER_S == 1.0
@@ -209,7 +209,9 @@ async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pyt
 
 
 async def test_a_second_fingerprint(serving: Serving) -> None:
-    """Another fingerprint gets 409 and one audit row. After a reset, the other machine can enrol."""
+    """
+    An enrolment with another fingerprint gets 409 and one audit row. After a reset, the other machine can enrol.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     first = await ask(serving, "enroll", {"device_id": "laptop-1", "fingerprint": "a", "want_key": True}, key)
     for what in ("enroll", "heartbeat"):

@@ -312,7 +312,8 @@ class Order:
 
 async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> None:
     """
-    Later requests wait for a request with many reports, even if it is itself waiting because of only one of them.
+    Later requests wait for an earlier request with many reports, even while that request itself waits for
+    another because of a single call.
     """
     server = await RunningGateway.open(tmp_path, MovedClock())
     order = Order(server)

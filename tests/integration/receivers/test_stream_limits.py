@@ -33,8 +33,7 @@ async def limit_used(serving: Serving, name: str) -> float:
 
 async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> None:
     """
-    At its limit, a key gets 429 for new records and 200 for existing ones.
-
+    When the totals of a key reach their limit, the key gets 429 for new records and 200 for existing ones.
     Other keys and topics are not affected, even with a small spool.max_bytes.
     """
     section = SpoolSettings(hold=0, counter_wait=0, max_bytes=16 * MIB, max_stream_bytes=2 * MIB)
@@ -59,7 +58,9 @@ async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> Non
 
 
 async def test_a_key_creates_no_more_streams_than_it_leaves(serve: Serve) -> None:
-    """Beyond its share, the key gets 429 with what to do. Another key can still create streams."""
+    """
+    Beyond its share of new streams, a key gets 429 with what to do. Another key can still create streams.
+    """
     section = SpoolSettings(hold=0, counter_wait=0, max_streams=6)
     serving = await serve(config=Config(spool=section))
     flood = await serving.make_key("flood", scopes=[SCOPE])

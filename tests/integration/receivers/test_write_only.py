@@ -75,7 +75,8 @@ class Said(NamedTuple):
 @pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
 async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Serve, use_case: str) -> None:
     """
-    One gateway is empty. The other has other keys and more traffic, and has already received all submissions twice.
+    Equal submissions get equal answers from two gateways. One gateway is empty. The other has other keys and
+    more traffic, and has already received all submissions twice.
     """
     empty, full = await serve(), await serve()
     await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])

@@ -243,7 +243,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     )
     for number in range(10):
         await add(first.log, call(number))
-    await first.log.retain()  # writes the note
+    await first.log.retain()  # retention writes the note
     directory = killed(first.directory, tmp_path / "damaged")
     log = directory / "spool.sqlite-wal"
     if damage == "cut":
@@ -395,7 +395,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
     assert await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
-    await first.close()  # writes the note
+    await first.close()  # a close writes the note
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.executescript(lost)
     connection.close()

@@ -10,7 +10,7 @@ import pytest
 
 from spool.sqlite.database import Database
 
-ROWS = 5000  # more than a statement reads ahead
+ROWS = 5000  # more rows than a statement reads ahead
 
 
 class Refused(Exception):

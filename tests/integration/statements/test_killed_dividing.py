@@ -17,7 +17,7 @@ from tests.rounds import IS_LONG
 PROGRAM = "tests.integration.statements.dividing"
 # The statements before which the process is killed. Each day of a provider has four, in one transaction.
 SHORT = {"first": (2, 13), "newer": (6,), "closed": (3, 17), "restated": (2,), "reopened": (5,)}
-BEYOND = 1_000  # more than any stage has
+BEYOND = 1_000  # more statements than any stage has
 
 
 @pytest.fixture(scope="module")

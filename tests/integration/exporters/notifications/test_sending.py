@@ -270,7 +270,10 @@ async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, rece
 async def test_teams_gets_a_card_and_a_removed_workflow_parks(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
-    """Notifications that wait together are one card. The address is a secret and is in no reason."""
+    """
+    Teams gets one card for notifications that wait together. The address is a secret and is in no reason. A
+    removed workflow pauses the channel.
+    """
     (tmp_path / "address").write_text(f"{receiver.url}/workflows/s3cret")
     await telling.start(settings("teams", url_file=tmp_path / "address"))
     await telling.tell("a", "b")

@@ -15,7 +15,7 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-NOW = datetime(2026, 9, 21, 12, tzinfo=UTC)  # a Monday
+NOW = datetime(2026, 9, 21, 12, tzinfo=UTC)  # this day is a Monday
 WORKDAY, WEEKEND = "10", "2"
 
 

@@ -24,7 +24,7 @@ from tests.integration.operator.server import ADA, OperatorServer, operator_serv
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)  # a Monday
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)  # this day is a Monday
 
 
 @pytest_asyncio.fixture

@@ -212,7 +212,7 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
 
 
 async def test_no_more_than_the_limit(server: OperatorServer) -> None:
-    """One more than `annotations.max` answers 409 with the setting and what to do."""
+    """At the limit `annotations.max`, one more annotation gets a 409 with the setting and what to do."""
     table = server.registry.table(AnnotationTable)
     server.services.installation.most = {table.limit: 1}.__getitem__
     await made(server, "/annotations", day="2026-09-12", text="first")

@@ -62,7 +62,7 @@ def test_what_was_found(terminal: Terminal) -> None:
 
 
 def test_what_people_decide(terminal: Terminal) -> None:
-    """Several are decided at once, with comments. A later run keeps the decisions."""
+    """Several recommendations are decided at once, with comments. A later run keeps the decisions."""
     ids = [each["id"] for each in terminal.listed()]
     assert (
         "on_hold"

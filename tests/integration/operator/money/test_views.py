@@ -27,7 +27,7 @@ SPENT = (
     ("search", "o3", 0, "1"),
     ("search", "gpt-4o", 20, "2"),
     ("ads", "o3", 0, "4"),
-)  # team, model, days ago
+)  # each row has team, model, and days ago
 Run = Callable[..., str]
 
 

@@ -334,7 +334,8 @@ def ordered(rows: Sequence[OperatorAddress]) -> list[OperatorAddress]:
 def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     """Return paths with their queries, and the body."""
     path = row.path.removeprefix(OPERATOR_API)
-    kind = "spare" if row.name == "remove_view" else path.split("/")[1]  # no budget uses this view
+    # the spare view is used by no budget, so it can be removed
+    kind = "spare" if row.name == "remove_view" else path.split("/")[1]
     values = {
         name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters
     }

@@ -101,7 +101,7 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
         model = row["request_model"] or row["response_model"]
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
         counts = {name: row[name] or 0 for name in names}
-        is_call = row["kind"] == "inference"  # a correction has differences
+        is_call = row["kind"] == "inference"  # a correction has differences instead of values
         told = Truth(
             calls=int(is_call),
             failures=int(is_call and row["status"] == "error"),
