@@ -98,7 +98,7 @@ class Events:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """True if the headers hold the event's attributes and the body holds only its data."""
+    """Return True if the headers hold the event's attributes and the body holds only its data."""
     return any(name.lower() == "ce-specversion" for name in headers)
 
 

@@ -47,7 +47,7 @@ def names_of(
 
 def is_call_id(id: str) -> bool:
     """
-    True if an id has the form of LiteLLM's own call ids. Some providers' response ids have the same form.
+    Return True if an id has the form of LiteLLM's own call ids. Some providers' response ids have the same form.
     """
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
 

@@ -123,7 +123,7 @@ class Outcome(msgspec.Struct):
 
     def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Note a resource's session and device if the record of the call belongs to another session.
+        Note the session and the device that a resource names, if its record names another session.
 
         One Copilot Chat window has many conversations. Its calls name a conversation, but its counters name
         only the window.

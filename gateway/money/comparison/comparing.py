@@ -294,7 +294,7 @@ def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
 def _of_bills(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """Compare billed money. A group OTHER of the totals is treated as one of the smaller groups."""
+    """Compare billed money. If the totals have a group OTHER, it is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
     unassigned = [_nobodys(rows, width) for rows in (before, now)]
     before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))

@@ -73,8 +73,8 @@ OF_STATES: tuple[Detector, ...] = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorRun:
     """
-    The result of a run: the findings, and the names of detectors. Detectors are listed that ran, that have
-    more findings than the limit (`cut`), and that failed.
+    The result of a run: the findings, and three lists of detector names. `looked_for` has the detectors that
+    ran, `cut` has detectors with more findings than the limit, and `failed` has detectors that failed.
     """
 
     findings: Sequence[Finding]

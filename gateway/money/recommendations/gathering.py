@@ -119,7 +119,7 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
 
 
 async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
-    """Return the calls without a user of the last seven whole days, by work and hour."""
+    """Return the number of calls without a user in the last seven whole days, by work and hour."""
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
     known = ledger.own_dimensions()
     query = CostQuery(

@@ -75,7 +75,7 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
 
 
 def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
-    """Read the row with a deployment or with counts as the call."""
+    """Read a row as a call if it has a deployment or counts."""
     if event.Name is not None:
         return _count(event)
     deployment = text(event.DeploymentName)

@@ -60,7 +60,7 @@ def has_sign(members: Members) -> bool:
 
 
 def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
-    """Return the entries of one page of the API, else the entry itself."""
+    """Return the entries of one page of the API. If the item is not a page, return the item itself."""
     page = payload.peek(raw).get("result")
     return payload.array(raw if page is None else page)
 

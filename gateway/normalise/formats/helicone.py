@@ -52,7 +52,7 @@ def has_sign(members: Members) -> bool:
 
 
 def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
-    """True if the signature is the hex HMAC-SHA256 of the received body, with the webhook's secret."""
+    """Return True if the signature is the hex HMAC-SHA256 of the received body, with the webhook's secret."""
     expected = hmac.new(secret.encode(), body, sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
@@ -88,7 +88,9 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _are_cut(event: HeliconeEvent) -> bool:
-    """True if a call has an id but its bodies cannot be read, because the webhook truncates them at 10 KB."""
+    """
+    Return True if a call has an id but its bodies cannot be read, because the webhook truncates them at 10 KB.
+    """
     bodies = (event.request_body, event.response_body)
     return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
 

@@ -69,7 +69,8 @@ class LiteLLMRequester(msgspec.Struct):
 
 class LiteLLMHeaders(msgspec.Struct):
     """
-    The only header that is read, because the proxy stores every header of the caller that starts with `x-`.
+    The only header that is read. The proxy stores every header of the caller that starts with `x-`, and all
+    other headers are ignored.
     """
 
     claude_code_session: Any = column("x-claude-code-session-id")

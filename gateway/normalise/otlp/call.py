@@ -81,8 +81,8 @@ class SpanCall(Struct, gc=False):
     @property
     def says_nothing(self) -> bool:
         """
-        True if the span names no model, provider, id, cost or failure and counts nothing. Such spans are
-        events inside a call.
+        Return True if the span names no model, provider, id, cost or failure and counts nothing. Such spans
+        are events inside a call.
         """
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id

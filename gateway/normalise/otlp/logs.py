@@ -83,7 +83,7 @@ def _is_step(name: str) -> bool:
 
 
 def _counts(attributes: Attributes) -> bool:
-    """True if an attribute states a token count or a cost above 0."""
+    """Return True if an attribute states a token count or a cost above 0."""
     return any(is_usage_name(name) and _is_positive(value) for name, value in attributes.items())
 
 

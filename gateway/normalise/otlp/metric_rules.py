@@ -64,8 +64,8 @@ def served(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamil
     """
     Return the metric families for the token counters of an inference server, by full metric name.
 
-    Each counter gets all its spellings: with and without `_total`, which Prometheus adds, and with `_` for
-    the colon, which some scrapers replace.
+    Each counter is listed under all its spellings. Prometheus adds `_total`, and some scrapers replace the
+    colon by `_`.
     """
     families: dict[str, MetricFamily] = {}
     for name, token_type in token_types.items():

@@ -107,13 +107,14 @@ def unit_of(point: Point, family: MetricFamily) -> str:
 
 
 def is_repeat(name: str) -> bool:
-    """True if a metric repeats the counts of a declared family."""
+    """Return True if a metric repeats the counts of a declared family."""
     return _REPEATS.fullmatch(name) is not None
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
     """
-    True if a metric without a family may count tokens, money or credits, so that an operator should see it.
+    Return True if a metric without a family may count tokens, money or credits, so that an operator
+    should see it.
     """
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False

@@ -83,7 +83,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
 
     @property
     def says_kind(self) -> bool:
-        """True if an attribute states the kind of the span."""
+        """Return True if an attribute states the kind of the span."""
         return self.names_tool or bool(self.kinds)
 
 

@@ -119,7 +119,7 @@ _OF_TOLLHOUSE = re.compile(
 
 
 def is_meter_of_tollhouse(name: str) -> bool:
-    """True if another Tollhouse writes a meter under this name."""
+    """Return True if another Tollhouse writes a meter under this name."""
     return _OF_TOLLHOUSE.fullmatch(name) is not None
 
 
@@ -397,7 +397,7 @@ def _is_in_dollars(attributes: Attributes, name: str) -> bool:
 
 
 def is_currency(stated: str) -> bool:
-    """True if the text is the code of a known currency."""
+    """Return True if the text is the code of a known currency."""
     from spool.currencies import DECIMALS  # imported late, because few payloads state a currency
 
     return stated in DECIMALS
@@ -497,7 +497,7 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
 
 
 def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
-    """True if the attributes state output tokens or a provider's response id."""
+    """Return True if the attributes state output tokens or a provider's response id."""
     try:
         return bool(first_count(attributes, outputs)) or first(attributes, RESPONSE_ID) is not None
     except BadValue:

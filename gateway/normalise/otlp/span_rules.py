@@ -42,12 +42,12 @@ def prepares(span: Span, shape: AttributeShape) -> bool:
 
 
 def has_usage(span: Span, shape: AttributeShape) -> bool:
-    """True if a span states a token count under any known name."""
+    """Return True if a span states a token count under any known name."""
     return semconv.first(span.attributes, shape.usage) is not None
 
 
 def failed(span: Span, shape: AttributeShape) -> bool:
-    """True if the span reports that its call failed."""
+    """Return True if the span reports that its call failed."""
     if span.status_code == ERROR_CODE:
         return True
     for kind in shape.kinds:
@@ -107,7 +107,7 @@ def given(provider: str) -> Callable[[str | None, str | None], str | None]:
 
 
 def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
-    """True if input excludes the cache, because the sender copies the provider's counts."""
+    """Return True if input excludes the cache, because the sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
 
@@ -121,8 +121,8 @@ _AI_SDK_DETAILS = frozenset(
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    True if input excludes the cache. Up to version 5 the SDK counts like the provider. From version 6 on,
-    input includes the cache.
+    Return True if input excludes the cache. Up to version 5 the SDK reports the provider's own input count.
+    From version 6 on, its input count includes the cache.
     """
     attributes = span.attributes
     if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):

@@ -375,7 +375,7 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
 
 
 def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
-    """True if the response names its model and counts tokens. `stated_fields` holds its counts."""
+    """Return True if the response names its model and counts tokens. `stated_fields` holds its counts."""
     is_counted = any(field in stated_fields for field in Tokens._fields)
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 

@@ -141,7 +141,7 @@ def check_count(
 
 
 def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """True if any of the signs appears in a body. After each step the event loop gets a turn."""
+    """Return True if any of the signs appears in a body. After each step the event loop gets a turn."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
         for sign in signs:
@@ -155,7 +155,7 @@ def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
 
 
 def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
-    """True if a JSON body may hold more than `most` values."""
+    """Return True if a JSON body may hold more than `most` values."""
     sign_count = 1
     for start in range(0, len(body), _WINDOW):
         if start:

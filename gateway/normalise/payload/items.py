@@ -120,7 +120,7 @@ def is_null(raw: Raw) -> bool:
 
 
 def is_exactly(raw: Raw | None, text: bytes) -> bool:
-    """True if the value is exactly this text. Large values are not copied for the comparison."""
+    """Return True if the value is exactly this text. Large values are not copied for the comparison."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 

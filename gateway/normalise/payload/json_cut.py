@@ -368,7 +368,7 @@ def error_offset(error: msgspec.DecodeError) -> int | None:
 
 
 def parses(text: bytes | memoryview | msgspec.Raw) -> bool:
-    """True if the parser accepts the whole text at once."""
+    """Return True if the parser accepts the whole text at once."""
     try:
         _document.decode(text)
     except (msgspec.DecodeError, RecursionError):

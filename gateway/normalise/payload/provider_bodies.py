@@ -103,7 +103,7 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def answered_by(self) -> str | None:
-        """Return the model that a response names. Gemini's responses use another field."""
+        """Return the model that a response names. Gemini's responses name it in a field of their own."""
         return first(self.modelVersion, self.model)
 
     def tokens(self, request: ProviderBody | None = None) -> Tokens:
@@ -223,7 +223,7 @@ def searches_in_output(output: Any) -> meters.Meters:
 
 
 def _is_image(raw: msgspec.Raw) -> bool:
-    """True for an image. Embeddings are listed under the same name."""
+    """Return True for an image. Embeddings are listed under the same name."""
     item = of_json(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 

@@ -34,17 +34,17 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 
 
 def is_ai_name(name: str) -> bool:
-    """True for the name of a model, of token counts or of the cost of calls."""
+    """Return True for the name of a model, of token counts or of the cost of calls."""
     return bool(_CONVENTION.match(name) or names_model(name) or is_usage_name(name))
 
 
 def is_usage_name(name: str) -> bool:
-    """True for the name of token counts or of the cost of calls."""
+    """Return True for the name of token counts or of the cost of calls."""
     return _USAGE.search(name) is not None and not is_other_use(name)
 
 
 def names_model(name: str) -> bool:
-    """True for a name that may hold a model."""
+    """Return True for a name that may hold a model."""
     return _MODEL.search(name) is not None
 
 

@@ -112,7 +112,9 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def is_content(name: str) -> bool:
-    """True if the name of an attribute or of metadata stands for content, such as a prompt or a response."""
+    """
+    Return True if the name of an attribute or of metadata stands for content, such as a prompt or a response.
+    """
     return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
 
 

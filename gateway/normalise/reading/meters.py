@@ -52,7 +52,7 @@ class ServerTools(msgspec.Struct):
 
 
 class BilledUnits(msgspec.Struct):
-    """Cohere's charged units. Its other token counts are not charged."""
+    """The units that Cohere charges. Cohere's other token counts are not charged."""
 
     input_tokens: Any = None
     output_tokens: Any = None

@@ -79,7 +79,7 @@ def name_of(value: Any) -> str | None:
 
 
 def is_of_cloud(value: Any, cloud: str) -> bool:
-    """True if the value has the form of a region of a cloud: `aws`, `azure` or `gcp`."""
+    """Return True if the value has the form of a region of a cloud: `aws`, `azure` or `gcp`."""
     name = name_of(value)
     return name is not None and _is_of_cloud(name, cloud)
 

@@ -116,7 +116,9 @@ def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) 
 
 
 def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
-    """True if a text may be stored under a name that a sender chose: both are short and of few words."""
+    """
+    Return True if a text may be stored under a name that a sender chose: both are short and of few words.
+    """
     if name in KNOWN or name in keep:
         return True
     if not _is_brief_name(name) or not is_brief(text):
@@ -141,7 +143,9 @@ def _is_brief_name(name: str) -> bool:
 
 
 def is_brief(text: str) -> bool:
-    """True if a text is short and of few words, as labels, names and ids are, and has no line break."""
+    """
+    Return True if a text is short and of few words, as labels, names and ids are, and has no line break.
+    """
     if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
         return True
     words = text.split()

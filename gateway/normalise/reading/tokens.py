@@ -50,7 +50,8 @@ class Tokens(NamedTuple):
 
     def reported(self) -> int:
         """
-        Return the number of known counts. Of two reports of one call, the one with more known counts is used.
+        Return the number of known counts. If two reports state the same call, the report with more known
+        counts is used.
         """
         return sum(number is not None for number in self)
 

@@ -138,12 +138,12 @@ def first(*values: Any) -> str | None:
 
 
 def is_true(value: Any) -> bool:
-    """True for True, "True" and "true"."""
+    """Return True for True, "True" and "true"."""
     return value is True or (isinstance(value, str) and value.lower() == "true")
 
 
 def is_false(value: Any) -> bool:
-    """True for False, 0 and "false". Some rows write flags as 0.0."""
+    """Return True for False, 0 and "false". Some rows write flags as 0.0."""
     return value == 0 or (isinstance(value, str) and value.lower() == "false")
 
 

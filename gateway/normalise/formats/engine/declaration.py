@@ -188,7 +188,7 @@ def inside(members: Members, name: str) -> Iterator[Members]:
 
 
 def any_inside(members: Members, name: str, *inner: str) -> bool:
-    """True if an object under this name has all of these members."""
+    """Return True if an object under this name has all of these members."""
     return any(inner_object.keys() >= {*inner} for inner_object in inside(members, name))
 
 
@@ -290,5 +290,5 @@ def fail_by_status(record: Inference, status: Any) -> bool:
 
 
 def is_call(record: Inference) -> bool:
-    """True if a record names a model or counts tokens."""
+    """Return True if a record names a model or counts tokens."""
     return bool(record.request_model or record.response_model or record.input_tokens or record.output_tokens)

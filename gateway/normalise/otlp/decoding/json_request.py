@@ -302,7 +302,7 @@ def without_lone_surrogates(body: bytes) -> bytes | None:
 
 def _is_escaped(body: bytes, offset: int) -> bool:
     """
-    True if the backslash at `offset` is itself escaped, because an odd number of backslashes precedes it.
+    Return True if the backslash at `offset` is itself escaped, because an odd number of backslashes precedes it.
     """
     begin = offset
     while begin and body[begin - 1] == 0x5C:

@@ -1,4 +1,6 @@
-"""Genkit. The action of a model or an embedder is the call, and its output holds the usage and the id."""
+"""
+Genkit. The span of a model's or an embedder's action is the call. Its output contains the usage and the id.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class GenkitRaw(msgspec.Struct):
 
 
 class GenkitOutput(msgspec.Struct):
-    """Output of a model's action. Older releases use `custom` where newer ones use `raw`."""
+    """Output of a model's action. Older releases name a member `custom`, and newer releases name it `raw`."""
 
     usage: GenkitUsage | Other = None
     raw: GenkitRaw | Other = None

@@ -1,5 +1,5 @@
 """
-vLLM, a server that is its own provider: spans of the conventions, and counters of all calls that it served.
+vLLM: spans of the conventions, and counters of all calls that the server processed. vLLM is its own provider.
 """
 
 from __future__ import annotations

@@ -245,7 +245,8 @@ _NOTHING: Fields = {}
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """
-    True if the call returned only an exception. The status does not show this, because LangSmith reports "ok".
+    Return True if the call returned only an exception. The status does not show this, because
+    LangSmith reports "ok".
     """
     return (
         tokens == NO_TOKENS

@@ -450,7 +450,7 @@ def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """True if a span counts something under an unknown operation or as an unknown kind of span."""
+    """Return True if a span counts something under an unknown operation or as an unknown kind of span."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False

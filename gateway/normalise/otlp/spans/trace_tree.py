@@ -222,7 +222,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
 
 
 def _knows_less_than_failure(call: SpanCall) -> bool:
-    """True if a call below a failed call reports neither the failure nor a response."""
+    """Return True if a call below a failed call reports neither the failure nor a response."""
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 
