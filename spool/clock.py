@@ -18,7 +18,7 @@ from math import inf
 from statistics import median
 from typing import Protocol
 
-AHEAD_S = 300.0  # the clocks of two machines differ by less than this
+AHEAD_S = 300.0  # seconds; the clocks of two machines are assumed to differ by less
 
 
 class Clock(Protocol):
@@ -48,7 +48,7 @@ class SystemClock:
 # -- the wall clock without its jumps ------------------------------------------------------------------------
 
 
-EARLIEST = 1_767_225_600.0  # 2026; a clock that shows an earlier time was never set
+EARLIEST = 1_767_225_600.0  # start of 2026; a clock with an earlier time was never set
 STOPPED_S = (
     86_400.0  # after a stop of this many seconds since the last commit, the clock is suspected to be ahead
 )
@@ -93,7 +93,8 @@ class SteadyClock:
         self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began
         self._step_s = 0.0
-        self._stepped_at: float | None = None  # timer value; None while the wall clock is accepted
+        # timer value at which the wall clock jumped; None while the wall clock is accepted
+        self._stepped_at: float | None = None
         self._settled_offset, self._settled_until = self._offset, float("-inf")
         self._witnesses: deque[float] = deque(maxlen=WITNESSES + 4)
 

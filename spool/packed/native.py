@@ -218,7 +218,7 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class NativeUse:
-    """State of the module for operators: the loaded module, or None and the reason."""
+    """State of the module for operators: the loaded module, or None and the reason why it is not loaded."""
 
     native: Native | None = None
     reason: str = "no server runs"

@@ -18,7 +18,8 @@ class PackedRecords(Sequence[Record]):
     """
     The records at positions `begin` until before `end` of a packed list.
 
-    `odd` has the records that are not plain calls, decoded and by position. `native` can read all other records.
+    `odd` maps positions to records that are not plain calls; these are already decoded. `native` can read
+    all other records.
     """
 
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")

@@ -108,7 +108,7 @@ class _TextDumper(StrDumperUnknown):
 
 
 class ServerSession:
-    """One connection, with the notices of the server."""
+    """One connection, with the notices that the server sent on it."""
 
     def __init__(self, target: DatabaseTarget, address: str, task: str) -> None:
         self._is_pooled = target.pooled
@@ -278,7 +278,7 @@ class ServerSession:
                 time.sleep(SETTLED_S)
                 transaction.barrier()
                 self._check_confirmed()
-        except psycopg.Error as error:  # a different error, so that the work is not repeated
+        except psycopg.Error as error:  # CommitUnknown is raised instead, so that the work is not repeated
             raise CommitUnknown(f"the connection was lost after a commit: {said(error)}") from error
         if transaction.doubt is not None:
             raise transaction.doubt.problem()

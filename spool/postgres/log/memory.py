@@ -191,7 +191,7 @@ class NodeMemory:
         await self._room.begin()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        self._new_caches()  # readers that still run may write data of the old database to the old caches
+        self._new_caches()  # because readers that still run may write data of the old database to the old caches
         self._horizon.begin(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)
