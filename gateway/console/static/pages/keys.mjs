@@ -29,7 +29,7 @@ function Access({name, label, value, options}) {
     onChange=${() => setFixed(is)} /> ${text}</label>`;
   return html`<fieldset><legend>${label}</legend>
     ${kind(false, "By use case (an upgrade may add permissions)")}
-    ${kind(true, "Exact permissions (never change)")}
+    ${kind(true, "Exact permissions (an upgrade never changes them)")}
     ${isFixed && html`<label>Filter scopes <input type="search" value=${find} onInput=${(event) => setFind(event.target.value)} /></label>`}
     <div key=${isFixed} class="checks">${offered.map((each) => html`<label key=${each} class="check" hidden=${!each.includes(find)}>
       <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)}</div></fieldset>`;
@@ -111,7 +111,7 @@ const KEYS = {
     {title: "Enable", needs: "api_key_management", when: (row) => row.status === "Disabled", run: act("enable"),
       text: (row) => `${row.name} may send again from now on.`},
     {title: "Rotate", needs: "api_key_management", text: (row) => `${row.name} gets a new secret.`,
-      fields: () => [{name: "hours", label: "Hours during which the old secret still works", type: "number", value: "24", required: true,
+      fields: () => [{name: "hours", label: "Hours for which the old secret stays valid", type: "number", value: "24", required: true,
         note: "0 disables the old secret at once"}],
       run: (row, {hours}) => send("POST", `${at(row.name)}/rotate`, {overlap_s: Number(hours) * 3600}).then(shownOnce)},
     {title: "Delete", needs: "api_key_management", danger: true, exact: (row) => row.name,

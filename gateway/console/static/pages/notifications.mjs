@@ -85,8 +85,8 @@ const CHANNEL_LIST = {
       run: (row, given) => send("PATCH", `${CHANNELS_PATH}/${encodeURIComponent(row.name)}`, changed(typedChannel(given))).then(() => null)},
     {title: "Delete", needs: makes, danger: true, when: isOfConsole, exact: (row) => row.name, text: () => "Budgets, views and reports that use this channel no longer notify anybody through it.",
       run: (row) => send("DELETE", `${CHANNELS_PATH}/${encodeURIComponent(row.name)}`).then(() => null)},
-    {title: "Send failed ones again", needs, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
-    {title: "Discard all waiting and failed ones", needs, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
+    {title: "Send failed notifications again", needs, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
+    {title: "Discard all waiting and failed notifications", needs, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
   ],
   empty: html`<h2>No channels yet</h2><p>A channel sends budget alerts, insights and reports to a chat, by mail, or to a program. Add a channel here, or
     in tollhouse.toml, where secrets are in files:</p>
