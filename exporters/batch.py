@@ -1,4 +1,4 @@
-"""The records of a delivery that are sent, and work on records in short turns of the event loop."""
+"""The records that a delivery sends, and work on records in short steps of the event loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from spool.turns.fair_turns import pause
 T = TypeVar("T")
 U = TypeVar("U")
 
-TURN: Final = 64  # records per turn, about half a millisecond; all records of a delivery take 5 to 10 ms
+TURN: Final = 64  # records per step, which take about half a millisecond; a whole delivery takes 5 to 10 ms
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Number of records of a delivery that are sent, and of those that are not."""
+    """
+    The number of records of a delivery that are sent, and the numbers of those that are not sent, by reason.
+    """
 
     sent: int
     shadow: int
@@ -33,7 +35,7 @@ class Tally:
         Account for every record of the delivery after the destination accepted the request but rejected
         `refused` of `items`. By default there is one item per record.
 
-        Raises Rejected if the destination accepted no item, because then the 2xx means the same as a 400.
+        Raises Rejected if the destination accepted no item. Such a 2xx means the same as a 400.
         """
         items = self.sent if items is None else items
         if items and refused >= items:
@@ -56,7 +58,8 @@ class Batch:
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0
     damaged: int = 0
-    boundaries: list[int] = field(default_factory=list)  # record numbers where the kind of record changes
+    # record numbers at which another kind of record begins
+    boundaries: list[int] = field(default_factory=list)
 
     @property
     def tally(self) -> Tally:
@@ -70,20 +73,23 @@ class Batch:
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     """
-    Return the records for a destination that sums. Duplicates kept for reference (shadows) are not sent.
+    Return the records for a destination that sums them. Duplicates kept for reference (shadows) are not sent.
     """
     return _sort(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """Return the records for a destination that stores records. Shadows are sent and marked as such."""
+    """
+    Return the records for a destination that stores them. Duplicates kept for reference (shadows) are
+    sent and marked.
+    """
     return _sort(delivery, entries, shadows=True)
 
 
 def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
     """
-    Return the record number nearest to the middle where a new kind of record begins. Return None if there is
-    only one kind.
+    Return the record number nearest to the middle at which another kind of record begins. Return None if
+    there is only one kind.
     """
     middle = delivery.first + delivery.count // 2
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)

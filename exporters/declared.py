@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 class Declared(Mapping[str, T]):
     """
-    Declarations by name, with lazy imports.
+    Declarations by name, which are imported at first use.
 
     `places` maps each name to `MODULE` or `MODULE:NAME`. Without NAME, the declaration is the module's TYPE.
     The names are known without an import.

@@ -1,7 +1,7 @@
 """
 Enrolment of this device at its gateway with an enrolment key, and then heartbeats with the device's own key.
 
-Nothing else waits for enrolment. The telemetry route is paused until the device's key exists.
+Only telemetry waits for the enrolment: its route is paused until the device's key exists.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class DeviceReporter:
     """
     A loop that enrols this device and then sends heartbeats.
 
-    `facts` are sent with every request, `report` returns what a heartbeat adds, and `keep_key` stores the
-    device's key. `state` is the device's state in the gateway's last response. `reason` says why the last
-    request failed, or is None.
+    `facts` are sent with every request, `report` returns the further fields of a heartbeat, and `keep_key`
+    stores the device's key. `state` is the device's state in the gateway's last response. `reason` is the
+    reason why the last request failed, or None.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class DeviceReporter:
             self._set_reason(str(error))
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
-        return rest_s * random.uniform(0.95, 1.05)  # so that a fleet that started together spreads out
+        # random, so that devices that started together do not report at the same time
+        return rest_s * random.uniform(0.95, 1.05)
 
     async def _enrol(self) -> float:
         if self._enrolment_key is None:
@@ -112,7 +113,7 @@ class DeviceReporter:
         if answer.key is not None:
             self._keep_key(answer.key)
             _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
-            return 0.0  # send the first heartbeat at once
+            return 0.0  # no wait before the first heartbeat
         if answer.device.state == ENROLLED:
             self._set_reason(
                 "this device has lost its key, and the gateway issues a key only once: run tollhouse "
@@ -129,7 +130,7 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
-            return await self._enrol()  # the key was revoked or reset: enrol again
+            return await self._enrol()  # enrol again, because the key was revoked or reset
         is_enrolled = answer.device.state == ENROLLED
         self._set_reason(None if is_enrolled else f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
@@ -150,7 +151,7 @@ class DeviceReporter:
         return decoded
 
     def _set_reason(self, reason: str | None) -> None:
-        """Log each change once, so that an offline laptop does not fill its log."""
+        """Log each change of the reason once, so that an offline laptop does not fill its log."""
         if reason != self.reason:
             if reason is None:
                 _log.info("connected to the gateway", extra={"action": "linked"})

@@ -25,7 +25,9 @@ class Exporter(Protocol):
     max_records: int  # maximum number of records per delivery
 
     async def prepare(self, delivery: Delivery) -> str | None:
-        """Return the mark to store before the first byte is written, for files. Otherwise return None."""
+        """
+        Return the mark to store before the first byte is written to a file. Return None for any other destination.
+        """
         ...
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -39,8 +41,8 @@ class LandingExporter(Protocol):
     """
     A destination that stores each delivery as a whole, such as a data lake.
 
-    A delivery is never split, set aside or sent again as another delivery. Raises Retryable without a
-    status, or Misconfigured.
+    A delivery is never split, set aside or sent again as another delivery. If it fails, raises Retryable
+    without a status, or Misconfigured.
     """
 
     in_flight: int
@@ -50,7 +52,7 @@ class LandingExporter(Protocol):
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
         """
-        Store a delivery, reading its entries step by step. Awaits `keep_mark` before it sends the first byte.
+        Store a delivery, and read its entries step by step. Awaits `keep_mark` before it sends the first byte.
         """
         ...
 
@@ -73,17 +75,20 @@ async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
-    """A route, how it sends, and the secrets it needs. Equal settings, `made_of`, make equal routes."""
+    """
+    A route: its destination, how it sends, and the secrets that it needs. Routes with equal settings
+    (`made_of`) are equal.
+    """
 
     spec: RouteSpec
     made_of: object
     exporter: Exporter | LandingExporter
-    # its value changes with the secret files; then the route tries again at once
+    # Returns a value that changes with the secret files. After a change, the route tries again at once.
     stamps: Callable[[], object] = tuple
     backoff: Backoff = field(default_factory=Backoff)
-    linger_s: float = 0.0  # how long a record waits for more records, in seconds
-    # the exporter is a LandingExporter, and `linger_s` counts from the commit of a record
+    linger_s: float = 0.0  # seconds that a record waits for further records
+    # With True, the exporter is a LandingExporter, and `linger_s` counts from the commit of a record.
     lands: bool = False
-    # runs as long as the route does; it must not fail
+    # A task that runs as long as the route runs. It must not fail.
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
-    reads_packed: bool = False  # the exporter accepts spool.packed.records.PackedRecords
+    reads_packed: bool = False  # whether the exporter accepts spool.packed.records.PackedRecords

@@ -1,4 +1,4 @@
-"""The routes and syncs of this process. All of them try again at once when a secret changes."""
+"""The routes and syncs of this process. If a secret changes, all of them try again at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-FLUSH_S = 1.0  # time for a last delivery at a stop, for records that waited for more records
+FLUSH_S = 1.0  # seconds for a last delivery at a stop, with the records that waited for further records
 
 
 @asynccontextmanager
 async def running_beside(
     work: Callable[[], Coroutine[Any, Any, None]] | None, name: str
 ) -> AsyncIterator[None]:
-    """Run a task next to the body, and cancel it when the body ends. None runs nothing."""
+    """
+    Run a task while the body of the context runs, and cancel it when the body ends. If `work` is None, run nothing.
+    """
     if work is None:
         yield
         return
@@ -55,7 +57,7 @@ class Sync(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class _Running:
-    """A running route or sync. `close` frees its connections after it ended."""
+    """A running route or sync. `close` releases its connections after it has ended."""
 
     work: RouteLoop | Sync
     stamps: Callable[[], object]
@@ -82,7 +84,7 @@ class Forwarder:
         leases: Leases | None = None,
         packed: Native | None = None,
     ) -> None:
-        """`packed` reads packed records for routes that accept them."""
+        """Prepare the forwarder. `packed` reads packed records for routes that accept them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log
@@ -98,7 +100,7 @@ class Forwarder:
         self._failure = asyncio.Event()
 
     async def start(self) -> None:
-        """Declare the configured routes to the storage, then run all of them."""
+        """Declare the configured routes to the storage, then run all routes and syncs."""
         await self._deliveries.declare([config.spec for config in self._specs])
         for config in self._specs:
             self._start_route(config)
@@ -109,11 +111,10 @@ class Forwarder:
 
     async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
         """
-        Use this configuration from now on. With `syncs` None, the syncs do not change. If it raises,
-        nothing has changed.
+        Apply this configuration. If `syncs` is None, the syncs do not change. If this raises, nothing has changed.
 
-        Requests in progress are completed, so no delivery becomes ambiguous. Routes whose settings are
-        equal keep running.
+        Requests in progress are completed, so no delivery becomes ambiguous. Routes with equal settings
+        continue to run.
         """
         await self._deliveries.declare([config.spec for config in specs], at_start=False)
         configs_by_name = {config.spec.name: config for config in specs}
@@ -142,7 +143,7 @@ class Forwarder:
 
     async def stop(self) -> None:
         """
-        Send the records that wait for more records, for at most FLUSH_S seconds. Then cancel all
+        Send the records that wait for further records, for at most FLUSH_S seconds. Then cancel all
         requests in progress.
 
         A cancelled delivery stays open and is sent again with the same bytes.
@@ -171,7 +172,8 @@ class Forwarder:
 
     async def _state_of(self, route: str) -> str:
         """
-        Return the stored state of a route, or RUNNING if it cannot be read, because sending will show the state.
+        Return the stored state of a route. Return RUNNING if it cannot be read, because sending will show
+        the real state.
         """
         try:
             return next(
@@ -202,7 +204,7 @@ class Forwarder:
         before = [task for task in self._retiring if task.get_name() == name]
 
         async def run() -> None:
-            if before:  # two loops that send at once would mix the lines of a file
+            if before:  # the previous loop must end first, because two loops would mix the lines of a file
                 await asyncio.wait(before)
             await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.wake)
 
@@ -235,8 +237,8 @@ class Forwarder:
 
     def _retire(self, name: str) -> None:
         """
-        End a route when its requests in progress are completed. End a sync at once, because repeating
-        it changes nothing.
+        End a route when its requests in progress are completed. End a sync at once, because repeating its
+        requests changes nothing.
         """
         running = self._running.pop(name)
 

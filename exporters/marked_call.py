@@ -1,9 +1,9 @@
 """
 A test call of zero tokens that shows whether a destination accepts AI telemetry.
 
-It is sent like the records of a route. Another Tollhouse recognizes its id. It accepts or rejects the call by
-the rules for forwarded records, then counts it as ignored. So the call appears in no total. Any other
-receiver counts one call.
+It is sent like the records of a route. Another Tollhouse recognizes the call by its id. It applies the rules
+for forwarded records to the call and then ignores it, so the call appears in no total. Any other receiver
+counts one call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spool.clock import Clock
 from spool.identity import CHECK_ID
 from spool.record import NS, Inference
 
-_NAME: Final = "tollhouse-check"  # shown by other receivers as provider, model and source
+_NAME: Final = "tollhouse-check"  # name that other receivers show as provider, model and source
 _RECEIPT_ID: Final = re.compile(r"\bid=([\w.~+/=-]{1,128});")
 
 
@@ -56,7 +56,7 @@ async def try_call(
     """
     Send an empty export of spans, then the test call.
 
-    A Tollhouse always gets the test call, because it does not count it. Any other receiver gets the call
+    A Tollhouse always receives the test call, because it does not count it. Any other receiver gets the call
     only with `send`.
     """
     try:

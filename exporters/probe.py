@@ -1,4 +1,4 @@
-"""Tests of destinations that leave no data there."""
+"""Tests of destinations that leave no data at the destination."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from exporters.http.answers import HttpAnswer, refuse_page
 from exporters.http.client import PROTOBUF, Client
 
 OK = "ok"
-REFUSED = "refused"  # the route would be paused
-UNAVAILABLE = "unavailable"  # no response, or not now; records would wait and be sent again
+REFUSED = "refused"  # a route to this destination would be paused
+UNAVAILABLE = "unavailable"  # no response, or none at present; records would wait and be sent again
 UNVERIFIED = "unverified"  # no problem was found, but no request can test it
-UNUSED = "unused"  # nothing is sent there
+UNUSED = "unused"  # nothing is sent to the destination
 
 _OTLP = (PROTOBUF, "application/protobuf", "application/json")
 NO_TRACE = "it responds, but no request can test the key without leaving data there"
@@ -25,7 +25,7 @@ NO_TRACE = "it responds, but no request can test the key without leaving data th
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The result of a test. `words` are the destination's message, or say why nothing was sent."""
+    """The result of a test. `words` are the destination's message, or the reason why nothing was sent."""
 
     status: str
     words: str | None = None
@@ -52,7 +52,7 @@ async def try_export(
 
 
 def answered(answer: HttpAnswer) -> Probe:
-    """Judge the successful response to an empty export."""
+    """Return the result for a successful response to an empty export."""
     if answer.body and answer.media_type not in _OTLP:
         return Probe(status=UNVERIFIED, words=f"it responds with {answer.status}, but not in OTLP")
     return Probe(status=OK)
@@ -101,9 +101,9 @@ def try_directory(directory: Path) -> Probe:
 
 def failed(error: SendError) -> Probe:
     """
-    Judge by an error whether later deliveries would work.
+    Return the result for an error: whether later deliveries would work.
 
-    If only the empty export is rejected, the key and the address are good.
+    If only the empty export is rejected, the key and the address are valid.
     """
     if isinstance(error, Rejected):
         return Probe(status=UNVERIFIED, words=f"it rejects an empty export: {error}")

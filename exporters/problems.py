@@ -30,7 +30,8 @@ def stream_name(name: str, value: str) -> Iterator[str]:
 
 def url(name: str, value: str) -> Iterator[str]:
     """
-    Check an address. An empty one is valid. Messages leave the address out, because it may hold a password.
+    Check an address. An empty address is valid. Messages do not contain the address, because it may
+    include a password.
     """
     if value and not _is_url(value):
         yield f"{name} must begin with http:// or https://"
@@ -42,6 +43,6 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an unclosed bracket or an invalid port
+    except ValueError:  # the address has an unclosed bracket or an invalid port
         return False
     return text.startswith(("http://", "https://")) and has_host

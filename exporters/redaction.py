@@ -16,7 +16,7 @@ from exporters.secret_source import SecretSource
 
 LONGEST_WORDS = 500
 STRUCK_OUT: Final = "[key]"
-_LEAST_PART: Final = 8  # characters; shorter parts of a secret address are ordinary words
+_LEAST_PART: Final = 8  # characters; shorter parts of a secret address are ordinary words and are not removed
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
 
 
@@ -30,21 +30,23 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     forms = {form for secret in secrets for part in _parts(secret) for form in _spellings(part)}
     for form in sorted(
         forms, key=len, reverse=True
-    ):  # longest first, because a secret may be part of another secret
+    ):  # longest first, because a secret may be a part of another secret
         text = text.replace(form, STRUCK_OUT)
     text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())
     return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}..."
 
 
 def secrets_in_query(url: str) -> Iterator[str]:
-    """Yield the query values of an address that is not a secret itself."""
+    """Yield the query values of an address that is not secret as a whole."""
     for _, value in parse_qsl(urlsplit(url).query):
         if len(value) >= _LEAST_PART:
             yield value
 
 
 def lines_of(source: SecretSource | None) -> list[str]:
-    """Return the lines of a secret. Return none if it cannot be read, because then it was not sent either."""
+    """
+    Return the lines of a secret. Return nothing if the secret cannot be read, because then it was not sent either.
+    """
     try:
         return source.value().split("\n") if source else []
     except Misconfigured:
@@ -85,6 +87,6 @@ def _parts_of_basic(credentials: str) -> Iterator[str]:
 
 
 def _spellings(part: str) -> Iterator[str]:
-    """Yield a part in the spellings of addresses, forms and JSON."""
+    """Yield a part as addresses, forms and JSON would encode it."""
     yield from (part, unquote(part), quote(part), quote(part, safe=""), quote_plus(part))
     yield part.replace("/", "\\/")

@@ -42,22 +42,22 @@ _log = logging.getLogger(__name__)
 PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
-READ_AT_ONCE = 4096  # records read at once, for a delivery that lands as a whole
-FAULTS = 3  # number of internal errors without a success in between, after which the route is paused
-# Rejections that prove that the request was never accepted under its key, because a service that honours keys
+READ_AT_ONCE = 4096  # records read at once for a delivery that lands as a whole
+FAULTS = 3  # number of internal errors without a success in between that pauses the route
+# Statuses which prove that the request was never accepted under its key, because a service that honours keys
 # would have repeated its first response. Any other rejection may come from a proxy, or be sent while the
 # first request is still in progress.
-_NOT_TAKEN = (200, 400, 413)  # 200: every item was rejected
-_BUSY = (502, 503, 504)  # these responses say nothing about the request
+_NOT_TAKEN = (200, 400, 413)  # a 200 in which every item was rejected
+_BUSY = (502, 503, 504)  # statuses that state nothing about the request itself
 
 
 class _Halve(SendError):
-    """A delivery that may cause 5xx responses itself: split it to find the record at fault."""
+    """The delivery itself may cause the 5xx responses, so it is split to find the record at fault."""
 
 
 class RouteLoop:
     """
-    The loop of one route. It runs until it is cancelled. Open deliveries then stay open and are sent again
+    The loop of one route. It runs until it is cancelled. Then open deliveries stay open and are sent again
     with the same bytes.
 
     After `retire` or `let_go`, the loop ends when its requests in progress are answered. After `let_go`, it
@@ -105,12 +105,12 @@ class RouteLoop:
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
         self._is_retired = self._is_let_go = self.is_running = False
-        self._waits = ""  # last logged reason to wait for the queue on disk
+        self._waits = ""  # the reason for waiting for the queue on disk that was logged last
 
     async def run(self, state: str = RUNNING) -> None:
         """
         Run until cancelled. `state` is the state in which the last process left the route. A paused route
-        tries at once.
+        tries to send at once.
         """
         self._throttle.state = state
         self._is_let_go = False
@@ -133,7 +133,7 @@ class RouteLoop:
 
     def wake(self) -> None:
         """
-        Try again now and, for a data lake, send the records that wait for their file. An operator requested it.
+        Try again now, on request of an operator. A data lake also gets the records that wait for their file.
         """
         if isinstance(self._linger, CommitLinger):
             self._linger.hurry()
@@ -150,7 +150,7 @@ class RouteLoop:
         self._resting.wake_all()
 
     async def flush(self) -> None:
-        """Send the records that wait for more records, if the route may send now."""
+        """Send the records that wait for further records, if the route may send now."""
         if self._linger.end() and self.is_running:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
@@ -159,23 +159,24 @@ class RouteLoop:
         """
         Begin or resume one delivery, send it and settle it.
 
-        Return False if no delivery was due or this worker may not send. Cancellation settles
-        nothing: the delivery stays open and is sent again with the same bytes.
+        Return False if no delivery was due, or if this worker may not send. A cancelled delivery stays open
+        and is sent again with the same bytes.
         """
         async with self._choosing:
-            # Check again after the wait for the lock. The worker that held it may have failed, and then this
+            # This is checked again after the wait for the lock. If the worker that held the lock failed, this
             # worker must wait as well.
             rests = worker is not None and self._throttle.rest_s(worker) > 0
             delivery = None if rests else await self._next()
         if delivery is None:
             return False
-        self._resting.wake_one()  # there may be another delivery
+        self._resting.wake_one()  # another delivery may be due
         try:
             await self._forward(delivery)
-        # the outcome could not be stored, so the delivery must not stay marked as being sent
+        # The outcome could not be stored, so the delivery must not stay marked as being sent.
         except Exception as error:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
-            # This makes it due again after the wait, and ambiguous: the destination may have accepted it.
+            # The delivery becomes due again after the wait. It is ambiguous, because the destination may
+            # have accepted it.
             with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
@@ -191,14 +192,14 @@ class RouteLoop:
         except Divide as error:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
         except (Rejected, DeliveryTooLarge) as error:
-            # rejected as it was sent: look for the record at fault
+            # The delivery was rejected, so the record at fault is searched for.
             await self._search(delivery, error, began)
-        except Misconfigured as error:  # the data is not at fault: store it and wait
+        except Misconfigured as error:  # the data is not at fault, so the delivery is stored and waits
             await self._park(delivery, error)
         except Retryable as error:
             await self._retry(delivery, error, began)
         except TakenOver:
-            pass  # the process that took it over sends it
+            pass  # the process that took over the delivery sends it
         except OutcomeUnknown as error:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
@@ -215,8 +216,8 @@ class RouteLoop:
             max_suspects = self._throttle.max_suspects()
             return await self._deliveries.probe(self.name, now=now, max_suspects=max_suspects)
         # While the route is paused, only the throttle decides when to try, so every delivery counts as due.
-        # After repeated internal errors each delivery keeps its own waiting time, so that deliveries without
-        # errors go first.
+        # After repeated internal errors, each delivery keeps its own waiting time, so that deliveries without
+        # errors are tried first.
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         max_records = self._exporter.max_records
         return await self._deliveries.due(
@@ -247,7 +248,9 @@ class RouteLoop:
         return await exporter.land(delivery, self._pieces(delivery), keep_mark)
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:
-        """Yield the entries of a delivery step by step, because all of them may not fit into memory."""
+        """
+        Yield the entries of a delivery step by step, because the whole delivery may not fit into memory.
+        """
         for first in range(delivery.first, delivery.last + 1, READ_AT_ONCE):
             last = min(first + READ_AT_ONCE - 1, delivery.last)
             for entry in await self._read(replace(delivery, first=first, last=last)):
@@ -256,7 +259,9 @@ class RouteLoop:
     async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
         try:
             await self._deliveries.mark(delivery, mark)
-        except SpoolUnavailable as error:  # nothing was sent, so the destination cannot have accepted it
+        except (
+            SpoolUnavailable
+        ) as error:  # nothing was sent, so the destination cannot have accepted the delivery
             raise Retryable(
                 f"the queue on disk did not store where the delivery begins: {error}", answered=False
             ) from error
@@ -282,7 +287,7 @@ class RouteLoop:
 
     async def _search(self, delivery: Delivery, error: SendError, began: int) -> None:
         """
-        Split a rejected delivery. Set a single record aside once another record of the route was accepted since.
+        Split a rejected delivery. A single record is set aside after another record of the route was accepted.
         """
         reason = str(error)
         if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
@@ -295,7 +300,7 @@ class RouteLoop:
         if delivery.count > 1 and self._throttle.state != REFUSING:
             self._throttle.search()
             await self._deliveries.split(delivery, reason=reason, refused=True)
-        # it was sent before the route was rejected as a whole, so halving it would prove nothing now
+        # The delivery was sent before the whole route was rejected, so halving it now would prove nothing.
         elif delivery.count > 1:
             definite = error.status in _NOT_TAKEN
             await self._deliveries.retry(
@@ -321,12 +326,12 @@ class RouteLoop:
             )
             return
         await self._deliveries.set_aside(delivery, error=str(error), status=str(error.status or "unsendable"))
-        await self._worked()  # `proven`: other records were accepted
+        await self._worked()  # with `proven`, other records were accepted, so the route works
 
     async def _suspect(self, delivery: Delivery, error: SendError) -> None:
         """
-        Retry a single rejected record later. Unless other records were accepted since, send one record at a
-        time until then.
+        Retry a single rejected record later. Unless another record has been accepted since, send one record
+        at a time until then.
         """
         await self._deliveries.retry(
             delivery,
@@ -348,7 +353,7 @@ class RouteLoop:
             await self._retry(delivery, Retryable(reason, answered=False, ambiguous=True), began)
             return
         repeats = f"{reason}, repeatedly: see the log of Tollhouse"
-        # After the deliveries that wait now.
+        # This is later than the waiting deliveries' next attempts.
         not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
         await self._park(
             delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before
@@ -357,7 +362,8 @@ class RouteLoop:
     async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         reason = str(error)
         self._warn(delivery, "route_parked", reason)
-        self._throttle.park(PARKED_S)  # before the delivery is released, so that no other worker sends it
+        # park before the delivery is released, so that no other worker sends it
+        self._throttle.park(PARKED_S)
         await self._deliveries.retry(
             delivery, reason=reason, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
         )
@@ -382,19 +388,20 @@ class RouteLoop:
 
     async def _work(self, worker: int) -> None:
         while not (self._is_retired or self._is_let_go):
-            # Read before looking, so that no later wake-up is missed.
+            # The counter is read before the search for work, so that no later wake-up is missed.
             missed_wakeups = self._resting.missed_wakeups
             rest_s = self._throttle.rest_s(worker)
             if rest_s == 0.0:
                 try:
                     if await self.forward_once(worker):
-                        if self._throttle.rest_s(worker):  # only one worker may send now, or all wait
+                        # only another worker may send now, or all workers wait
+                        if self._throttle.rest_s(worker):
                             self._resting.wake_all()
                         continue
                     rest_s = await self._until_due()
                     self._waits = ""
                 except SpoolUnavailable as error:
-                    # Nothing was settled or lost. The error says what the queue on disk needs.
+                    # Nothing was settled or lost. The error states what the queue on disk needs.
                     self._log_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
@@ -414,8 +421,8 @@ class RouteLoop:
 
     async def _listen(self) -> None:
         """
-        Wake a worker for new records. Workers look at least every LONGEST_REST_S, so the end of this
-        loop loses nothing.
+        Wake a worker for new records. If this loop ends, nothing is lost, because workers look for work at
+        least every LONGEST_REST_S.
         """
         async for _ in self._linger.changes():
             self._resting.wake_one()

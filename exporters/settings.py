@@ -93,8 +93,7 @@ class UpstreamSettings:
 @dataclass(frozen=True, kw_only=True)
 class DestinationSettings:
     """
-    Another receiver of records, with its own progress. A slow or rejecting receiver does not delay the
-    others.
+    Another receiver of records, with its own progress. A slow or rejecting receiver does not delay other receivers.
     """
 
     name: str = setting(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LINGER_S: Final = 5.0
 USUAL_RECORDS: Final = 20_000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_SHOWN: Final = 3  # maximum number of statements in one message of `check`
+_SHOWN: Final = 3  # maximum number of SQL statements in one message of `check`
 
 
 def build(
@@ -70,7 +70,7 @@ def watch(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Compare the table with the expected columns, engine and settings. Insert nothing."""
+    """Compare the table with the expected columns, engine and settings. Nothing is inserted."""
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
     from exporters.probe import OK, REFUSED, Probe, failed
@@ -103,7 +103,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Yield the problems of the settings that are known before a connection is opened."""
+    """Yield the problems of the settings that can be found without a connection."""
     url_problems = [*url(f"{shown}.url", settings.url)]
     yield from url_problems
     if settings.url and not url_problems:

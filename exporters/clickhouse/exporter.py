@@ -1,9 +1,10 @@
 """
 Inserts the deliveries of a route into a ClickHouse table, each exactly once.
 
-Before each insert, a query returns the delivery's rows that the table already has. So a crash, a lost response
-or a change of the gateway does not matter. A repeated insert has the same token, and the server accepts a token
-only once. If rows are inserted twice nevertheless, they are equal, and ReplacingMergeTree merges them.
+Before each insert, a query returns the delivery's rows that the table already has. So no row is lost or
+repeated after a crash, a lost response or a change of the gateway. A repeated insert has the same token, and
+the server accepts a token only once. If rows are inserted twice nevertheless, they are equal, and
+ReplacingMergeTree merges them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NAMES: Final = list(COLUMNS)
 
 
 class ClickHouseExporter:
-    in_flight = 1  # the existing rows are queried before each delivery
+    in_flight = 1  # one delivery at a time, because the existing rows are queried before each delivery
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class ClickHouseExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the delivery's mark, then insert its rows unless the table has them."""
+        """Store the delivery's mark. Then insert its rows, unless the table has them."""
         editions = await self._landings.editions(delivery.route, delivery.first)
         body = _Body(editions[0], self._leave_out)
         async for entry in entries:
@@ -75,10 +76,10 @@ class ClickHouseExporter:
 
 
 class _Body:
-    """The body of an insert. It holds the lines only in compressed form."""
+    """The body of an insert. Its lines are in memory only in compressed form."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
-        self.rows: set[tuple[int, str]] = set()  # number and id
+        self.rows: set[tuple[int, str]] = set()  # record number and id of each row
         self._edition = edition
         self._left_out = LeftOut(leave_out)
         self._digest = RowDigest()

@@ -1,8 +1,9 @@
 """
-Counts the rows of a table and compares them with the numbers and the accounting of its route. Changes nothing.
+Counts the rows of a table and compares them with the record numbers and the accounting of its
+route. Changes nothing.
 
-The server adds up ranges of numbers, so memory use does not depend on the size of the table. Equal rows count
-once, as in the views.
+The server adds up ranges of record numbers, so memory use does not depend on the size of the table. Equal
+rows count once, as in the views.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from exporters.clickhouse.table import MOST_RECORDS, TableSums
 from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, Dates, LakeDifference
 from spool.ledger import money
 
-PAGE: Final = 200_000  # numbers per query
-STEP: Final = 10_000  # numbers per sum
+PAGE: Final = 200_000  # record numbers per query
+STEP: Final = 10_000  # record numbers per sum
 _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 
 
@@ -28,7 +29,7 @@ class VerifiedTable:
     The rows of a table.
 
     `stored` counts equal rows separately, because ClickHouse may not have merged them yet. Of the settled
-    numbers, `settled` have a row and `absent` have none.
+    record numbers, `settled` have a row and `absent` have no row.
     """
 
     stored: int
@@ -49,7 +50,8 @@ async def recount(
     """
     Count the rows of some dates. If all dates are counted, also find missing and repeated numbers.
 
-    Numbers lower than `below` are settled; with None, all are. Raises the errors of the server.
+    Numbers lower than `below` are settled. If `below` is None, all numbers are settled. Raises the errors
+    of the server.
     """
     first, last, stored = await server.ends()
     end = last + 1 if below is None else min(below, last + 1)
@@ -106,7 +108,7 @@ def _sum(parts: Sequence[TableSums]) -> TableSums:
 
 
 def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Yield differences for numbers with several ids, in one edition or in two."""
+    """Yield differences for record numbers that have several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
             description = (
@@ -126,7 +128,7 @@ def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDi
 
 def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     """
-    Yield differences for ranges of numbers without a row, because records are damaged or rows were deleted.
+    Yield differences for ranges of numbers without a row. Their records are damaged, or their rows were deleted.
     """
     for edition_parts in _by_edition(parts):
         first = edition_parts[0].first
@@ -139,7 +141,7 @@ def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDiff
 
 
 def _count_missing(parts: Sequence[TableSums]) -> int:
-    """Count the numbers of an edition without a row, between its first and its last number."""
+    """Count the record numbers of an edition that have no row, between its first and its last number."""
     total = _sum(parts)
     return total.last - total.first + 1 - total.numbers
 

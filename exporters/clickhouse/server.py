@@ -22,16 +22,16 @@ TIMEOUT_S: Final = 120.0
 _ROW_BYTES: Final = 256  # maximum bytes of a number and an id in a response
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
-# Errors that the server answers with 500 although waiting does not help: columns, settings and rights.
+# Codes of errors that the server answers with 500 although waiting does not help: columns, settings and rights.
 _FAULTS: Final = frozenset({16, 36, 44, 70, 117, 164, 291, 452, 497, 516})
-# Each insert forms the same blocks, because a token is remembered per block.
+# With these settings, a repeated insert forms the same blocks. The server remembers a token per block.
 _INSERT: Final = {
     "async_insert": "0",
     "max_insert_threads": "1",
     "max_insert_block_size": "1048576",
     "input_format_parallel_parsing": "0",
     "input_format_skip_unknown_fields": "0",
-    # A server profile may skip rows that it cannot read and still report success.
+    # Without this, a server profile may skip rows that it cannot read and still report success.
     "input_format_allow_errors_num": "0",
     "input_format_allow_errors_ratio": "0",
     "date_time_input_format": "best_effort",
@@ -44,7 +44,7 @@ _INSERT: Final = {
 
 class ClickHouseServer:
     """
-    A ClickHouse server. Errors are Misconfigured if the operator must fix them, and otherwise Retryable.
+    A ClickHouse server. Errors are Misconfigured if the operator must fix them, and Retryable otherwise.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock) -> None:
@@ -68,7 +68,8 @@ class ClickHouseServer:
 
     async def rows(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
         """
-        Return number and id of the stored rows in a range, at most one more row than the range has numbers.
+        Return the record number and id of the stored rows in a range. The result has at most one row more
+        than the range has numbers.
         """
         max_rows = last - first + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
@@ -104,7 +105,7 @@ class ClickHouseServer:
         return _read(answer, tuple[int, int, int])[0]
 
     async def sums(self, first: int, last: int, *, step: int, since: str, until: str) -> list[TableSums]:
-        """Return sums of rows by edition and ranges of `step` numbers, for some numbers and dates."""
+        """Return the sums of rows by edition and by range of `step` numbers, for some numbers and dates."""
         query = self._query("sums", first=first, last=last, step=step, since=since, until=until)
         return _read(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
 
@@ -129,7 +130,7 @@ class ClickHouseServer:
         max_bytes: int = _ANSWER_BYTES,
         is_compressed: bool = False,
     ) -> bytes:
-        # Without `wait_end_of_query`, an error could follow after the response status.
+        # Without `wait_end_of_query`, an error could follow after the status of the response.
         parameters = {**settings, "wait_end_of_query": "1", "query": query}
         if self._database:
             parameters["database"] = self._database
@@ -158,7 +159,8 @@ class ClickHouseServer:
 
     def _identity(self, user: str, password: str) -> Mapping[str, str]:
         """
-        Return the headers for a user with a password, or with only a certificate. Return none without a user.
+        Return the headers for a user with a password, or with only a certificate. Without a user,
+        return no headers.
         """
         if not user:
             return {}
@@ -179,7 +181,8 @@ def _read(answer: str, type: type[T]) -> list[T]:
 
 def _landing_error(error: SendError) -> SendError:
     """
-    Return an error for a delivery that lands as a whole. It waits or pauses the route, and is never rejected.
+    Return the error for a delivery that lands as a whole. It pauses the route or makes it wait, but never
+    rejects a record.
     """
     message = str(error)
     code = _CODE.search(message)

@@ -108,8 +108,8 @@ def build_routes(
     """
     Return the routes of a configuration. Raises ValueError for a type or topic that a destination does not accept.
 
-    Without `context`, the upstream gets only AI telemetry. Without `lake`, no data lake is possible.
-    `elsewhere` encodes spans in another process. `price_lines` come from the current price book.
+    Without `context`, the upstream receives only AI telemetry. Without `lake`, no data lake is possible.
+    `elsewhere` encodes spans in another process. `price_lines` come from the current price list.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
@@ -122,7 +122,7 @@ def build_routes(
 
 
 def secret_of(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
-    """Return the destination's secret, or None if it has none. Messages use `name` for it."""
+    """Return the destination's secret, or None if it has no secret. Messages call the secret `name`."""
     if destination.secret_file is None:
         return None
     type = TYPES.get(destination.type)
@@ -134,7 +134,9 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
 
 
 def _sources(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
-    """Yield each file of the destination's identity. If one changes, a paused route tries again at once."""
+    """
+    Yield each file of the destination's identity. If a file changes, a paused route tries again at once.
+    """
     if secret is not None:
         yield secret
     for file in (destination.identity_token_file, destination.tls_cert_file, destination.tls_key_file):

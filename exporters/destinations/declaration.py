@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
-# None: no task runs next to the route.
+# Returns a task that runs as long as the route, or None for no task.
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
     Callable[[], Coroutine[Any, Any, None]] | None,
@@ -37,10 +37,10 @@ class DestinationType:
 
     `needs` is the required setting of [[destinations]]. `topics` are the topics that the type accepts.
     `problems` checks settings that only this type has. `probe` tests whether deliveries would be accepted,
-    and leaves no data there.
+    and leaves no data at the receiver.
 
-    A data lake has `build_lake` instead of `build`, and `beside` returns a task that runs next to its routes.
-    `probe_of` replaces `probe` if the test depends on this installation's id, which is None for an
+    A data lake has `build_lake` instead of `build`, and `beside` returns a task that runs as long as its
+    routes. `probe_of` replaces `probe` if the test depends on this installation's id, which is None for an
     installation without data. `probe_by_call` replaces `probe` if a test call may be sent, which the receiver
     may count as one call of zero tokens. `build_by_lines` replaces `build` if the setting `lines` is used.
     """
@@ -51,11 +51,11 @@ class DestinationType:
     build_by_lines: BuildByLines | None = None
     probe: Try
     topics: tuple[str, ...] = TOPICS
-    reads_packed: bool = False  # as in RouteConfig
+    reads_packed: bool = False  # same meaning as in RouteConfig
     build_lake: BuildLake | None = None
     beside: Beside | None = None
     problems: Problems | None = None
     probe_of: TryOf | None = None
     probe_by_call: Try | None = None
-    secret_lines: int = 1  # maximum number of lines of its secret file
-    linger_s: float = 0.25  # default if the setting `linger` is missing
+    secret_lines: int = 1  # maximum number of lines in the secret file
+    linger_s: float = 0.25  # seconds; the default of the setting `linger`

@@ -40,7 +40,7 @@ async def lines_of(
 
 
 def ending_of(delivery: Delivery) -> bytes:
-    """Return the end of each line of a delivery: the last column has its record numbers."""
+    """Return the text that ends each line of a delivery: its record numbers, which are the last column."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 

@@ -75,7 +75,7 @@ async def _probe(
                 result = await try_call(
                     client, url, clock=clock, authorization=key, headers=headers, send=send
                 )
-            else:  # Tollhouse's own metrics and traces are not calls
+            else:  # metrics and traces about Tollhouse itself are no calls
                 result = await try_export(client, url, authorization=key, headers=headers)
             if result.status != OK:
                 return Probe(status=result.status, words=f"{signal}: {result.words}")

@@ -31,8 +31,8 @@ class UpstreamContext:
     """
     Additional inputs of the routes to the upstream.
 
-    `learn` is called with operations that these routes append to the log. `locks` are shared with the billing
-    sync. `id_upstream` returns the upstream's id for a drop's connection. `single_writer` names the streams
+    `learn` is called with operations that these routes append to the log. The billing sync uses the same
+    `locks`. `id_upstream` returns the upstream's id for a drop's connection. `single_writer` are the streams
     that no other gateway writes.
     """
 
@@ -52,7 +52,7 @@ def routes(
     elsewhere: EncodeElsewhere | None = None,
 ) -> Iterator[RouteConfig]:
     """
-    Yield the routes to the upstream, each with its own client. Yield none without an upstream.
+    Yield the routes to the upstream, each with its own client. Yield nothing if there is no upstream.
 
     Without `context` or without a base_url, only AI telemetry has a route. `elsewhere` encodes spans
     in another process.

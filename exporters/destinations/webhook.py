@@ -75,7 +75,7 @@ class WebhookExporter:
                 secrets=[*headers.values(), *secrets_in_query(self._url)],
             )
         except Retryable as error:
-            # A 2xx that broke off counts, because the rest of the response is not needed.
+            # A 2xx whose body broke off is a success, because the rest of the response is not needed.
             if error.status is None or error.status >= 300:
                 raise
         return batch.settlement()

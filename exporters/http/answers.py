@@ -1,5 +1,5 @@
 """
-The meaning of an HTTP response for a delivery. Pure: from its status, its headers and the beginning of its body.
+The meaning of an HTTP response for a delivery, from its status, its headers and the beginning of its body. Pure.
 
 Errors repeat the destination's own message, without the secrets that were sent.
 """
@@ -28,8 +28,8 @@ class HttpAnswer:
     """
     An HTTP response, with `headers` by lower-case name and the beginning of the `body`.
 
-    `secrets` were sent with the request. Use `without_secrets` before text of the response is stored,
-    shown or logged.
+    `secrets` are the secrets that were sent with the request. Use `without_secrets` before text of the
+    response is stored, shown or logged.
     """
 
     status: int
@@ -47,9 +47,9 @@ class HttpAnswer:
 
 def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
-    Return why a delivery was not accepted, or None if it was.
+    Return why a delivery was not accepted, or None if it was accepted.
 
-    With `may_be_taken`, the receiver may have accepted a request that it answers with any 5xx except 503.
+    With `may_be_taken`, the receiver may have accepted a request that it answers with a 5xx other than 503.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -75,7 +75,10 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
 
 
 def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Return the seconds until a used-up rate limit allows requests again, from GitHub's headers, or None."""
+    """
+    Return the seconds until a used-up rate limit allows requests again, from GitHub's headers. Return None
+    without such headers.
+    """
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()
@@ -83,14 +86,15 @@ def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | Non
 
 
 def rejected_by_receipt(answer: HttpAnswer) -> int:
-    """Return how many items another Tollhouse rejected, or 0 without its receipt."""
+    """Return the number of items that another Tollhouse rejected. Return 0 if the response has no receipt."""
     match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(match[1]) if match else 0
 
 
 def refuse_page(answer: HttpAnswer) -> None:
     """
-    Raise Misconfigured if a web page responds instead of an API, such as a sign-in page, because it stores nothing.
+    Raise Misconfigured if a web page, such as a sign-in page, answers instead of an API, because a
+    page stores nothing.
     """
     if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
         raise Misconfigured(
@@ -118,7 +122,7 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
         date = parsedate_to_datetime(value)
     except ValueError:
         return None
-    if date.tzinfo is None:  # "-0000" states no time zone, but the time is UTC
+    if date.tzinfo is None:  # "-0000" states an unknown time zone, but the time is in UTC
         date = date.replace(tzinfo=UTC)
     return max(0.0, date.timestamp() - now)
 
@@ -129,7 +133,7 @@ def _message(answer: HttpAnswer) -> str:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-        # google.rpc.Status is not installed. A span's status also has its message as field 2.
+        # This is used if google.rpc.Status is not installed. A span's status also has its message in field 2.
         try:
             return str(Status.FromString(answer.body).message)
         except DecodeError:

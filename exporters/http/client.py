@@ -1,7 +1,8 @@
 """
 The HTTP client of every destination. It sends one request and turns the response into a result or an error.
 
-Only this module uses the HTTP client library. It follows no redirect, because the key would be sent along.
+Only this module uses the HTTP client library. It follows no redirect, because a redirect would also
+receive the key.
 """
 
 from __future__ import annotations
@@ -26,24 +27,26 @@ from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
 MAX_ANSWER_BYTES = 64 * 1024
-MAX_ITEMS_ANSWER_BYTES: Final = 1024**2  # for responses that may state a reason for each rejected item
-REFUSAL_S: Final = 5.0  # how long a server may take to reject a client certificate
-MAX_FIELD_BYTES = 256 * 1024  # of a header, because a replay of container metrics names many addresses
+# maximum bytes of a response that may state a reason for each rejected item
+MAX_ITEMS_ANSWER_BYTES: Final = 1024**2
+REFUSAL_S: Final = 5.0  # seconds that a server may take to reject a client certificate
+# maximum bytes of a header, because a replay of container metrics names many addresses
+MAX_FIELD_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    proxy: str = field(default="", repr=False)  # may contain credentials
+    proxy: str = field(default="", repr=False)  # address of the proxy; it may contain credentials
     ca_file: Path | None = None
     cert_file: Path | None = None  # client certificate with its chain; needs `key_file`
     key_file: Path | None = None
     timeout_s: float = 30.0
-    compression: str = "gzip"  # or "none"
+    compression: str = "gzip"  # "gzip" or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
-    # checks each address before connecting; not used with a proxy
+    # Checks each address before the connection is opened. It is not used with a proxy.
     check: Check | None = field(default=None, repr=False)
-    # the receiver may accept a request and still answer 5xx, and does not remember errors by idempotency key
+    # The receiver may accept a request and still answer 5xx, and does not remember errors by idempotency key.
     may_take_and_fail: bool = False
 
 
@@ -78,8 +81,8 @@ class Client:
         Send a request. Return the response if it is a 2xx, or raise an error of exporters.errors.
 
         With `is_compressed`, the body is already gzip, as this client would compress it. No error message
-        contains one of the `secrets`, or a part that reveals one. By default, `authorization` and the values
-        of `headers` are the secrets.
+        contains one of the `secrets`, or a part that reveals a secret. By default, `authorization` and the
+        values of `headers` are the secrets.
         """
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
@@ -100,8 +103,8 @@ class Client:
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
         """
-        Send `size` bytes while reading them, without a key, because the address itself is secret. Errors are
-        those of `send`.
+        Send `size` bytes while reading them. No key is sent, because the address itself is secret. Raises the
+        same errors as `send`.
         """
         await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
@@ -167,7 +170,7 @@ class Client:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, ambiguous=True) from error
         except (aiohttp.ClientError, OSError) as error:
-            # str() of a response error contains the URL, which may hold a secret.
+            # The str() of a response error contains the URL, which may contain a secret.
             reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
             message = f"no answer: {redact(reason or type(error).__name__, secrets)}"
             arrived = not isinstance(error, aiohttp.ClientConnectorError)
@@ -180,7 +183,7 @@ class Client:
             connector = None
             if (
                 settings.check is not None
-            ):  # one address after another, so that a refused address ends the request
+            ):  # addresses are tried one after another, so that a refused address ends the request
                 factory = checked_socket(settings.check)
                 connector = aiohttp.TCPConnector(socket_factory=factory, happy_eyeballs_delay=None)
             self._session = aiohttp.ClientSession(
@@ -211,8 +214,8 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
     """
     Read at most `max_bytes` bytes of the response body.
 
-    If an error response breaks off, its status counts. A 2xx that breaks off raises Retryable, because the
-    rest may have named rejected records.
+    If the connection breaks during an error response, the status counts. If it breaks during a 2xx, raises
+    Retryable, because the missing part may have named rejected records.
     """
     answer = bytearray()  # a bytearray, because bytes would be copied with every piece
     try:
@@ -231,7 +234,9 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
 
 
 def is_refused_certificate(error: BaseException | None) -> bool:
-    """Return True if a certificate is at fault: the server's, or ours according to a TLS alert."""
+    """
+    Return whether a certificate was refused: the server's by this client, or the client's, as a TLS alert reports.
+    """
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -243,7 +248,7 @@ def is_refused_certificate(error: BaseException | None) -> bool:
 
 async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
     """
-    Raise Misconfigured if the server rejects our client certificate.
+    Raise Misconfigured if the server rejects the client certificate.
 
     A server may reject it only after the handshake, so the request itself may only see a closed connection.
     """
@@ -269,7 +274,7 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
             shown = f"{settings.cert_file} and {settings.key_file}"
-            # With a password given, OpenSSL does not ask for one on the terminal.
+            # With an empty password, OpenSSL does not prompt for a password on the terminal.
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = (isinstance(error, OSError) and error.strerror) or error

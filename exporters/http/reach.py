@@ -1,9 +1,9 @@
 """
-Checks of where requests may go if an account chose the address.
+Checks of the addresses to which requests may go, for addresses that an account chose.
 
-Link-local, multicast and reserved addresses are refused, and services that give a machine its credentials.
-Each connection is checked after its name was resolved. So a name that later resolves to another address, or
-an address that is written as a number, is checked as well.
+Link-local, multicast and reserved addresses are refused. So are services that give a machine its credentials.
+Each connection is checked after its name was resolved. This covers a name that later resolves to another
+address, and an address that is written as a number.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from exporters.errors import Misconfigured
 
-Check = Callable[[str], None]  # raises Misconfigured if the address is not allowed
+Check = Callable[[str], None]  # a function that raises Misconfigured if the address is not allowed
 
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
-# Metadata services that return credentials, outside the link-local range.
+# Metadata services that return credentials and whose addresses are not link-local.
 _METADATA: Final = frozenset(
     map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
 )
@@ -53,7 +53,7 @@ def check_of(url: str) -> Check:
 
 
 def problems_of_reach(name: str, url: str) -> Iterator[str]:
-    """Yield the problems of an address that are known before its name is resolved."""
+    """Yield the problems of an address that can be found before its name is resolved."""
     host = urlsplit(url).hostname or ""
     if url.startswith("http://") and host != "localhost" and not _is_loopback(host):
         yield f"{name} must begin with https://, because http:// is accepted only for loopback addresses"
@@ -61,7 +61,7 @@ def problems_of_reach(name: str, url: str) -> Iterator[str]:
     try:
         check_reach(host)
     except ValueError:
-        return  # a name, which is checked at each connection
+        return  # the host is a name, which is checked at each connection
     except Misconfigured as error:
         yield f"{name}: {error}"
 

@@ -2,7 +2,7 @@
 Connections of the Kafka library: addresses, TLS, identity, reading, and translation of its errors.
 
 For `aws-msk-iam` it also gets the keys of an AWS identity and signs tokens with them. The keys come from a
-file, or from the services of a machine, a container or a pod.
+file, or from a service of the machine, the container or the pod.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock, SystemClock
 
 REQUEST_S: Final = 30.0
-# The library's log repeats errors that it raises, and the route logs those.
+# The library logs errors that it also raises, and the route logs those.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 _OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
-# Errors that the operator must fix, because waiting does not help.
+# Errors that only the operator can fix, because waiting does not help.
 _FAULTS: Final = (
     kafka.TopicAuthorizationFailedError,
     kafka.ClusterAuthorizationFailedError,
@@ -61,23 +61,23 @@ _FAULTS: Final = (
     ssl.SSLCertVerificationError,
 )
 _READ_S: Final = 0.5
-_MOST_S: Final = 90.0  # longer than any abandoned transaction lasts
+_MOST_S: Final = 90.0  # seconds; longer than any abandoned transaction lasts
 
 T = TypeVar("T")
 _TIMEOUT_S: Final = 10.0
-_BEFORE_S: Final = 300.0  # how long before the old keys expire new ones are requested
+_BEFORE_S: Final = 300.0  # seconds before the expiry of the keys at which new keys are requested
 _MACHINE: Final = "http://169.254.169.254"
 _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-ENDS_S: Final = 900  # maximum validity of a token
+ENDS_S: Final = 900  # maximum validity of a token in seconds
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SERVICE: Final = "kafka-cluster"
 
 
 def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return the options for every client of the library: addresses and current identity."""
+    """Return the options for every client of the library: the addresses and the current identity."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -92,7 +92,7 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
-            _lines(secret, max_lines=3)  # raises errors before anything connects
+            _lines(secret, max_lines=3)  # called so that it raises its errors before anything connects
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
         user, password = _lines(secret, max_lines=2)
@@ -119,8 +119,7 @@ def _lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
 
 async def find_fault(options: Mapping[str, Any]) -> None:
     """
-    Connect to each broker and raise its error, because the library only logs it. Raise nothing if
-    all brokers accept.
+    Connect to each broker and raise its error, because the library only logs it. Return if all brokers accept.
     """
     errors = list[Exception]()
     # a producer's own options, such as `transactional_id`, do not apply to connections
@@ -137,7 +136,9 @@ async def find_fault(options: Mapping[str, Any]) -> None:
 
 
 def _is_fault(error: Exception) -> bool:
-    """Return True if the operator must fix an error. A broker reports a client certificate by a TLS alert."""
+    """
+    Return whether the operator must fix an error. A broker reports a refused client certificate by a TLS alert.
+    """
     cause = error.__cause__
     is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
     return is_alert or isinstance(error, _FAULTS)
@@ -158,7 +159,7 @@ async def start(library: Any, options: Mapping[str, Any]) -> None:
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """The current token in a file, which another program renews."""
+    """The present token in a file. Another program renews the file."""
 
     def __init__(self, settings: DestinationSettings) -> None:
         self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
@@ -169,7 +170,8 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no
 
 class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
     """
-    Tokens signed with the current keys, one per connection. Without a file, the keys are those of the machine.
+    Tokens signed with the present keys, one token per connection. Without a file, the machine's identity
+    has the keys.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
@@ -193,7 +195,7 @@ def _context(settings: DestinationSettings) -> ssl.SSLContext:
             context.load_verify_locations(settings.ca_file)
     with _readable(settings.tls_cert_file, settings.tls_key_file):
         if settings.tls_cert_file is not None:
-            # With a password given, OpenSSL does not ask for one on the terminal.
+            # With an empty password, OpenSSL does not prompt for a password on the terminal.
             context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password="")
     return context
 
@@ -211,7 +213,7 @@ def _readable(*files: Path | None) -> Iterator[None]:
 @contextmanager
 def translated(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
     """
-    Translate errors of the library: to Misconfigured if the operator must fix them, otherwise to Retryable.
+    Translate errors of the library: to Misconfigured if the operator must fix them, and otherwise to Retryable.
 
     Secrets are removed from the brokers' messages.
     """
@@ -232,7 +234,7 @@ def _secrets_of(settings: DestinationSettings, secret: SecretSource | None) -> l
 
 
 def _words(error: BaseException, secrets: Iterable[str]) -> str:
-    """Return the kind, the text and the cause of an error. They name topics and addresses, but no records."""
+    """Return the type, the text and the cause of an error. They name topics and addresses, but no records."""
     name = type(error).__name__
     text = str(error)
     message = text if name in text else f"{name.removesuffix('Error')}: {text}"
@@ -259,7 +261,7 @@ async def partitions_of(reader: Any, topic: str) -> list[int]:
 
 
 async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
-    """Seek to the beginning of partitions. Return those whose first messages were already deleted."""
+    """Seek to the beginning of partitions. Return the partitions whose first messages have been deleted."""
     places = [TopicPartition(topic, partition) for partition in partitions]
     reader.assign(places)
     begins = await reader.beginning_offsets(places)
@@ -270,8 +272,8 @@ async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
 
 async def messages(reader: Any) -> AsyncIterator[Any]:
     """
-    Yield the messages up to the present end, in order per partition. Raises TimeoutError if none
-    arrive for _MOST_S.
+    Yield the messages up to the present end, in order per partition. Raises TimeoutError if no message
+    arrives for _MOST_S.
     """
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
@@ -301,7 +303,7 @@ class AwsKeys(NamedTuple):
     key_id: str
     secret: str
     session: str = ""
-    ends: float = 0.0  # 0: they do not expire
+    ends: float = 0.0  # epoch seconds; 0 if the keys do not expire
 
 
 class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
@@ -315,7 +317,7 @@ class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
 
 class AwsIdentity:
     """
-    An AWS identity, found in the order of AWS's own tools.
+    An AWS identity. Its sources are tried in the order of AWS's own tools.
 
     The order is: environment variables, a role with a token, the container or the pod, the machine.
     """
@@ -337,7 +339,7 @@ class AwsIdentity:
 
     async def keys(self) -> AwsKeys:
         """
-        Return the keys. Raises Misconfigured if no source has any, and Retryable if a source does not respond.
+        Return the keys. Raises Misconfigured if no source has keys, and Retryable if a source does not respond.
         """
         cached = self._kept
         if cached is None or (cached.ends and cached.ends - _BEFORE_S < self._clock.now()):

@@ -50,7 +50,7 @@ def watch(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """
-    Return a task that reads the route's progress periodically, or None if the results would not be used.
+    Return a task that checks the route's progress periodically. Return None if the results would not be used.
     """
     route = route_of(settings)
 
@@ -70,7 +70,9 @@ def watch(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Begin and abort a transaction under a separate id, and read the progress of routes. Send no message."""
+    """
+    Begin and abort a transaction under a separate id, and read the progress of routes. No message is sent.
+    """
     from exporters.errors import SendError
     from exporters.probe import REFUSED, Probe, failed
 
@@ -112,7 +114,7 @@ async def _setup_probe(settings: DestinationSettings, secret: SecretSource | Non
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Yield the problems of the settings that are known before a connection is opened."""
+    """Yield the problems of the settings that can be found without a connection."""
     if find_spec("aiokafka") is None:
         yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
     brokers = settings.url.split(",")
@@ -158,5 +160,5 @@ TYPE = DestinationType(
     beside=watch,
     probe=probe,
     problems=problems,
-    secret_lines=3,  # maximum, of `aws-msk-iam`
+    secret_lines=3,  # maximum number of lines, for `aws-msk-iam`
 )

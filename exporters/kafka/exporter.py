@@ -1,8 +1,8 @@
 """
 Sends the deliveries of a route to a topic, each exactly once for consumers that read only committed messages.
 
-A delivery is one transaction, which also contains a message with the route's progress. So after a crash, a
-lost response or in another process, that message says whether a delivery is in the topic. The brokers allow
+A delivery is one transaction, which also contains a message with the route's progress. So after a crash or a
+lost response, or in another process, that message shows whether a delivery is in the topic. The brokers allow
 only one sender per transactional id, and abort the open transaction of the previous sender.
 """
 
@@ -38,9 +38,10 @@ from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 
-TRANSACTION_S: Final = 60.0  # after which a broker aborts an abandoned transaction
+TRANSACTION_S: Final = 60.0  # seconds after which a broker aborts an abandoned transaction
 CLOSE_S: Final = 5.0
-_MOST_BYTES: Final = 16 * 1024 * 1024  # per request; the broker's own limit is smaller and applies
+# maximum bytes per request; the broker's own limit is smaller and applies
+_MOST_BYTES: Final = 16 * 1024 * 1024
 _POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
 _NOT_ALLOWED: Final = 29
 
@@ -49,11 +50,11 @@ class Brokers:
     """
     One route's connection to the brokers, which sends one transaction at a time.
 
-    After any failure the outcome of the open transaction is unknown. `open` then aborts it, fences off other
+    After any failure, the outcome of the open transaction is unknown. `open` then aborts it, locks out other
     senders with the same `id`, and reads the progress that was committed.
 
     On brokers without transactions, progress is sent after the messages were accepted, so a crash may repeat
-    messages. Raises Misconfigured if the operator must fix an error, and otherwise Retryable.
+    messages. Raises Misconfigured if the operator must fix an error, and Retryable for any other error.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
@@ -67,8 +68,8 @@ class Brokers:
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
         """
-        Begin to send under an id. Return the newest progress of each key, which only this sender can change
-        from now on.
+        Begin to send under an id. Return the newest progress of each key. From now on, only this sender can
+        change the progress.
         """
         with translated(self._settings, self._secret):
             options = options_of(self._settings, self._secret)
@@ -94,11 +95,13 @@ class Brokers:
     async def send(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
-        """Send the messages and the progress as one transaction: all of them are committed, or none."""
+        """
+        Send the messages and the progress as one transaction. Either all of them are committed, or none.
+        """
         producer = self._producer
         has_transactions = self._settings.transactions
         with translated(self._settings, self._secret):
-            # the library waits without limit for a commit if its broker disappears
+            # a limit is needed, because the library waits forever for a commit if its broker disappears
             async with asyncio.timeout(TRANSACTION_S):
                 if has_transactions:
                     await producer.begin_transaction()
@@ -152,8 +155,9 @@ class Brokers:
 
 
 async def _end(producer: Any) -> None:
-    """Stop a producer and its tasks. Uncommitted messages are dropped, because the delivery is repeated."""
-    # Otherwise `stop` waits for the brokers. If that times out, its sender and connections would never end.
+    """Stop a producer and its tasks. Uncommitted messages are dropped, because their delivery is repeated."""
+    # Otherwise `stop` waits for the brokers. If the wait timed out, the producer's sender and connections
+    # would never end.
     producer._message_accumulator.fail_all(kafka.ProducerClosed())
     try:
         async with asyncio.timeout(CLOSE_S):
@@ -163,19 +167,19 @@ async def _end(producer: Any) -> None:
 
 
 class KafkaExporter:
-    in_flight = 1  # progress is a single number
+    in_flight = 1  # one delivery at a time, because the progress is a single number
 
     def __init__(self, brokers: Brokers, landings: Landings, *, max_records: int) -> None:
         self.max_records = max_records
         self._brokers = brokers
         self._landings = landings
         self._edition = ""  # edition in the transactional id; "" while no connection is open
-        self._there: TopicProgress | None = None  # newest committed delivery
+        self._there: TopicProgress | None = None  # the newest committed delivery
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the delivery's mark, then send it unless it is in the topic."""
+        """Store the delivery's mark. Then send the delivery, unless it is already in the topic."""
         editions = await self._landings.editions(delivery.route, delivery.first)
         messages = await _messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, digest_of(messages))
@@ -197,7 +201,7 @@ class KafkaExporter:
         await self._brokers.close()
 
     async def _open(self, route: str, editions: Sequence[str]) -> None:
-        """Open the connection and read the progress, including that of editions before a restore."""
+        """Open the connection and read the progress, including the progress of editions before a restore."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
@@ -207,7 +211,7 @@ class KafkaExporter:
 
     def _is_missing(self, expected: TopicProgress) -> bool:
         """
-        Return True if a delivery is not in the topic. Raises Misconfigured if other records have its numbers.
+        Return whether a delivery is missing in the topic. Raises Misconfigured if other records have its numbers.
         """
         committed = self._there
         if committed is None or committed.last < expected.first:
@@ -222,7 +226,7 @@ class KafkaExporter:
 
 
 async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> list[TopicMessage]:
-    """Encode entries in short turns of the event loop."""
+    """Encode entries in short steps of the event loop."""
     messages: list[TopicMessage] = []
     async for entry in entries:
         for part in entry.parts(TURN):
@@ -234,7 +238,8 @@ async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetup:
     """
-    The settings of a topic. `policy` and `least_in_sync` are empty if the user lacks the right DescribeConfigs.
+    The settings of a topic. `policy` and `least_in_sync` are empty if the Kafka user lacks
+    the right DescribeConfigs.
     """
 
     partitions: int
@@ -286,7 +291,7 @@ async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]
 
 
 def problems_of(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
-    """Yield problems of settings that would delete the progress of routes, or retain messages for ever."""
+    """Yield problems of settings that would delete the progress of routes, or retain messages forever."""
     policy = {policy_name.strip() for policy_name in setup.policy.split(",") if policy_name.strip()}
     if is_progress and "delete" in policy:
         yield f"{topic}: {_POLICY} is {setup.policy}, which deletes the progress of routes: set compact"

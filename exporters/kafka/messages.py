@@ -12,16 +12,17 @@ import orjson
 from spool.log.values import Entry
 from spool.record import Correction, Record, as_json
 
-MOST_RECORDS: Final = 10_000  # per transaction, because its records are in memory while it is open
+MOST_RECORDS: Final = 10_000  # maximum records per transaction, because they are in memory while it is open
 AWS: Final = "aws-msk-iam"  # value of `sasl` for tokens signed with AWS keys
-SCHEMA = b"1"  # version of the message format; fields are only added
+SCHEMA = b"1"  # version of the message format; later versions only add fields
 
 
 class TopicMessage(NamedTuple):
     """
-    A record as a message: `value` is its canonical JSON, `key` its id.
+    A record as a message: `value` is its canonical JSON, and `key` its id.
 
-    `partition_key` selects the partition, so that a correction follows the record that it corrects.
+    `partition_key` selects the partition. A correction has the same one as the record that it corrects, so it
+    follows that record.
     """
 
     key: bytes
@@ -32,7 +33,7 @@ class TopicMessage(NamedTuple):
 
 
 class TopicProgress(msgspec.Struct, frozen=True):
-    """The newest delivery of a route that a transaction committed."""
+    """The newest delivery of a route that was committed by a transaction."""
 
     first: int
     last: int
@@ -67,7 +68,7 @@ def progress_key(edition: str, route: str) -> bytes:
 
 
 def edition_of(key: bytes, route: str) -> str | None:
-    """Return the edition in a progress key, or None if the key belongs to another route."""
+    """Return the edition in a progress key. Return None if the key belongs to another route."""
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 

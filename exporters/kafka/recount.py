@@ -1,8 +1,8 @@
 """
-Checks a route's progress in its topic, and every message there. Changes nothing.
+Checks a route's progress in its topic, and every message in the topic. Changes nothing.
 
-Each number takes one bit of memory. Messages deleted by the topic's retention are not differences. Numbers
-are checked only from where every partition still has its messages.
+Each record number takes one bit of memory. Messages that the topic's retention deleted are not differences.
+Numbers are checked only from the first number after which no partition has lost messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
-_SHOWN: Final = 100  # maximum number of gaps that are named
+_SHOWN: Final = 100  # maximum number of gaps that the result names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ class VerifiedTopic:
     """
     The result of a check.
 
-    `progress` is the newest delivery of each edition. The other fields are None if no message was read.
-    Of the settled numbers, `settled` are in the topic, or None if the topic has deleted old messages.
+    `progress` is the newest delivery of each edition. The other fields are None if no message was read. Of
+    the settled record numbers, `settled` are in the topic (None if the topic has deleted old messages) and
     `absent` are missing.
     """
 
@@ -58,7 +58,8 @@ async def recount(
     """
     Compare the progress of a route, and with `reads_all` every message, with the settled numbers.
 
-    Numbers lower than `below` are settled; with None, those in the progress are. Raises the brokers' errors.
+    Numbers lower than `below` are settled. If `below` is None, the progress decides which are settled. Raises
+    the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = options_of(settings, secret)
@@ -89,14 +90,14 @@ async def recount(
 
 @dataclass
 class KeptMessages:
-    """The numbers in a topic, one bit each, and the ids of the newest deliveries."""
+    """The record numbers in a topic, one bit each, and the ids of the newest deliveries."""
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0
     twice: int = 0
     foreign: int = 0
-    begins: dict[int, int] = field(default_factory=dict)  # partition -> its first number
-    cut: set[int] = field(default_factory=set)  # partitions whose first messages were already deleted
+    begins: dict[int, int] = field(default_factory=dict)  # first record number of each partition
+    cut: set[int] = field(default_factory=set)  # partitions whose first messages have been deleted
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     @property
@@ -122,7 +123,8 @@ class KeptMessages:
 
     def absent(self, end: int) -> Iterator[tuple[int, int]]:
         """
-        Yield ranges of missing numbers below `end`, each as its first number and the number after its last.
+        Yield the ranges of missing numbers below `end`. Each range is its first number and the number
+        after its last.
         """
         if self.is_cut:
             first = max(self.begins.get(partition, end) for partition in self.cut)

@@ -38,8 +38,8 @@ class Store(Protocol):
 
     async def refuses_again(self, name: str, content: bytes) -> bool:
         """
-        Write an existing object with its own bytes, on the condition that it does not exist. Return False if
-        the store accepts this, and so ignores conditions.
+        Write an existing object again with its own bytes, on the condition that it does not exist. Return
+        False if the store accepts this, because such a store ignores conditions.
         """
         ...
 
@@ -64,8 +64,8 @@ class Store(Protocol):
 
 class Folder:
     """
-    A folder as a store. A file is written under a temporary name, flushed, and linked to its name. Linking
-    fails if the name exists.
+    A folder as a store. A file is written under a temporary name, flushed, and then linked to its name.
+    Linking fails if the name exists.
     """
 
     def __init__(self, root: Path) -> None:

@@ -27,17 +27,17 @@ TIMEOUT_S = 10.0
 _GONE = (403, 404, 410)
 _MARKS = str.maketrans(
     {
-        "@": "@\u200b",  # so that a name cannot mention people, as @channel or @everyone
-        "*": "\u2217",  # nor end the bold title
-        "[": "(",  # nor hide an address under a link text
+        "@": "@\u200b",  # a name must not mention people, as @channel or @everyone would
+        "*": "\u2217",  # a name must not end the bold title
+        "[": "(",  # a name must not hide an address behind a link text
         "]": ")",
-        "`": "\u02cb",  # nor become code or strikethrough
+        "`": "\u02cb",  # a name must not become code or strikethrough
         "~": "\u223c",
-        "<": "<\u200b",  # nor mention people in Slack's markup
-        "{": "{\u200b",  # nor fill in a placeholder
+        "<": "<\u200b",  # a name must not mention people in Slack's markup
+        "{": "{\u200b",  # a name must not fill in a placeholder
     }
 )
-# Nor become italics at the edge of a word, nor a link.
+# Underscores at the edge of a word would become italics or a link.
 _EDGES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
@@ -45,7 +45,8 @@ _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """
-    One or more notifications that are sent together. `reached` are recipients that got it in an earlier attempt.
+    One or more notifications that are sent together. `reached` are the recipients that an earlier
+    attempt has reached.
 
     Every attempt has the same `id`, so that receivers can recognize a repeat.
     """
@@ -62,13 +63,14 @@ class Message:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Return the only recipients, if any are stated."""
+        """Return the people who are the only recipients. Empty if the message names no people."""
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
 
 class ReachedSome(Retryable):
     """
-    An error after which some recipients have the message and others may get it later. `reached` names the former.
+    An error after which some recipients have the message and others may get it later. `reached` are the
+    recipients that have it.
     """
 
     def __init__(self, message: str, *, reached: tuple[str, ...]) -> None:
@@ -86,7 +88,7 @@ class Channel(Protocol):
         ...
 
     def stamp(self) -> object:
-        """Return a value that changes whenever a secret file does."""
+        """Return a value that changes whenever a secret file changes."""
         ...
 
     def check_secret(self) -> None:
@@ -94,7 +96,7 @@ class Channel(Protocol):
         ...
 
     async def probe(self) -> Probe:
-        """Test whether a message would be accepted, without sending one."""
+        """Test whether the channel would accept a message, without sending one."""
         ...
 
     async def close(self) -> None: ...
@@ -103,8 +105,8 @@ class Channel(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class ChannelType:
     """
-    A type of channel. With `groups`, one message may contain several notifications. `takes_reports`:
-    not only alerts.
+    A type of channel. With `groups`, one message may contain several notifications. `takes_reports`: the
+    channel accepts reports as well as alerts.
     """
 
     name: str
@@ -117,7 +119,8 @@ class ChannelType:
 @dataclass(frozen=True, kw_only=True)
 class KeptSettings(NotifySettings):
     """
-    Settings of a channel that was made in the console. `secret` is not in a file, and is "" if there is none.
+    Settings of a channel that a person created in the console. `secret` is the secret itself, because it is
+    not in a file; "" means no secret.
     """
 
     secret: str = field(default="", repr=False)
@@ -137,7 +140,7 @@ class StatedSecret:
 
 
 def secret_of(settings: NotifySettings) -> SecretSource | StatedSecret | None:
-    """Return the secret of a channel whose address is not secret, or None."""
+    """Return the secret of a channel whose address is not secret. Return None if it has no secret."""
     if isinstance(settings, KeptSettings):
         return StatedSecret(settings.secret) if settings.secret else None
     return (
@@ -194,7 +197,7 @@ def address_problems(name: str, address: str) -> Iterator[str]:
 
 def check_answer(answer: HttpAnswer) -> None:
     """
-    Raise an error of exporters.errors if the body of a 2xx says that the message was not delivered.
+    Raise an error of exporters.errors if the body of a 2xx states that the message was not delivered.
 
     Such a body is a web page, a failure like `{"ok": false}`, or the text of a service that could not deliver.
     """
@@ -204,7 +207,7 @@ def check_answer(answer: HttpAnswer) -> None:
         raise Retryable(message, status=answer.status)
     try:
         document = orjson.loads(answer.body)
-    except orjson.JSONDecodeError:  # "ok", or empty
+    except orjson.JSONDecodeError:  # the body is "ok" or empty
         return
     if isinstance(document, dict) and (
         document.get("ok") is False
@@ -215,7 +218,10 @@ def check_answer(answer: HttpAnswer) -> None:
 
 
 def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:
-    """Return Misconfigured for a webhook that was removed, because only the operator can fix that."""
+    """
+    Return Misconfigured if the webhook was removed, because only the operator can fix that. Return any
+    other error unchanged.
+    """
     return Misconfigured(str(error), status=error.status) if error.status in _GONE else error
 
 
@@ -243,7 +249,7 @@ def in_header(text: str) -> str:
 
 def escaped_for_chat(text: str) -> str:
     """
-    Escape a text with names that others chose, so that chats show it literally, without mentions,
+    Escape a text with names that users or senders chose, so that chats show it literally, without mentions,
     markup or links.
     """
     text = _EDGES.sub("\u02cd", text.translate(_MARKS))

@@ -1,7 +1,8 @@
 """
-Channels that people made in the console, as settings. Their secrets are sealed for the registry and opened here.
+Channels that people created in the console, as settings. Their secrets are encrypted in the registry
+and decrypted here.
 
-Secrets are sealed with AES-256 and a secret of the installation, so the registry's rows alone do not reveal them.
+Secrets are encrypted with AES-256 and a secret of the installation, so the registry's rows do not reveal them.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _NONCE = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSeal:
-    """Seals and opens the secrets of channels with the installation's `secret`."""
+    """Encrypts and decrypts the secrets of channels with the installation's `secret`."""
 
     secret: bytes
     clock: Clock
 
     def __call__(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
         """
-        Return the sealed secret of a channel, or "" if it has none. Raises Invalid if the channel could not
-        send with it.
+        Return the encrypted secret of a channel, or "" if it has none. Raises Invalid if the channel could
+        not send with its secret.
         """
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
             raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
@@ -73,7 +74,7 @@ class ChannelSeal:
         return b64encode(nonce + self._cipher().encrypt(nonce, secret.encode(), name.encode())).decode()
 
     def _cipher(self) -> AESGCM:
-        # imported only if such a channel exists
+        # imported late, because it is needed only if such a channel exists
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(derived(self.secret, "channels"))

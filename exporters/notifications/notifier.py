@@ -30,10 +30,11 @@ from spool.registry.notices import (
 )
 
 LOOK_EVERY_S = 1.0
-LOOK_AGAIN_S = 60.0  # how often to check for notifications that are due, at least
+LOOK_AGAIN_S = 60.0  # maximum seconds between two checks for notifications that are due
 PARKED_S = 60.0
-SPOOL_AGAIN_S = 5.0  # wait after the storage was unavailable, or could not confirm that a message is stored
-FAULT = "fault:"  # prefix of the reason while something fails inside Tollhouse
+# seconds to wait after the storage was unavailable, or could not confirm that a message is stored
+SPOOL_AGAIN_S = 5.0
+FAULT = "fault:"  # prefix of the reason during an internal error of Tollhouse
 GIVE_UP_S = 86_400.0
 BACKOFF = Backoff(first_s=10.0, most_s=3600.0)
 TRIM_EVERY_S = 3600.0
@@ -46,8 +47,8 @@ class ChannelSender:
     """
     Sends the notifications of one channel in order, one message at a time.
 
-    After a failure it waits from 10 s to an hour, and gives up after GIVE_UP_S. A channel whose address
-    or secret is wrong is paused: it is tried every PARKED_S, and at once when its files change, without
+    After a failure it waits from 10 s to an hour, and gives up after GIVE_UP_S. A channel with a wrong
+    address or secret is paused. It is then tried every PARKED_S, and at once when its files change, without
     ever giving up.
     """
 
@@ -57,16 +58,17 @@ class ChannelSender:
         self.name = name
         self.state = RUNNING
         self._reason = ""
-        self._waits = ""  # reason to wait for the storage
+        self._waits = ""  # reason why the sender waits for the storage
         self._channel = channel
         self._schedule = schedule
         self._table = table
         self._clock = clock
         self._stamp = channel.stamp()
-        # Versions last seen: of the registry, and of this channel's waiting notifications.
+        # The versions that were seen last: of the registry, and of this channel's waiting notifications.
         self._seen = 0
         self._changes = -1
-        # After a start or a new setup of the channel, try at once what waited for a later attempt.
+        # After a start or a new setup of the channel, notifications that wait for a later attempt are
+        # tried at once.
         self._is_eager = True
 
     @property
@@ -77,9 +79,9 @@ class ChannelSender:
         """
         Send due notifications until cancelled.
 
-        Cancellation settles nothing: a message in progress is sent again under the same id.
+        A cancelled message stays unsent in the storage and is sent again under the same id.
         """
-        wake = 0.0  # monotonic time, so that a change of the wall clock delays nothing
+        wake = 0.0  # by the monotonic clock, so that a change of the wall clock delays nothing
         while True:
             try:
                 if await self._is_due(wake):
@@ -88,7 +90,7 @@ class ChannelSender:
                     self._waits = ""
                     if self._reason.startswith(FAULT):
                         self.state, self._reason = RUNNING, ""
-            except SpoolUnavailable as error:  # nothing was sent, or the outcome was not stored
+            except SpoolUnavailable as error:  # either nothing was sent, or the outcome was not stored
                 self._wait(str(error))
                 wake = self._clock.monotonic() + SPOOL_AGAIN_S
             except Exception as error:  # noqa: BLE001 - the supervised loop
@@ -100,7 +102,7 @@ class ChannelSender:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def send_due(self) -> float:
-        """Send every message that is due now. Return when the next one is due."""
+        """Send every message that is due now. Return the time at which the next message is due."""
         while True:
             now = self._clock.now()
             self._seen = self._table.version
@@ -185,8 +187,8 @@ class ChannelSender:
         """
         Store the message for a later attempt.
 
-        All notifications that wait after it count as failing as well. On a failing channel, each is given up
-        after GIVE_UP_S. The time on a paused channel does not count.
+        All notifications that wait after it count as failing as well. On a failing channel, each notification
+        is given up after GIVE_UP_S. Time for which the channel is paused does not count.
         """
         now = self._clock.now()
         in_group = {notification.id for notification in group}
@@ -208,7 +210,10 @@ class ChannelSender:
         await self._table.update(changed)
 
     async def _refused(self, group: Sequence[Notification], error: SendError) -> None:
-        """Handle a rejected message. Several notifications are tried one by one; a single one has failed."""
+        """
+        Handle a rejected message. A message with several notifications is tried again one by one. A message
+        with a single notification has failed.
+        """
         extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
         _log.warning("a notification was rejected: %s", error, extra=extra)
         if len(group) > 1:
@@ -233,7 +238,8 @@ class ChannelSender:
 
 class Notifier:
     """
-    All channels, which send only while `run` runs. It tells the table of notifications which channels exist.
+    All channels. They send only while `run` runs. The notifier also reports to the notification table
+    which channels exist.
     """
 
     def __init__(self, table: NoticeTable, settings: Sequence[NotifySettings], clock: Clock) -> None:
@@ -247,15 +253,14 @@ class Notifier:
         self._configure(settings)
 
     def configure(self, settings: Sequence[NotifySettings]) -> None:
-        """
-        Use these configured channels from now on. A message in progress is sent again under the same id.
-        """
+        """Apply these configured channels. A message in progress is sent again under the same id."""
         self._stated = settings
         self._apply_channels()
 
     def keep(self, channels: Sequence[KeptSettings]) -> None:
         """
-        Use these channels that people made. If a configured channel has the same name, it is used instead.
+        Apply these channels that people created. If a configured channel has the same name, the configured
+        channel is used.
         """
         self._kept = channels
         self._apply_channels()
@@ -285,12 +290,12 @@ class Notifier:
                     await sender.close()
 
     async def send_due(self) -> None:
-        """Send everything that is due now, once."""
+        """Send all notifications that are due now, once."""
         await asyncio.gather(*(sender.send_due() for sender in self._senders))
 
     async def states(self) -> Sequence[ChannelState]:
         """
-        Return the states of the current channels in their order, then those of removed channels
+        Return the states of the current channels in their order, then the states of removed channels
         with waiting notifications.
         """
         counts = await self._table.counts()

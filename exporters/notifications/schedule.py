@@ -1,5 +1,5 @@
 """
-When a channel may send which notifications. Pure, from the channel's settings and its waiting notifications.
+The times at which a channel may send its notifications, from its settings and its waiting notifications. Pure.
 
 Times of day are wall-clock times in the channel's time zone, so quiet hours may be an hour shorter or longer
 when the clocks change. Critical notifications, reports and tests do not wait for the end of quiet hours or
@@ -24,7 +24,8 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """
-    Times of a channel. `quiet` is the begin and the end of quiet hours. Without `group_wait_s`, nothing is grouped.
+    The times of a channel. `quiet` is the start and the end of quiet hours. Without `group_wait_s`, each
+    notification is sent by itself.
     """
 
     zone: tzinfo = UTC
@@ -33,7 +34,7 @@ class Schedule:
     group_wait_s: float | None = None
 
     def held_until(self, notification: Notification, now: float) -> float:
-        """Return the time until which these settings hold a notification; 0 if it may be sent at once."""
+        """Return the time until which these settings delay a notification; 0 if it may be sent at once."""
         notice = notification.notice
         if notice.severity == CRITICAL or notice.kind in ALONE:
             return 0.0
@@ -53,7 +54,7 @@ class Schedule:
         return self._next(ends, now) if is_quiet else 0.0
 
     def _next(self, at: time, after: float) -> float:
-        """Return the first moment after `after` at which clocks in the zone show `at`."""
+        """Return the first moment after `after` at which the local time in the zone is `at`."""
         local = datetime.fromtimestamp(after, self.zone)
         on_that_day = datetime.combine(local.date(), at, self.zone)
         if on_that_day.timestamp() <= after:
@@ -84,7 +85,7 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         ValueError,
         KeyError,
         OSError,
-    ):  # an unknown name, an impossible path, or a directory of time zones
+    ):  # the name is unknown, an impossible path, or a directory of time zones
         yield (
             f"{shown}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"
         )
@@ -94,10 +95,11 @@ def next_message(
     waiting: Sequence[Notification], schedule: Schedule, *, now: float
 ) -> tuple[Sequence[Notification], float]:
     """
-    Return the notifications of a channel that are sent next as one message, and when. `waiting` is in order.
+    Return the notifications that a channel sends next as one message, and the time to send them. `waiting`
+    is in order.
 
-    A message that was already tried comes first, so that the order is preserved, and no other notification
-    joins it. If nothing waits, return nothing and infinity.
+    A message that was already tried is first, so that the order is preserved, and no other notification is
+    added to it. If nothing waits, return no notifications and infinity.
     """
     begun = [notification for notification in waiting if notification.message is not None]
     if begun:
@@ -114,7 +116,7 @@ def next_message(
     if schedule.group_wait_s is None or first_free.notice.kind in ALONE:
         return [first_free], 0.0
     at = first_free.notice.at
-    # A time in the future means that the clock was set back, so do not wait for others.
+    # A time in the future means that the clock was set back. In that case, the message does not wait for others.
     leaves = at + schedule.group_wait_s if at <= now else 0.0
     similar = [
         notification

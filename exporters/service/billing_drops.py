@@ -1,5 +1,5 @@
 """
-Forwarding of billing drops as received: never split, and in order per connection.
+Forwarding of billing drops: unchanged, never split, and in order per connection.
 
 The service accepts only one request at a time for a connection, so every sender must hold the connection's lock.
 """
@@ -23,7 +23,7 @@ from spool.record import BillingDrop
 
 STREAM = "billing-drops"
 VALIDATION_STREAM = "billing-validation"
-MOST = 20  # maximum number of errors to return
+MOST = 20  # maximum number of errors that are returned
 _ROW = {"time/usage_start": "2026-01-01T00:00:00Z", "cost/cost": "0", "resource/id": "tollhouse-check"}
 _EXAMPLE = msgspec.json.encode({"month": "2026-01", "operation": "sum", "data": [_ROW]})
 
@@ -42,12 +42,12 @@ class ConnectionLocks:
 
 class BillingDropExporter:
     in_flight = 1
-    max_records = 1  # one drop is one request
+    max_records = 1  # one record per delivery, because a drop is one request
 
     def __init__(
         self, upstream: UpstreamClient, locks: ConnectionLocks, id_upstream: Callable[[BillingDrop], str]
     ) -> None:
-        """`id_upstream` returns the upstream's id for a drop's connection."""
+        """Prepare the exporter. `id_upstream` returns the upstream's id for a drop's connection."""
         self._upstream = upstream
         self._id_upstream = id_upstream
         self._locks = locks
@@ -83,7 +83,10 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 async def try_validation(client: Client, url: str, *, authorization: str) -> Probe:
-    """Let the upstream validate a drop of one row. Any verdict proves that the key and the address work."""
+    """
+    Let the upstream validate a drop of one row. Any result of the validation proves that the key and
+    the address work.
+    """
     try:
         answer = await client.send(
             url, _EXAMPLE, content_type="application/json", authorization=authorization
@@ -99,7 +102,9 @@ async def try_validation(client: Client, url: str, *, authorization: str) -> Pro
 
 
 class BillingValidation:
-    """Validation of billing drops by the upstream. Nothing is stored there or here."""
+    """
+    Validation of billing drops by the upstream. Neither the upstream nor this Tollhouse stores the drop.
+    """
 
     def __init__(self, upstream: UpstreamClient) -> None:
         self._upstream = upstream

@@ -1,8 +1,8 @@
 """
-Hourly AI costs from the totals, sent to a billing connection as whole hours, and again when they change.
+Hourly AI costs from the totals, sent to a billing connection as whole hours, and sent again when they change.
 
-Each past hour is compared with what was last sent for it. Only one request at a time uses the connection,
-including forwarded drops. The only operation is `replace_hourly`, so a repeat changes nothing.
+Each past hour is compared with the rows that were last sent for it. Only one request at a time uses the connection,
+including requests for forwarded drops. The only operation is `replace_hourly`, so a repeat changes nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
 
-SETTLE_S = 600  # an hour is sent this long after it ended, when most late records have arrived
+# seconds after the end of an hour at which it is sent, because most late records have arrived by then
+SETTLE_S = 600
 CHECK_EVERY_S = 60.0
 PARKED_RETRY_S = 60.0
-HELD_RETRY_S = 600.0  # wait after a rejected drop; a changed secret ends it
-# A day less than hours are stored, so that no hour is merged into its day while it is compared.
+HELD_RETRY_S = 600.0  # seconds to wait after a rejected drop; a changed secret ends the wait
+# One day less than the time for which hours are stored, so that no hour is merged into its day while
+# it is compared.
 _LOOK_BACK = timedelta(seconds=HOURS_KEPT_S, days=-1)
 _EXACT = Context(prec=100)
 
@@ -48,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 class BillingSync:
     """
-    A sync of billing hours. It runs until cancelled. Hours that were not accepted stay due, because they differ.
+    A sync of billing hours. It runs until cancelled. If an hour was not accepted, it still differs and stays due.
     """
 
     def __init__(
@@ -78,12 +80,13 @@ class BillingSync:
         self._failures = 0
         self._waiting = 0
         self._sent = 0
-        self._unanswered: tuple[bytes, str] | None = None  # the drop that got no answer, and its key
-        self._border: datetime | None = None  # begin of the stored hours when it was last logged
+        # the drop that got no answer, with its idempotency key
+        self._unanswered: tuple[bytes, str] | None = None
+        self._border: datetime | None = None  # the start of the stored hours when it was last logged
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state in the form of a route's. `queued` counts hours."""
+        """Return the state of the sync in the form of a route's state. `queued` counts hours."""
         return RouteState(
             name=NAME,
             topic="billing-hours",
@@ -119,7 +122,7 @@ class BillingSync:
 
     async def send_changed(self) -> int:
         """
-        Send each past hour of this and the last month that changed, and return how many were accepted.
+        Send each hour of this and the previous month that changed. Return the number of hours that were accepted.
 
         Older hours are sent again only if they were sent before, have changed and are still stored.
         """
@@ -150,7 +153,7 @@ class BillingSync:
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
         """
         Send all hours of a time span, changed or not. Raises NotAllowed if the upstream rejects them, and
-        NotKept as `preview`.
+        NotKept like `preview`.
         """
         await self._ledger.check_hours(since)
         try:
@@ -160,10 +163,10 @@ class BillingSync:
 
     async def _comparable(self, since: datetime) -> datetime:
         """
-        Return `since`, or the time from which hours are stored, if it is later. Older hours stay as
+        Return `since`, or the time from which hours are stored if that is later. Older hours stay as
         they were sent.
 
-        Hours of the last month are only deleted if a clock was months ahead.
+        Hours of the previous month are deleted only if a clock was months ahead.
         """
         kept_since = await self._ledger.since_hours(since)
         if kept_since > since and kept_since != self._border:
@@ -178,7 +181,7 @@ class BillingSync:
         return kept_since
 
     async def _once(self) -> float:
-        """Send what changed. Return how many seconds to wait before the next check."""
+        """Send the hours that changed. Return the number of seconds until the next check."""
         try:
             await self.send_changed()
         except Retryable as error:
@@ -236,11 +239,11 @@ class BillingSync:
         only_sent: bool = False,
     ) -> AsyncIterator[list[Hour]]:
         """
-        Yield, day by day, the hours that differ from what was sent.
+        Yield, day by day, the hours that differ from the sent hours.
 
-        With `all`, yield every hour that has rows. With `only_sent`, skip hours that were never sent. A
-        sent hour is skipped if the totals lack records for it, because they were rebuilt from a log that
-        had lost some.
+        With `all`, yield every hour that has rows. With `only_sent`, skip hours that were never sent. Also
+        skip a sent hour if the totals lack records of it, because they were rebuilt from a log that had
+        lost some records.
         """
         whole = await self._ledger.whole_since()
         day = since
@@ -307,7 +310,7 @@ class BillingSync:
                 "the billing connection of upstream.connection_id is disabled", answered=False
             )
         drop = cbf.body(batch, OPERATION)
-        # After no answer, the repeat uses the same key. After any answer, a new key is needed.
+        # If no answer arrived, the repeat uses the same key. After any answer, the next attempt needs a new key.
         unanswered, self._unanswered = self._unanswered, None
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
         async with self._locks.of(self._connection):

@@ -1,7 +1,7 @@
 """
 Hours of the totals, and fees of seats, as rows of the service's common bill format. Pure.
 
-Numbers are plain decimal text. An hour that is too large for a request or for the month gets fewer
+Numbers are plain decimal text. If an hour is too large for a request or for the month, it is sent with fewer
 dimensions: first without users, keys and devices, then only by model. The sum stays exactly the same.
 """
 
@@ -19,7 +19,8 @@ from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.meters import quantity_of
 
-MAX_BYTES = 4_900_000  # per request; below the service's limit of 5 MB, whether that means 10^6 or 2^20
+# maximum bytes per request; below the service's limit of 5 MB, whether a MB means 10^6 or 2^20 bytes
+MAX_BYTES = 4_900_000
 MAX_MONTH_ROWS = 1_000_000
 MAX_MONTH_BYTES = 70_000_000
 MAX_TAG = 256
@@ -35,7 +36,7 @@ SEAT_TAGS = ("plan", "user", "team")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """The rows of one hour. `hash` changes with any of them."""
+    """The rows of one hour. `hash` changes if any row changes."""
 
     start: datetime
     rows: Sequence[Row]
@@ -57,8 +58,8 @@ def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     """
     Return a row for each cost with money or usage. Its dimensions become tags and parts of the resource id.
 
-    The cost leaves out amounts without an exchange rate. They are in a tag per currency, and quantities in a
-    tag per meter.
+    The cost excludes amounts without an exchange rate. A tag per currency has these amounts, and a tag per
+    meter has the quantities.
     """
     with_usage = [cost for cost in costs if _has_usage(cost)]
     return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
@@ -66,7 +67,7 @@ def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
 
 def empty_row(start: datetime) -> Row:
     """
-    Return the row of an hour that no longer has costs. Without it, the service would retain the old rows.
+    Return the row of an hour that no longer has costs. Without this row, the service would keep the old rows.
     """
     return {
         "lineitem/type": "Usage",

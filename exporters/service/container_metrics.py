@@ -1,8 +1,9 @@
 """
-Container metrics sent to the upstream: files to addresses that it provides, bodies and statuses as received.
+Container metrics sent to the upstream: files to addresses that the upstream provides, bodies
+and statuses unchanged.
 
-Responses mean the same as for a route. Each stream is paused separately if its key or address is wrong. A
-rejected file is held with the upstream's message, and the other files are sent.
+Responses have the same meaning as for a route. Each stream is paused separately if its key or address is
+wrong. A rejected file is held with the upstream's message, and all other files are sent.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ UPLOAD, ABANDON, STATUSES, LEGACY = (
 STREAMS = (UPLOAD, ABANDON, STATUSES, LEGACY)
 CONFIG_LOAD = "configLoad"
 
-AT_ONCE = 200  # files per announcement, as the agent sends them
+AT_ONCE = 200  # files per announcement; the agent announces the same number
 EXPIRATION_S = 3600
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0
 LOOK_AGAIN_S = 60.0
-MAX_REPLAYS = 1000  # references per response
+MAX_REPLAYS = 1000  # maximum references per response
 LONGEST_REFERENCE = 512
-MAX_ADDRESSES_BYTES = 4 << 20  # 200 addresses of a few KiB
+MAX_ADDRESSES_BYTES = 4 << 20  # maximum bytes of a response, enough for 200 addresses of a few KiB
 PROTOBUF = "application/x-protobuf"
 EXPIRED = "Request has expired"
 
@@ -65,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Lane:
-    """The state of one stream, and how long it waits."""
+    """The state of one stream, and the time until which it waits."""
 
     reason: str | None = None
     parked: bool = False
@@ -80,8 +81,8 @@ class _RequestedFile(msgspec.Struct):
 
 class ContainerSync:
     """
-    A sync of container metrics. It runs until cancelled. Unanswered requests are repeated; the upstream
-    stores a file once.
+    A sync of container metrics. It runs until cancelled. Unanswered requests are repeated. The upstream
+    stores each file only once.
     """
 
     def __init__(
@@ -97,7 +98,9 @@ class ContainerSync:
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state in the form of a route's. `queued` counts files, bodies and statuses."""
+        """
+        Return the state of the sync in the form of a route's state. `queued` counts files, bodies and statuses.
+        """
         sums = self._files.sums
         queued = sums.number(UPLOADED, *KINDS)
         reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]
@@ -134,14 +137,14 @@ class ContainerSync:
             await self._rest(await self.send_due())
 
     async def send_due(self) -> float:
-        """Send what is due. Return how many seconds to wait unless something changes."""
+        """Send everything that is due. Return the seconds to wait if nothing changes."""
         work: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
             ABANDON: self._report_abandoned,
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
-        # Streams without anything to send. A failed stream waits until its `closed_until`.
+        # Streams that have nothing to send in this round. A failed stream waits until its `closed_until`.
         empty: set[str] = set()
         while True:
             now = self._clock.monotonic()  # read once per round, so that each stream is either tried or waits
@@ -157,8 +160,8 @@ class ContainerSync:
 
     async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
         """
-        Call `send`. Return False if there was nothing to send. An error that concerns the whole stream closes
-        it for a time.
+        Call `send`. Return False if there was nothing to send. An error that concerns the whole stream pauses
+        the stream for a time.
         """
         lane = self._lanes[stream]
         try:
@@ -191,7 +194,9 @@ class ContainerSync:
         return True
 
     async def _send_files(self) -> bool:
-        """Announce the oldest files of one cluster and agent, and send each. Return False if none is due."""
+        """
+        Announce the oldest files of one cluster and agent, and send each file. Return False if no file is due.
+        """
         due = await self._due(FILE)
         if not due:
             return False
@@ -225,7 +230,7 @@ class ContainerSync:
         return True
 
     async def _put(self, file: ContainerFile, address: str) -> None:
-        """Send one file without a key. Its address is a secret as well."""
+        """Send one file. No key is sent, because the address itself is secret."""
         problem = await self._damage(file)
         if problem:
             await self._files.set_damaged(file, problem)
@@ -254,7 +259,7 @@ class ContainerSync:
             raise Misconfigured("the upstream provided an upload address that is not https")
 
     async def _damage(self, file: ContainerFile) -> str:
-        """Return why the stored file differs from the received one, or ""."""
+        """Return how the stored file differs from the received file, or ""."""
         sum = hashlib.sha256()
         try:
             async for piece in self._files.contents.read(file.id):
@@ -279,7 +284,7 @@ class ContainerSync:
         return True
 
     async def _send_bodies(self, kind: str) -> bool:
-        """Send one request per body, in order, because samples of a series must not go back in time."""
+        """Send one request per body, in order, because the times of a series must not go back."""
         due = await self._due(kind)
         for file in due:
             try:
@@ -337,7 +342,7 @@ class ContainerSync:
         self._lanes[stream] = _Lane()
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait until something new arrives, `poke` is called, or the time is over."""
+        """Wait until something new arrives, until `poke` is called, or until the time is over."""
         waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.changes())]
         try:
             await asyncio.wait(waits, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
@@ -368,7 +373,9 @@ def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
 
 
 def _requested_references(answer: HttpAnswer) -> list[str]:
-    """Return the references that the upstream requests again, or [] if the header cannot be read."""
+    """
+    Return the references of the files that the upstream requests again. Return [] if the header cannot be read.
+    """
     text = answer.headers.get("x-cloudzero-replay")
     if not text:
         return []

@@ -1,9 +1,9 @@
 """
-Devices sent to the upstream row by row: a device's enrolment first, then its newest heartbeat.
+Devices sent to the upstream row by row: first the enrolment of a device, then its newest heartbeat.
 
-Responses mean the same as for a route, but concern one row. A rejected row is held with the upstream's
-message, and the other rows are sent. If the key or address is refused, the whole sync is paused. Telemetry
-never waits for it.
+Responses have the same meaning as for a route, but concern one row. A rejected row is held with the
+upstream's message, and all other rows are sent. If the key or address is refused, the whole sync is paused.
+Telemetry never waits for the sync.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
 
 PARKED_RETRY_S = 60.0
-HELD_RETRY_S = 600.0  # wait after a rejected row; a change of its facts ends it
+HELD_RETRY_S = 600.0  # seconds to wait after a rejected row; a change of the device's facts ends the wait
 LONGEST_ID = 256
-OWN_KEY_NEEDED = "device_key_needed"  # a 403 about one device, which must use its own key at the upstream
+OWN_KEY_NEEDED = (
+    "device_key_needed"  # type of a 403 about one device, which must use its own key at the upstream
+)
 _NOT_FOLLOWED = (
     "the upstream did not revoke the device: add the name of this gateway's key to server.chain_keys there"
 )
-_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # responses that concern all rows
+_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # statuses of responses that concern all rows
 
 _log = logging.getLogger(__name__)
 
@@ -70,11 +72,15 @@ class DeviceSync:
         self._failures = 0
         self._is_faulty = False  # an internal error occurred
         self._closed_until = 0.0
-        self._rests: dict[str, tuple[int, float]] = {}  # id -> version of the facts that wait, and until when
+        # by device id: the version of the facts that wait, and the time until which they wait
+        self._rests: dict[str, tuple[int, float]] = {}
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state in the form of a route's. `queued` counts devices, including rejected ones."""
+        """
+        Return the state of the sync in the form of a route's state. `queued` counts devices,
+        including rejected devices.
+        """
         waiting = [device for device in self._table.all() if self._is_due(device)]
         held = [device.held for device in waiting if device.held is not None]
         return RouteState(
@@ -122,7 +128,10 @@ class DeviceSync:
             await self._rest(rest_s)
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait for a change, a poke or the time. While the whole sync waits, changes do not end the wait."""
+        """
+        Wait for a change, for `poke`, or until the time is over. While the whole sync waits, changes do not
+        end the wait.
+        """
         change = asyncio.create_task(self._poked.wait() if self._is_closed() else self._change())
         try:
             with suppress(TimeoutError):
@@ -144,7 +153,7 @@ class DeviceSync:
             await asyncio.gather(poked, changed, return_exceptions=True)
 
     async def _send_due(self) -> float:
-        """Send what is due. Return how many seconds to wait unless something changes."""
+        """Send everything that is due. Return the seconds to wait if nothing changes."""
         while True:
             now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
             due = self._due(now)
@@ -158,7 +167,7 @@ class DeviceSync:
                 del due[:count]
 
     def _due(self, now: float) -> list[Device]:
-        """Return the devices to send, longest unseen first."""
+        """Return the devices to send. The device with the oldest last report is first."""
         due = [
             device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)
         ]
@@ -184,7 +193,7 @@ class DeviceSync:
             await self._hold(device, error)
 
     async def _enrol(self, device: Device) -> Device:
-        """Enrol a device and return it as the upstream knows it now. Changes made meanwhile stay due."""
+        """Enrol a device. Return it with the upstream's state. Changes that were made meanwhile stay due."""
         body = {"device_id": device.id, **_facts(device)}
         if (
             self._tells_changes
@@ -216,7 +225,7 @@ class DeviceSync:
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
-        # Not awaited, because after a crash the same heartbeat is sent again and changes nothing.
+        # The change is not awaited. If a crash loses it, the same heartbeat is sent again and changes nothing.
         self._table.touch(device.id, lambda known: replace(known, sent_version=device.version, held=None))
 
     async def _keep(self, id: str, **changes: Any) -> None:
@@ -268,8 +277,8 @@ class DeviceSync:
 
     def _is_due(self, device: Device) -> bool:
         """
-        Return True if a device must be sent. Pending devices are never sent, and revoked ones only to a
-        Tollhouse that knows them.
+        Return whether a device must be sent. A pending device is never sent, and a revoked device is sent
+        only to a Tollhouse that knows it.
         """
         if device.version <= device.sent_version:
             return False
@@ -286,7 +295,7 @@ class DeviceSync:
 
 
 def _facts(device: Device) -> dict[str, object]:
-    """Return the facts of a device, named as in an enrolment."""
+    """Return the facts of a device, under the names that an enrolment uses."""
     facts: dict[str, object] = {
         "hostname": device.hostname,
         "platform": device.platform,

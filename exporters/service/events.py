@@ -1,8 +1,8 @@
 """
-Forwarding of usage events: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
+Forwarding of usage events: as CloudEvents to another Tollhouse, or as unit-cost operations in this one's log.
 
-The cost service accepts no metered events, so `[upstream.events]` maps types of events to unit-cost
-streams. The operations are appended to this Tollhouse's own log with ids derived from the events' ids, so a
+The cost service accepts no metered events, so `[upstream.events]` maps types of events to unit-cost streams.
+The operations are appended to this Tollhouse's own log. Their ids are derived from the events' ids, so a
 repeat adds nothing.
 """
 
@@ -32,11 +32,13 @@ from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
-MOST_ZEROS = 100  # of an amount, because 1e999999 written out is a megabyte
+MOST_ZEROS = 100  # maximum zeros in an amount, because 1e999999 as a plain number would take a megabyte
 
 
 def sent_as(settings: UpstreamSettings, type: str) -> str | None:
-    """Return the form in which events of a type are sent upstream, or None if they are only stored here."""
+    """
+    Return the form in which events of a type are sent upstream. Return None if the events are only stored.
+    """
     if not settings.base_url:
         return None
     if Paths(settings).template(STREAM) is not None:
@@ -46,21 +48,21 @@ def sent_as(settings: UpstreamSettings, type: str) -> str | None:
 
 
 def needs_mapping(settings: UpstreamSettings) -> bool:
-    """Return True if the upstream accepts unit-cost streams but no events."""
+    """Return whether the upstream accepts unit-cost streams but no events."""
     return bool(settings.base_url) and Paths(settings).template(STREAM) is None
 
 
 def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
     """
-    Return True if events of a type stay here, because the upstream accepts no events and the type has no stream.
+    Return whether events of a type are not sent because the upstream accepts no events and the type has no stream.
     """
     return needs_mapping(settings) and type not in settings.events
 
 
 def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     """
-    Return the amount that an event adds to its stream. Return None if its type has no stream or the
-    event no amount.
+    Return the amount that an event adds to its stream. Return None if its type has no stream, or if the event
+    has no amount.
     """
     stream = settings.events.get(event.event_type)
     amount = None if stream is None else _amount(event, stream.value)
@@ -69,7 +71,7 @@ def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
 
 class EventExporter:
     """
-    Sends events to another Tollhouse, one batch per delivery. Ids stay the same, so a repeat is not counted.
+    Sends events to another Tollhouse, one batch per delivery. The ids do not change, so a repeat is not counted.
     """
 
     in_flight = 4
@@ -112,7 +114,9 @@ def _cloud_events(events: Sequence[tuple[UsageEvent, float]]) -> bytes:
 
 
 def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
-    """Return the event with its own id and its record id. Without a time, it gets the time of its commit."""
+    """
+    Return the event with its own id and its record id. If the event has no time, its commit time is used.
+    """
     return {
         **event.tags,
         "specversion": "1.0",
@@ -145,7 +149,8 @@ _answer = msgspec.json.Decoder(_Answer)
 
 def _rejected(body: bytes) -> tuple[int, str]:
     """
-    Return how many events another Tollhouse rejected, and its message about the first; (0, "") for other responses.
+    Return the number of events that another Tollhouse rejected, and its message about the first one. Return
+    (0, "") for any other response.
     """
     try:
         answer = _answer.decode(body)
@@ -156,7 +161,8 @@ def _rejected(body: bytes) -> tuple[int, str]:
 
 class StreamMapper:
     """
-    Turns events of mapped types into `sum` operations in this log. All other events are `unmapped`, and not sent.
+    Converts events of mapped types into `sum` operations in this log. Events of all other types are
+    `unmapped` and not sent.
     """
 
     in_flight = 1
@@ -206,7 +212,8 @@ class StreamMapper:
 
 def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
     """
-    Return an operation. Return None if the event has no positive amount, or lacks the element or a dimension.
+    Return the operation for an event. Return None if the event has no positive amount, or lacks the element
+    or a dimension.
     """
     amount = _amount(event, stream.value)
     element = _text(event, stream.element) if stream.type == "allocation" else None

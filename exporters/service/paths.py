@@ -22,11 +22,11 @@ UPSTREAM = "upstream"
 
 @dataclass(frozen=True, kw_only=True)
 class StreamEndpoint:
-    path: str  # "" means that nothing is sent
+    path: str  # "" if nothing is sent to the stream
     scope: str
-    published: bool = True  # documented by the service; otherwise it is a Tollhouse's path
-    telemetry: bool = False  # relative to upstream.ai_telemetry_url
-    at_tollhouse: str = ""  # path at another Tollhouse, if the service has none
+    published: bool = True  # whether the service documents the path; otherwise the path is Tollhouse's own
+    telemetry: bool = False  # whether the path is relative to upstream.ai_telemetry_url
+    at_tollhouse: str = ""  # path at another Tollhouse, if the service has no such path
 
     @property
     def tollhouse(self) -> str:
@@ -96,7 +96,8 @@ class Paths:
 
     def needed(self, name: str, /, **parts: str) -> str:
         """
-        Return the address of a stream. Raises Misconfigured if its path is empty, so records wait for the operator.
+        Return the address of a stream. Raises Misconfigured if its path is empty. The records then wait
+        for the operator.
         """
         url = self.url(name, **parts)
         if url is None:
@@ -114,7 +115,7 @@ class Paths:
         return f"{base.rstrip('/')}/{path.lstrip('/')}"
 
     def published(self, name: str) -> bool:
-        """Return True if the service documents the address and the operator did not change it."""
+        """Return whether the service documents the address and the operator has not changed it."""
         return STREAMS[name].published and name not in self._settings.paths
 
 

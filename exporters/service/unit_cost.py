@@ -1,11 +1,10 @@
 """
-Forwarding of unit-cost operations: as received to another Tollhouse, and without double counting to
-the cost service.
+Forwarding of unit-cost operations: unchanged to another Tollhouse, and without double counting to the cost service.
 
-Another Tollhouse knows the ids of operations, so any of them may be repeated. The service has no idempotency
-for sums. If a stream has a single writer and its whole history is here, records are sent as `replace` with
-their totals, which may be repeated. Any other sum is sent only once; without an answer, an operator decides
-what became of it. `replace` and `delete` may be repeated in their order.
+Another Tollhouse knows the ids of operations, so any operation may be repeated. The service cannot recognize
+repeated sums. If only this Tollhouse writes a stream and has its whole history, records are sent as `replace`
+with their totals, which may be repeated. Any other sum is sent only once. If no answer arrives, an operator
+decides whether the sum arrived. `replace` and `delete` may be repeated in their order.
 """
 
 from __future__ import annotations
@@ -28,14 +27,15 @@ from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Tota
 STREAM = "unit-cost"
 DROPS = "unit-cost-streams"
 MAX_RECORDS = 3000
-MAX_BYTES = 4_900_000  # below the service's limit of 5 MB, whether that means 10^6 or 2^20
+MAX_BYTES = 4_900_000  # bytes; below the service's limit of 5 MB, whether a MB means 10^6 or 2^20 bytes
 PER_S = 100.0  # records per second that the service accepts on average
-# records of an hour; the service allows those of a day, but a restart does not know how many were already sent
+# Records that may be sent at once: those of an hour. The service allows those of a day, but after a restart
+# this process does not know how many were already sent.
 BURST = 360_000.0
-_NOT_TAKEN = (408, 413, 429, 503)  # responses which say that the service did nothing
+_NOT_TAKEN = (408, 413, 429, 503)  # statuses of responses by which the service states that it did nothing
 _SEQUENCE = "unit-cost"
 
-Totals = Mapping[tuple[str, str], Total]  # by stream and record key
+Totals = Mapping[tuple[str, str], Total]  # totals by stream and record key
 _Shape = tuple[str, str, str, str | None, tuple[str, ...]]
 
 
@@ -50,7 +50,7 @@ class OperationRun:
 
 
 class UnitCostExporter:
-    in_flight = 1  # operations on a record must arrive in order
+    in_flight = 1  # one delivery at a time, because operations on a record must arrive in order
     max_records = MAX_RECORDS
 
     def __init__(
@@ -71,7 +71,7 @@ class UnitCostExporter:
 
     async def prepare(self, delivery: Delivery) -> str | None:
         """
-        Wait until the rate allows the records, then return the mark: the number of this attempt.
+        Wait until the rate limit allows the records. Then return the mark, which is the number of this attempt.
 
         A `?` after the number means that this attempt was already interrupted once. Nothing is sent before
         the mark is stored.
@@ -144,7 +144,7 @@ class UnitCostExporter:
             return record.operation, False
         if record.stream in self._single_writer:
             total = totals.get((record.stream, key_of(record)))
-            if total is None or total.whole:  # None: a later operation deletes the record
+            if total is None or total.whole:  # None means that a later operation deletes the record
                 return REPLACE, False
         return record.operation, record.operation == SUM
 
@@ -206,7 +206,7 @@ class UnitCostExporter:
 
 
 def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
-    """Return each record once, with its value after all operations until now."""
+    """Return each record once, with its present total."""
     places = dict.fromkeys((record.stream, key_of(record)) for record in records)
     return [_of_total(totals[key], records[0].stream_type) for key in places if key in totals]
 

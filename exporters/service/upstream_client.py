@@ -1,4 +1,7 @@
-"""Client of the upstream. It sends each stream to its path, with the narrowest key that covers it."""
+"""
+The client of the upstream. It sends each stream to its path, with the key that has the fewest rights
+for the stream.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class KeyringEntry:
 
     def grants(self, scope: str) -> bool:
         """
-        Return True if the key has a scope. Resolved on each call, because the catalogue of use cases may change.
+        Return whether the key has a scope. This is computed for each call, because the catalogue of use
+        cases may change.
         """
         return scope in scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
 
@@ -33,20 +37,21 @@ class Keyring:
     """The keys of the upstream. Keys with use cases come first."""
 
     def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
-        # sorted() is stable, so the configuration's order holds within both kinds
+        # sorted() is stable, so both kinds of keys keep the order of the configuration
         ordered = sorted(keys, key=lambda key: not key.use_cases)
         self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in ordered]
 
     def covering(self, scope: str) -> KeyringEntry | None:
         """
-        Return the first key with a use case that grants the scope, or else the first key with this
-        scope, or None.
+        Return the first key with a use case that grants the scope. Without such a key, return the first key
+        with this scope, or None.
         """
         return next((key for key in self._keys if key.grants(scope)), None)
 
     def secret_for(self, scope: str) -> str:
         """
-        Return the secret for a scope. Raises Misconfigured if no key covers it, or its secret cannot be read.
+        Return the secret for a scope. Raises Misconfigured if no key covers the scope, or if its secret
+        cannot be read.
         """
         key = self.covering(scope)
         if key is None:
@@ -56,7 +61,7 @@ class Keyring:
         return key.secret.value()
 
     def stamps(self) -> list[object]:
-        """Return values that change whenever a secret file does."""
+        """Return values that change whenever a secret file changes."""
         return [key.secret.stamp() for key in self._keys]
 
 
@@ -73,7 +78,7 @@ class UpstreamClient:
 
     @classmethod
     def of(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
-        """Make a client of the service with its own HTTP client."""
+        """Create a client of the service with its own HTTP client."""
         return cls(client_of(settings, clock=clock), Paths(settings), Keyring(settings.keys))
 
     async def send(
@@ -139,7 +144,7 @@ class UpstreamClient:
 
     @contextmanager
     def naming_key(self, stream: str) -> Iterator[None]:
-        """Add the name of the refused key to a 401 or 403."""
+        """Add the name of the refused key to a 401 or 403 that occurs in this block."""
         try:
             yield
         except Misconfigured as error:
@@ -152,7 +157,7 @@ class UpstreamClient:
         return {}
 
     def stamps(self) -> list[object]:
-        """Return values that change whenever the secret file of a key does."""
+        """Return values that change whenever the secret file of a key changes."""
         return self._keyring.stamps()
 
     async def close(self) -> None:

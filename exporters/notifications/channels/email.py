@@ -2,8 +2,8 @@
 A channel of type email: plain text over SMTP.
 
 `Message-ID` is derived from the message's id, so that a repeat can be recognized. All notifications of a
-thread refer to one message, so that mail programs show one conversation. A recipient that is rejected for
-good is left out.
+thread refer to the same message, so that mail programs show one conversation. If a server rejects a recipient
+for good, the recipient is left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_TLS = "none"
 _ADDRESS = re.compile(r"(?!.*=\?)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+")
 _SERVER = re.compile(r"[^\s/@]+:\d{1,5}")
 
-Refused = Mapping[str, tuple[int, bytes]]  # by recipient
+Refused = Mapping[str, tuple[int, bytes]]  # the server's refusal of each recipient
 
 
 class EmailChannel:
@@ -91,7 +91,7 @@ class EmailChannel:
         """Do nothing, because each message has its own connection."""
 
     def _secrets(self) -> list[str]:
-        """Return the password, plain and in the encodings of a sign-in."""
+        """Return the password, plain and as a sign-in encodes it."""
         password = self._password.value() if self._password else ""
         if not password:
             return []
@@ -100,7 +100,8 @@ class EmailChannel:
 
     async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
         """
-        Connect, sign in, call `say` and quit, in a thread, because the library blocks. Cancellation interrupts it.
+        Connect, sign in, call `say` and quit. This runs in a thread, because the library blocks. A
+        cancellation interrupts it.
         """
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
@@ -120,7 +121,7 @@ class EmailChannel:
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:
-                    with suppress(OSError):  # it is closed already
+                    with suppress(OSError):  # the connection may be closed already
                         smtp.sock.shutdown(socket.SHUT_RDWR)
             raise
 
@@ -151,7 +152,7 @@ def _message_id(id: str, settings: NotifySettings) -> str:
 
 
 class _CheckedSmtp(smtplib.SMTP):
-    """An SMTP client that refuses addresses where a server chosen by an account must not be."""
+    """An SMTP client that refuses addresses at which a server chosen by an account is not allowed."""
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         return connect(host, port, timeout, check_reach)
@@ -191,14 +192,14 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 
 def _error_of(error: OSError, secrets: Sequence[str]) -> SendError:
-    """Return the error that a failure means for the message. Every SMTPException is an OSError."""
+    """Return the error of exporters.errors for a failure. Every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
         message = redact(str(error), secrets)
         if isinstance(error, smtplib.SMTPServerDisconnected):
             return Retryable(message, answered=False, ambiguous=True)
-        return Misconfigured(message)  # no TLS, or no way to sign in
+        return Misconfigured(message)  # the server has no TLS, or no supported way to sign in
     message = redact(f"{error.smtp_code} {_text(error.smtp_error)}", secrets)
     if error.smtp_code < 500:
         return Retryable(message)

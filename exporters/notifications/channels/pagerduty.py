@@ -1,9 +1,9 @@
 """
 A channel of type pagerduty: alerts for PagerDuty, with its Events API version 2.
 
-PagerDuty joins events with the same `dedup_key` to one alert while the alert is open. So the key is derived
-from thread, kind and severity, and contains no amount. Neither a repeat nor a further notification of the
-same subject pages anybody again.
+PagerDuty joins events with the same `dedup_key` into one alert while the alert is open. The key is derived
+from thread, kind and severity, and contains no amount. So neither a repeat nor a further notification about
+the same subject pages anybody again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spool.clock import Clock
 from spool.record import moment
 from spool.registry.notices import Notice
 
-EVENTS = "https://events.pagerduty.com/v2/enqueue"  # European region: events.eu.pagerduty.com
+EVENTS = "https://events.pagerduty.com/v2/enqueue"  # in the European region: events.eu.pagerduty.com
 _KEY = re.compile(r"[A-Za-z0-9]{32}")
 
 
@@ -74,8 +74,8 @@ class PagerDutyChannel:
 
     def _key(self) -> str:
         """
-        Return the integration key. Raises Misconfigured if it is malformed, because PagerDuty's 400 would
-        not say so.
+        Return the integration key. Raises Misconfigured if it is malformed, because PagerDuty's 400 does not
+        state this cause.
         """
         key = self._secret.value()
         if not _KEY.fullmatch(key):

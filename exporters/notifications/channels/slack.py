@@ -1,7 +1,7 @@
 """
 A channel of type slack: incoming webhooks of Slack, Mattermost, Rocket.Chat, Discord and Google Chat.
 
-A Discord address needs `/slack` at its end. Only `text` is sent, because all of them accept it.
+A Discord address needs `/slack` at its end. Only `text` is sent, because all these services accept it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, WARNING
 
-MAX_TEXT = 3_900  # Discord and Google Chat accept about 4,000 characters
+MAX_TEXT = 3_900  # maximum characters; Discord and Google Chat accept about 4,000
 _SIGNS = {
     INFO: "\N{INFORMATION SOURCE}",
     WARNING: "\N{WARNING SIGN}",

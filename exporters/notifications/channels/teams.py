@@ -1,7 +1,7 @@
 """
 A channel of type teams: a workflow of Microsoft Teams ("When a Teams webhook request is received").
 
-A message is one Adaptive Card of version 1.2. Teams accepts 28 KB, so blocks beyond that are left out.
+A message is one Adaptive Card of version 1.2. Teams accepts 28 KB, so blocks beyond MAX_BYTES are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
 
-MAX_BYTES = 24_000  # of the card's blocks
+MAX_BYTES = 24_000  # maximum bytes of the card's blocks
 _COLORS = {INFO: "Default", WARNING: "Warning", CRITICAL: "Attention"}
 _SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 

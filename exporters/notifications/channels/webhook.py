@@ -36,7 +36,7 @@ from spool.record import moment
 from spool.registry.notices import Notice
 
 PREFIX = "whsec_"
-LEAST_BYTES, MOST_BYTES = 24, 64  # of a secret
+LEAST_BYTES, MOST_BYTES = 24, 64  # minimum and maximum bytes of a secret
 
 
 class WebhookChannel:
@@ -123,7 +123,9 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
-    """Return the HTTP settings of a channel. If an account made the channel, its connections are checked."""
+    """
+    Return the HTTP settings of a channel. If an account created the channel, its connections are checked.
+    """
     check = check_of(settings.url or settings.secret) if isinstance(settings, KeptSettings) else None
     return ClientSettings(
         proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none", check=check
