@@ -20,7 +20,7 @@ from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 from tests.free_ports import free_port
 
 PLANE = "/v1/ai-control-plane/"
-AGENT_MIB = 100  # resident; the limit of an idle gateway
+AGENT_MIB = 100  # limit of resident memory in MiB, the same as that of an idle gateway
 BACKLOG_MIB = 12  # extra memory of a start with a backlog, which is read once, piece by piece
 FLEET = tuple(word for scope in (ENROLL, HEARTBEAT, PING, INGEST) for word in ("--scope", scope))
 PLANE_KEY = tuple(word for scope in (ENROLL, HEARTBEAT) for word in ("--scope", scope))

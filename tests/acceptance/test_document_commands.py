@@ -58,7 +58,9 @@ def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     """
     tollhouse = installations(hold="1h")  # records stay open for later reports, however long a command takes
     key = tollhouse.key("reader")
-    reader = tollhouse.directory / "reader"  # commands without --config use ./tollhouse-data
+    reader = (
+        tollhouse.directory / "reader"
+    )  # in this directory, commands without --config use ./tollhouse-data
     reader.mkdir()
     (reader / "tollhouse-data").symlink_to(tollhouse.directory / "tollhouse-data")
     commands = tollhouse.directory / "commands"

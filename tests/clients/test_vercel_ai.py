@@ -17,7 +17,7 @@ def told(version: str, name: str, call: Call) -> Call:
     if call.operation == "embeddings":
         return without("response_model")(call)  # its embedding spans have one model name
     if version == "5" and call.provider == "openai":
-        # Version 5 has no attribute for OpenAI's cache writes, and its generateText none for cached
+        # Version 5 has no attribute for OpenAI's cache writes. Its generateText has none for cached
         # and reasoning tokens.
         missing = ("cache_write_tokens",) if name == "stream" else ("cache_read_tokens", "reasoning_tokens")
         return without("cache_write_tokens", *missing)(call)

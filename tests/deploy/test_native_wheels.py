@@ -49,7 +49,7 @@ def test_the_module_has_the_version_of_tollhouse() -> None:
 
 
 def test_crates_are_in_the_bill_with_their_licences(tmp_path: Path) -> None:
-    """Each crate is listed once, even after two runs, and existing entries stay."""
+    """The bill of materials lists each crate once, even after two runs, and existing entries stay."""
     found = runpy.run_path(str(ROOT / "deploy/crates.py"))
     crate = found["component"]({"name": "heck", "version": "0.5.0", "checksum": "ab"}, "MIT/Apache-2.0")
     assert [{"expression": "MIT OR Apache-2.0"}] == crate["licenses"]

@@ -60,7 +60,9 @@ esac
     ],
 )
 def test_what_cannot_be_built_has_its_reason(answer: str | None, reason: str, tmp_path: Path) -> None:
-    """Without Go, without its proxy, or with an old Go, the exit code is 3 and no file is created."""
+    """
+    Without Go, without Go's module proxy, or with an old Go, the build ends with exit code 3 and creates no file.
+    """
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("bash", "realpath", "mkdir", "rm", "mktemp", "tee", "sed", "cat"):

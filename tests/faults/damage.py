@@ -370,7 +370,8 @@ def start_and_kill(directory: Path, *, share: float) -> None:
 def _start_s() -> float:
     """Measure a start on an empty directory on this machine."""
     with tempfile.TemporaryDirectory() as directory:
-        # start the copied program once first, so that its files are cached
+        # Run a short command first, because the first start also starts the process from which all
+        # commands are copied.
         start_process([str(COMMAND), "version"], cwd=Path(directory)).wait()
         began = time.monotonic()
         with _server(Path(directory), is_read=True) as process:

@@ -14,7 +14,7 @@ from tests.processes.copied import COMMAND, start_process
 
 def seconds_of(*words: str) -> float:
     """Return the duration of a command that is not killed."""
-    # run a short command first, because the first start is slower: its program is not yet in memory
+    # Run a short command first, because the first start also starts the process from which all commands are copied.
     start_process([str(COMMAND), "version"], cwd=Path.cwd()).wait()
     began = time.monotonic()
     assert 0 == start_process([str(COMMAND), *words], cwd=Path.cwd()).wait(300)

@@ -85,8 +85,8 @@ use_cases = ["Send AI Telemetry"]
 
 def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) -> None:
     """
-    Without --queued nothing is restored. With `hold` the records wait for a decision. With `resend` cut
-    deliveries retain their keys.
+    Without --queued nothing is restored. With `hold` the records wait for a decision. With `resend`,
+    unfinished deliveries retain their idempotency keys.
     """
     one = installations(config=UNREACHABLE)
     key = one.key("sender")

@@ -19,7 +19,7 @@ from tests.bench.load.job import LoadFigures, LoadJob, quantiles
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 AGAIN_S = 0.05  # pause before a client with `repeat` retries
-ANSWERS_S = 60.0  # timeout for the last responses, after the last request
+ANSWERS_S = 60.0  # seconds to wait for the last responses, after the last request
 READ_BYTES = 2**16
 
 

@@ -51,7 +51,7 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
         files_of_page = [size for size in loaded if size]
         index = len(files().index)
         yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(addresses))
-        before = len(console.requests)  # excludes requests of earlier clicks on the page
+        before = len(console.requests)  # leave out requests of earlier clicks on the page
 
 
 def packed_size(url: str) -> int:

@@ -64,7 +64,9 @@ def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: 
 def test_a_person_of_billed_money_alone(
     browser: Browser, month: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """The role sees all billed costs and no other kind. Pages that need calls show why they are closed."""
+    """
+    A person of this role sees all billed costs and no other kind. Pages that need calls show why they are closed.
+    """
     admin = open_console(month)
     query = "/report?range=last_month&by=team&cost_type=billed_cost"
     wait_for(lambda: admin.ask(query)["billed"]["days"]["open"] == 0, 120, "the bill of last month")

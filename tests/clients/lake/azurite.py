@@ -24,7 +24,9 @@ _START_S = 120
 
 @contextmanager
 def azurite(place: Path, directory: Path) -> Iterator[str]:
-    """Yield the address of an account with one empty container. `place` has the package."""
+    """
+    Yield the address of an account with one empty container. `place` is the folder of the installed package.
+    """
     port = free_port()
     address = f"http://127.0.0.1:{port}/{ACCOUNT}"
     program = str(place / "node_modules/.bin/azurite-blob")

@@ -27,7 +27,9 @@ def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
 def differences(
     gateway: Tollhouse, calls: Iterable[SentCall], *, may_be: Iterable[SentCall] = ()
 ) -> Sequence[str]:
-    """Return a line per user whose totals differ from the calls. Calls in `may_be` may or may not count."""
+    """
+    Return a line per user whose totals differ from the calls. Calls in `may_be` may be missing in the totals.
+    """
     return list(_differences(gateway, list(calls), list(may_be)))
 
 

@@ -197,7 +197,7 @@ def judge(status: str, words: str | None, to: str, *, far: str) -> None:
 @pytest.mark.parametrize("far", FARS)
 @pytest.mark.parametrize("type", sorted(DESTINATIONS))
 async def test_every_destination(type: str, far: str, tmp_path: Path) -> None:
-    """A new type without an entry fails here, so that its check is tested."""
+    """Every type has an entry, and its check prints one line. A new type without an entry fails here."""
     async with far_side(far, tmp_path, type) as there:
         settings = DESTINATION[type](there)
         assert [] == list(destination_problems([settings]))
@@ -210,7 +210,7 @@ async def test_every_destination(type: str, far: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("far", FARS)
 @pytest.mark.parametrize("type", sorted(CHANNELS))
 async def test_every_channel(type: str, far: str, tmp_path: Path) -> None:
-    """A new type without an entry fails here, so that its check is tested."""
+    """Every type has an entry, and its check prints one line. A new type without an entry fails here."""
     async with far_side(far, tmp_path, type) as there:
         settings = CHANNEL[type](there)
         assert [] == list(channel_problems([settings]))

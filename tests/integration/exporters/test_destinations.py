@@ -254,7 +254,7 @@ def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
 
 
 async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> None:
-    """At most 64 KiB of an answer are read."""
+    """Tollhouse reads at most 64 KiB of an answer."""
     upstream.answers.append(Reply(200, b"x" * (4 * MAX_ANSWER_BYTES)))
     async with Client(ClientSettings(), clock=CLOCK) as client:
         answer = await client.send(upstream.url, b"{}", content_type="application/json")

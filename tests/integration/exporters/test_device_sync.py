@@ -158,7 +158,9 @@ async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
 
 @pytest.mark.parametrize(("status", "type"), [(409, "another_fingerprint"), (403, "device_key_needed")])
 async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status: int, type: str) -> None:
-    """The held row shows the upstream's message. It is tried again when the device's own data change."""
+    """
+    A refused row is held, and shows the upstream's message. It is tried again when the device's own data change.
+    """
     words = json.dumps({"error": {"type": type, "message": "another device has this name"}}).encode()
 
     def judge(request: Received) -> Reply | None:

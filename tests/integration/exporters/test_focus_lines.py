@@ -244,7 +244,8 @@ def test_only_a_focus_file_has_lines() -> None:
 
 async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Path) -> None:
     """
-    The call is a realtime call over OTLP with the server's prices. A destination without lines has one row.
+    A destination with lines has a row for each line of a realtime call, at the server's prices. A destination
+    without lines has one row.
     """
     kinds = {"meters": "meters", "single": ""}
     destinations = tuple(

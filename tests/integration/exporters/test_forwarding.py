@@ -438,7 +438,8 @@ async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
 
 async def test_spans_and_counters_leave_apart(site: Site) -> None:
     """
-    A delivery with both kinds becomes one request for each kind. An error of one never repeats the other.
+    A delivery with spans and counters becomes one request for each kind. An error of one request never
+    repeats the other.
     """
     await site.server.add([*calls(1, 5), counter(1), counter(2, unit="USD", value="0.10"), *calls(6, 9)])
     site.upstream.judge = lambda request: (

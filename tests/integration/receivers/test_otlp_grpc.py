@@ -411,7 +411,8 @@ async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> N
 )
 async def test_an_address_that_cannot_be_had_is_named_with_the_reason(address: str, reason: str) -> None:
     """
-    gRPC gives no reason, so the address is tested before gRPC starts. Nothing has to be stopped afterwards.
+    If the address of gRPC is unusable, the error has the reason. gRPC gives none, so the address is tested
+    before gRPC starts. Nothing has to be stopped afterwards.
     """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = GrpcServer({}, max_bytes=1024, max_connections=1)

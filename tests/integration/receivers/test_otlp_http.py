@@ -123,7 +123,7 @@ SAME_TYPES: Sequence[tuple[str, str]] = [
 
 @ON_ONE_SERVER
 async def test_media_types_match_whatever_their_case_and_parameters(one_server: Serving) -> None:
-    """A media type is compared without case and parameters. The answer has the plain type."""
+    """A media type is compared without case and parameters. The answer has the plain media type."""
     for content_type, plain in SAME_TYPES:
         answer = await one_server.send("/v1/traces", traces(plain), content_type)
         assert answer.status == 200, content_type

@@ -62,7 +62,9 @@ async def test_records_and_numbers_go_on(start: Starter, again: Starter) -> None
 
 @pytest.fixture
 def few_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use small batches of ids. test_more_ids_than_a_batch_are_known_after_a_stop uses the real size."""
+    """
+    Let small batches of ids form runs. test_more_ids_than_a_batch_are_known_after_a_stop uses the real size.
+    """
     monkeypatch.setattr(duplicates, "BATCH", 1000)
 
 
@@ -134,8 +136,8 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
     """
-    A delivery or the totals already used the record. If the clock was set back meanwhile, the record looks
-    young but counts as closed.
+    If a delivery or the totals already used a record, it counts as closed. If the clock was set back
+    meanwhile, the record only looks young.
     """
     first = await start(hold=10)
     await first.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
@@ -262,7 +264,7 @@ async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
 
 
 async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> None:
-    """An interrupted migration leaves the previous version and all data."""
+    """An interrupted migration leaves the previous version and all data, and the next start repeats it."""
     connection = sqlite3.connect(tmp_path / "file.sqlite", isolation_level=None)
     first = "CREATE TABLE one (n INTEGER); INSERT INTO one VALUES (1)"
     migrate(connection, [first])

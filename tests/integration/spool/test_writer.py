@@ -25,7 +25,9 @@ from tests.integration.spool.conftest import Starter
 from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
-WAIT_S = 0.5  # if the test stalls longer than this between two steps, it would see the other refusal
+WAIT_S = (
+    0.5  # seconds; if the test stalls longer between two steps, it sees another refusal than the expected one
+)
 
 
 def end_of_commits() -> None:

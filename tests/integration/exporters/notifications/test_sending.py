@@ -237,7 +237,8 @@ async def test_a_chat_gets_one_message_for_notices_that_come_together(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
     """
-    The address comes from a file and is never shown. After too many requests, the receiver's retry time is used.
+    A chat gets one message for notifications that wait together. The address comes from a file and is never
+    shown. After too many requests, the receiver's retry time is used.
     """
     (tmp_path / "address").write_text(f"{receiver.url}/services/T0/B0/s3cret\n")
     await telling.start(settings("slack", url_file=tmp_path / "address", group_wait=30.0))

@@ -72,7 +72,7 @@ class Model:
         self._clock = StoppedClock()
         self._stack = AsyncExitStack()
         self._starts = self._made = 0
-        self._most = 10  # records per delivery
+        self._most = 10  # maximum number of records per delivery
         self.restores = 0
         self.house: House
         self._exporter: LakeExporter

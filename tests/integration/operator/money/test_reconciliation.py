@@ -116,7 +116,7 @@ async def test_a_month(server: OperatorServer) -> None:
 
 
 async def told(server: OperatorServer, **asked: object) -> Any:
-    """Return the answer of the assistants' tool."""
+    """Return the assistants' answer about the month."""
     params = {"name": "get_reconciliation", "arguments": {"month": MARCH, **asked}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
     answer = await server.ask("POST", "/mcp", {"line": line})

@@ -35,7 +35,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 FRIDAY = datetime(2026, 9, 18, 12, tzinfo=UTC).timestamp()
-MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # half past eight in Berlin
+MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # Monday, half past eight in Berlin
 ROOT = Actor("root@example.com", "local")
 LEAD = "lead@example.com"
 SETS = ("view_costs", "modify_views_and_budgets")
@@ -100,7 +100,8 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     reporting: Reporting, tmp_path: Path
 ) -> None:
     """
-    A report is not sent early. Two senders at once, a later sender and quiet hours still send it exactly once.
+    A weekly report is not sent early. It is sent exactly once despite two senders at once, a later sender
+    and quiet hours.
     """
     server = reporting.server
     made = await reporting.create(channels=["mail", "chat"])

@@ -22,7 +22,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_a_report_is_imported_once(server: OperatorServer) -> None:
-    """A second import changes nothing, and a dry run stores nothing. Invalid rows are named."""
+    """The second import of a bill changes nothing, and a dry run stores nothing. Invalid rows are named."""
     for dry_run, new in ((True, 2), (False, 2), (False, 0)):
         answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": dry_run})
         [done] = answer.payload["imports"]
