@@ -259,9 +259,8 @@ class RouteLoop:
     async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
         try:
             await self._deliveries.mark(delivery, mark)
-        except (
-            SpoolUnavailable
-        ) as error:  # nothing was sent, so the destination cannot have accepted the delivery
+        except SpoolUnavailable as error:
+            # nothing was sent, so the destination cannot have accepted the delivery
             raise Retryable(
                 f"the queue on disk did not store where the delivery begins: {error}", answered=False
             ) from error

@@ -13,9 +13,8 @@ from collections.abc import Callable
 _ONE_BYTE = 0x80  # varints below this value take one byte
 _TWO_BYTES = 0x4000
 _MAX_INT = 2**63 - 1
-_KEPT_LENGTHS = (
-    128  # bytes; heads for longer values are not cached, so that senders cannot make the cache grow
-)
+# bytes; heads for longer values are not cached, so that senders cannot make the cache grow
+_KEPT_LENGTHS = 128
 
 
 def varint(value: int) -> bytes:

@@ -33,9 +33,8 @@ ENROLL, HEARTBEAT = "enroll", "heartbeat"
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # seconds to wait after a rejected row; a change of the device's facts ends the wait
 LONGEST_ID = 256
-OWN_KEY_NEEDED = (
-    "device_key_needed"  # type of a 403 about one device, which must use its own key at the upstream
-)
+# type of a 403 about one device, which must use its own key at the upstream
+OWN_KEY_NEEDED = "device_key_needed"
 _NOT_FOLLOWED = (
     "the upstream did not revoke the device: add the name of this gateway's key to server.chain_keys there"
 )

@@ -183,9 +183,8 @@ class Address:
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
-    checks_query: bool = (
-        True  # reject parameters that the row does not name; lists check their own parameters
-    )
+    # reject parameters that the row does not name; lists check their own parameters
+    checks_query: bool = True
     required: tuple[str, ...] = ()  # query parameters that are required
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that a request may repeat
@@ -194,9 +193,8 @@ class Address:
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # type of a list row
     takes_idempotency_key: bool = False  # the Idempotency-Key header has an effect; other addresses ignore it
-    in_turn: bool = (
-        False  # the request needs much memory and processor time, so it waits for a turn within [answers]
-    )
+    # the request needs much memory and processor time, so it waits for a turn within [answers]
+    in_turn: bool = False
     asks_much: Callable[[Any], bool] | None = (
         None  # whether a body needs a turn; with None, every body needs one
     )

@@ -14,9 +14,8 @@ from typing import Protocol
 
 from gateway.service.configuration.sections import ServerSettings
 
-DESCRIPTORS = (
-    65_536  # number of open files that Tollhouse requests at its start; the default limits need fewer
-)
+# number of open files that Tollhouse requests at its start; the default limits need fewer
+DESCRIPTORS = 65_536
 SHARE = 0.8  # share of the file descriptors for connections; files, routes and operators use the rest
 OTHERS = 96  # minimum number of descriptors for files, routes and operators
 LEAST = 8

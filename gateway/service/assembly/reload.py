@@ -113,9 +113,8 @@ class Reload:
         return [*problems, *await channel_problems(config)]
 
     async def _prepare(self, config: Config, new: Config) -> _Prepared:
-        problems: list[str] = list(
-            problems_of(config)
-        )  # check the result, because some settings keep their running value
+        # check the result, because some settings keep their running value
+        problems: list[str] = list(problems_of(config))
 
         def attempt(make: Callable[[], T]) -> T | None:
             try:

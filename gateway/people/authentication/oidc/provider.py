@@ -44,9 +44,8 @@ _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
 MAX_ANSWER_BYTES = 256 * 1024
 
 KEEP_S = 3600.0  # seconds; the maximum time for which a key that the provider has withdrawn is still trusted
-AGAIN_S = (
-    30.0  # minimum seconds between two fetches that tokens cause, so that invented tokens cause few requests
-)
+# minimum seconds between two fetches that tokens cause, so that invented tokens cause few requests
+AGAIN_S = 30.0
 MAX_KEYS = 100
 # maximum number of keys to try for a token without a key id; providers with several keys usually state the id
 MAX_TRIES = 4
