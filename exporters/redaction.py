@@ -28,9 +28,8 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     If a secret is a header with a scheme such as `Bearer`, the text after the scheme is secret as well.
     """
     forms = {form for secret in secrets for part in _parts(secret) for form in _spellings(part)}
-    for form in sorted(
-        forms, key=len, reverse=True
-    ):  # longest first, because a secret may be a part of another secret
+    # longest first, because a secret may be a part of another secret
+    for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STRUCK_OUT)
     text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())
     return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}..."

@@ -181,9 +181,8 @@ class Client:
             settings = self._settings
             # A response is never decompressed, so that a few bytes cannot become gigabytes.
             connector = None
-            if (
-                settings.check is not None
-            ):  # addresses are tried one after another, so that a refused address ends the request
+            # addresses are tried one after another, so that a refused address ends the request
+            if settings.check is not None:
                 factory = checked_socket(settings.check)
                 connector = aiohttp.TCPConnector(socket_factory=factory, happy_eyeballs_delay=None)
             self._session = aiohttp.ClientSession(

@@ -85,7 +85,8 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         ValueError,
         KeyError,
         OSError,
-    ):  # the name is unknown, an impossible path, or a directory of time zones
+    ):
+        # the name is unknown, an impossible path, or a directory of time zones
         yield (
             f"{shown}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"
         )

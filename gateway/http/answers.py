@@ -43,9 +43,8 @@ _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
 _UNKNOWN = 2
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
-SLICE_BYTES = (
-    128 * 1024
-)  # maximum JSON bytes for one call of the encoder, which take well under a millisecond
+# maximum JSON bytes for one call of the encoder, which take well under a millisecond
+SLICE_BYTES = 128 * 1024
 _PIECE_BYTES = SLICE_BYTES // 4  # bytes; smaller pieces are joined up to this length
 # Minimum weight of a member in bytes. Inspecting a member costs as much as encoding this number of bytes.
 _MEMBER = 48

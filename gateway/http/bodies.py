@@ -353,9 +353,8 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
                 turn = 0
                 await pause()
         share.give(len(block))
-        if (
-            len(block) >= BLOCK
-        ):  # count the input, because even a stream whose members are all empty costs time
+        # count the input, because even a stream whose members are all empty costs time
+        if len(block) >= BLOCK:
             await pause()
     inflater.finish()
     return buffer.getvalue()

@@ -38,9 +38,8 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
-    allowed = ", ".join(
-        sorted(row_of, key="HEAD".__eq__)
-    )  # the methods in the order of the rows, with HEAD last
+    # the methods in the order of the rows, with HEAD last
+    allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))
     receivers = services.receivers
     count = receivers.metrics.requests
     receivers.metrics.expect(name, 200)

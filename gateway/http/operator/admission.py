@@ -70,9 +70,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
             body: object = await read_body(request, row.body)
-            admitted = await admit(
-                request
-            )  # check again, because the rights may have changed while the body arrived
+            # check again, because the rights may have changed while the body arrived
+            admitted = await admit(request)
             admitted.body = body
         statuses = () if row.needs is None else refusals_of(request.method)
 

@@ -138,9 +138,8 @@ class Access:
         self._is_adopted = False  # True if the registry has the file's key
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
-        self._bearers: dict[
-            int, tuple[Key, Bearer]
-        ] = {}  # bearers by key number, each with the key that it was made from
+        # bearers by key number, each with the key that it was made from
+        self._bearers: dict[int, tuple[Key, Bearer]] = {}
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
         self._seen: dict[int, float] = {}  # last use of each key since the start
         self._unwritten: set[int] = set()
@@ -443,9 +442,8 @@ class Access:
         if self._registry is None:
             return ()
         if self._registry.is_shared and self._registry.keys.numbered(number) is None:
-            await (
-                self._registry.followed()
-            )  # another gateway returned the address, and may have created the key just before
+            # another gateway returned the address, and may have created the key just before
+            await self._registry.followed()
         key = self._registry.keys.numbered(number)
         if key is None or key.status != ENABLED or key.is_expired(self._clock.now()):
             raise KeyEnded("the key for which the address was given has ended")

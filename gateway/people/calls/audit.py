@@ -24,13 +24,14 @@ from spool.registry.registry import Registry
 
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
 _DEFAULT = "default"  # the console's name for the default namespace, which always exists
+# fields of a change that contain a name of its object
 _STATED = (
     "name",
     "title",
     "reference",
     "text",
     "namespace",
-)  # fields of a change that contain a name of its object
+)
 
 
 @dataclass(frozen=True, slots=True)

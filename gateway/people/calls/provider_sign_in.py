@@ -86,10 +86,11 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         browser = http.cookies.get(COOKIE, "")
         secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
+        # a sign-in with one of these problems did not start here, or has been charged already
         if problem.word not in (
             "state",
             "off",
-        ):  # a sign-in with one of these problems did not start here, or has been charged already
+        ):
             buckets.charge(name, 1 - BEGINNING)
         response = _redirect(_page_with(problem))
     else:

@@ -110,9 +110,8 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
-    forgets = {
-        "Clear-Site-Data": '"cache"'
-    }  # removes the responses that the browser has cached with their ETag
+    # removes the responses that the browser has cached with their ETag
+    forgets = {"Clear-Site-Data": '"cache"'}
     response = uncached_json({"session": None}, headers=forgets)
     http = request.http
     services = request.services

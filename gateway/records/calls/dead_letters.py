@@ -170,9 +170,8 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     async with request.audited("dead.discard", _target(letters), _describe_ids(ids)):
         discarded = await services.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
-        await services.wake(
-            route
-        )  # the route may be paused because it had the maximum number of rejected records
+        # the route may be paused because it had the maximum number of rejected records
+        await services.wake(route)
     return {"discarded": discarded}
 
 

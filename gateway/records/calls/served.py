@@ -100,9 +100,8 @@ class ServedDay:
         served_model = self._of(counter.model)
         if served_model is None:
             return
-        if (
-            not counter.shadow and counter.model
-        ):  # the record counts as a call even if `count = true` names its server
+        # the record counts as a call even if `count = true` names its server
+        if not counter.shadow and counter.model:
             served_model.told[kind] += int(counter.value)
             served_model.told_by.add(counter.source)
         if not is_served:

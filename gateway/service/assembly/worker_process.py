@@ -26,11 +26,12 @@ def main() -> None:
     """Run jobs for the server over the socket whose descriptor is FD. BYTES limits the memory for data."""
     number, most_bytes = map(int, sys.argv[1:3])
     connection = socket.socket(fileno=number)
+    # ignored, because service managers send these signals to all processes; the server stops its workers itself
     for ignored in (
         signal.SIGINT,
         signal.SIGTERM,
         signal.SIGHUP,
-    ):  # ignored, because service managers send these signals to all processes; the server stops its workers itself
+    ):
         signal.signal(ignored, signal.SIG_IGN)
     # Only Linux supports this option. On other systems, the worker ends after its running job, when its
     # socket is closed.

@@ -137,9 +137,8 @@ class Month:
             yield self._identified(workload, msgspec.structs.replace(call))
         twin = self._plants.twin(day, workload, call)
         if twin is not None:
-            if (
-                twin.source == call.source
-            ):  # the twin is another call, not the same call reported by another source
+            # the twin is another call, not the same call reported by another source
+            if twin.source == call.source:
                 self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"
             yield twin, of_call(twin, span=True)

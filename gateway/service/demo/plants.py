@@ -100,9 +100,8 @@ FOUND_BY = {
     "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
     "repeated-questions": "response_cache", "idle-seat": "idle_seat",
 }  # fmt: skip
-NAMED = {
-    "spike": "search"
-}  # text that the title must contain, for problems whose detector also reports other problems
+# text that the title must contain, for problems whose detector also reports other problems
+NAMED = {"spike": "search"}
 
 
 def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
