@@ -8,7 +8,7 @@ from tests.acceptance.test_chain import chained
 
 
 def test_check_says_what_would_be_taken(installations: Any, tmp_path: Path) -> None:
-    """OTLP endpoints get an empty export. Streams without settings are skipped."""
+    """`check` sends an empty export to OTLP endpoints, and skips streams without settings."""
     near, _, _ = chained(installations, tmp_path)
     found = {row["stream"]: row for row in near.json("check")["upstream"]}
     assert found["traces"]["status"] == "ok"

@@ -52,7 +52,8 @@ def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: py
 
 def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> None:
     """
-    An unreachable upstream, an unreadable secret, and a directory that others can read: the exit code is 1.
+    `doctor` ends with exit code 1 for an unreachable upstream, an unreadable secret, or a directory that
+    others can read.
     """
     tollhouse = installations(more=MORE.format(key=tmp_path / "missing"))
     tollhouse.key("sender")

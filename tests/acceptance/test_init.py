@@ -73,7 +73,8 @@ def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None
 
 def test_what_is_answered_is_written(tmp_path: Path) -> None:
     """
-    The answers give a listen address, an upstream with its key, a file, and the treatment of e-mail addresses.
+    The answers to the questions of `init` are written: a listen address, an upstream with its key, a file,
+    and the treatment of e-mail addresses.
     """
     answers = "0.0.0.0:4318\nhttps://cost.example.com\nupstream.key\narchive/records.ndjson\nkeep\n"
     assert 0 == init(tmp_path, "--ask", answers=answers).returncode

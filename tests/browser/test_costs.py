@@ -200,8 +200,8 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
 
 def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     """
-    Journey a: one choice from a list shows last week, and one click opens a bar. A sentence then compares the
-    day with the same weekday. All parts are one click away, and nothing overflows on a phone.
+    One choice from a list shows last week, and one click opens a bar. A sentence then compares the day with
+    the same weekday. All parts are one click away, and nothing overflows on a phone.
     """
     console.open("/costs?by=team")
     page = console.page

@@ -39,8 +39,9 @@ def test_a_parked_route_is_mended(
     troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole
 ) -> None:
     """
-    Journey e in two clicks from the overview: the details say since when, which key, and that nothing is
-    lost. Then *Try now*. A replay is not needed and is one click further away.
+    Two clicks from the overview lead to the details of a paused route, and to *Try now*. The details say
+    since when the route waits, which key was refused, and that nothing is lost. A replay is not needed and is
+    one click further away.
     """
     console = open_console(troubled)
     console.open("/")
@@ -180,7 +181,10 @@ def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: O
 
 
 def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> None:
-    """Journey j: one click from Delivery, for each kind of receiver. Each configuration loads."""
+    """
+    The settings that forward records are one click from Delivery, for each kind of receiver.
+    Each configuration loads.
+    """
     console.open("/delivery")
     page = console.page
     page.get_by_role("link", name="Forward", exact=True).last.click()

@@ -157,9 +157,9 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
     """
-    Journey d in two clicks: the key, then the button. Its panel shows how much it sent, from which tools and
-    when. The linked page shows only the calls of that key, with the most expensive one click away. A key
-    without calls shows none.
+    Two clicks disable a leaked key: the key, then the button. The key's panel shows how much it sent, from
+    which tools and when. The linked page shows only the calls of that key, with the most expensive one click
+    away. A key without calls shows none.
     """
     leaked = house.key("leaked")
     send(house, leaked, "gpt-4.1")

@@ -114,8 +114,8 @@ def test_what_is_unpriced(reader: Reader) -> None:
 
 def test_the_bill_against_what_was_counted(console: Console) -> None:
     """
-    Journey g, from the menu: a loading message appears at once. A month that agrees is not highlighted. Both
-    hold at 390 px.
+    The menu leads to the reconciliation, which shows a loading message at once. A month that agrees is not
+    highlighted. Both hold at 390 px.
     """
     reader = Reader(console)
     held: list[Route] = []
@@ -134,8 +134,8 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
 
 def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Journey c: a button in the team's row, the amount, Create. The view is created as well, with alerts at 80
-    and 100 %. The page names thresholds that are already passed, and the next alert.
+    Three clicks create a budget for a team: a button in the team's row, the amount, Create. The view is created
+    as well, with alerts at 80 and 100 %. The page names thresholds that are already passed, and the next alert.
     """
     console = open_console(busy)
     console.open("/costs?by=team")
@@ -165,8 +165,8 @@ def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None
 
 def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
     """
-    Journey b at 390 px in three clicks: name, time and cost of the most expensive calls are visible without
-    scrolling the table.
+    At a width of 390 px, three clicks lead to the most expensive calls. Name, time and cost are visible
+    without scrolling the table.
     """
     page = reader.page
     page.set_viewport_size({"width": 390, "height": 844})

@@ -20,7 +20,7 @@ def costs_of(page: Page) -> list[float]:
 
 def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
     """
-    Journey b in one click: the calls of the row's team in the time range of Costs, most expensive first,
+    One click on a row of Costs lists the calls of its team in the same time range, most expensive first,
     with the user.
     """
     console.open("/costs?from=now-7d&by=team")

@@ -274,7 +274,7 @@ async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Pat
 
 @pytest.mark.parametrize("by_lines_first", [True, False])
 async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_first: bool) -> None:
-    """Rows of an unacknowledged attempt are blanked if the repeat has other lines."""
+    """If a repeat has other lines than the unacknowledged attempt, the rows of that attempt are blanked."""
     settings = DestinationSettings(name="bill", type="focus", path=tmp_path / "focus.csv", lines="meters")
     clock = SystemClock()
     exporters = [build_by_lines(settings, None, clock, OF_BOOK), build(settings, None, clock)]

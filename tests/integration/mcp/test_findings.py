@@ -95,7 +95,10 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
 
 
 async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
-    """The largest come first. Type, status and owner filter them. A wrong value returns the nearest one."""
+    """
+    The largest recommendations come first. They can be filtered by type, status and owner. A wrong value
+    returns the nearest one.
+    """
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     assert 0 == (await assistant.content("get_optimize_recs"))["recommendation_count"]
     large = replace(SAVING, key="batch:1", type="batch", monthly_savings="12.5", dimensions={"team": ["ads"]})

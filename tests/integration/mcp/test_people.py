@@ -176,7 +176,9 @@ FORGED: dict[str, Forge] = {
 
 
 async def test_a_token_that_proves_nothing_is_refused(door: Door) -> None:
-    """The 401 names the failed check and quotes nothing of the token. No operator is added."""
+    """
+    An invalid token gets a 401 that names the failed check and quotes nothing of the token. No operator is added.
+    """
     for name, forge in FORGED.items():
         door.provider.header = {}
         answer = await door.ask(forge(door.provider))

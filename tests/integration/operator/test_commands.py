@@ -395,8 +395,8 @@ def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
 
 def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: Path) -> None:
     """
-    The status names types without a mapping, and `events types` lists them. Without usage events, the status
-    does not mention them.
+    `spool status` names event types without a mapping, and `events types` lists them. Without usage events,
+    the status does not mention them.
     """
     assert "usage events" not in run("spool", "status").stdout
 

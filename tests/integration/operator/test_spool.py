@@ -167,7 +167,7 @@ async def test_dead_letters_are_listed_with_the_upstreams_words(server: Operator
 
 
 async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
-    """The chosen records leave the list, and their route wakes up."""
+    """Rejected records that are retried by id leave the list, and their route wakes up."""
     await bury(server, 3)
     ids = [row["id"] for row in (await server.ask("GET", "/dead")).payload["dead"]]
     assert {"retried": 2} == (await server.ask("POST", "/dead/retry", {"ids": ids[:2]})).payload

@@ -72,7 +72,7 @@ async def test_tail_shows_older_and_new_records(serve: Serve) -> None:
 
 async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
     """
-    The line has model, team, user, tokens and cost. Unknown values are a dash, and terminal control
+    A line of `tail` has model, team, user, tokens and cost. Unknown values are a dash, and terminal control
     characters are removed.
     """
     serving = await serve()

@@ -299,7 +299,8 @@ async def test_pagerduty_gets_an_event_for_each_notice(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
     """
-    After too many requests, the channel tries again. A key with another format parks the channel and is never sent.
+    PagerDuty gets an event for each notification. After too many requests, the channel tries again. A key
+    with another format parks the channel and is never sent.
     """
     (tmp_path / "key").write_text("not-a-key")
     url = f"{receiver.url}/v2/enqueue"
