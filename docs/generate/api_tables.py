@@ -48,7 +48,7 @@ _MAPS = {  # objects with arbitrary member names, so the members are not documen
 }  # fmt: skip
 # objects whose fields are explained with another noun than the object's name
 _NOUNS = {
-    "dead": "rejected record", "month": "overview", "total": "sum", "successe": "", "error": "", "body": "",
+    "dead": "rejected record", "month": "overview", "total": "total", "successe": "", "error": "", "body": "",
     "people_name": "person", "current": "current use", "recommended": "recommended use", "look": "search",
     "what_if": "estimate", "before": "item", "after": "item", "native": "compiled module", "param": "tool",
     "billed_invoice": "invoice", "space": "queue", "ignored": "sender", "slack": "Slack channel", "row": "group",
@@ -56,7 +56,14 @@ _NOUNS = {
     "unknown": "delivery", "upstream": "device at your cost service", "why": "record", "channel_name": "channel",
     "configuration": "setting", "unenrolled": "device", "statement": "provider bill", "type": "recommendation type",
     "statement_pull": "fetched report", "mark": "note", "container_file": "file", "reload": "configuration",
-    "month_closing": "month", "demo": "demo month", "receipt": "request", "people": "person", "billing": "hourly files",
+    "month_closing": "month", "demo": "demo month", "receipt": "receipt", "people": "person", "billing": "hourly files",
+}  # fmt: skip
+_ITEMS_OF = {"costs": "calls", "tail": "records", "audit": "changes", "configuration": "settings"}
+_SHOWN = {  # lists and objects that are named by another noun than their field
+    "billed_invoice": "invoice", "billed_invoices": "invoices", "statements": "provider bills", "audit": "audit rows",
+    "statement_pulls": "fetched reports", "marks": "notes", "partial_refusals": "rejections in responses with a 2xx",
+    "accepted_twice": "records that were accepted twice", "conflicts": "conflicts between reports",
+    "receipt": "receipt of the request", "imports": "imports of provider bills",
 }  # fmt: skip
 _LIST_PARTS = ("pagination", "filtering", "sorting")
 
@@ -137,7 +144,7 @@ def _meaning(path: str, name: str, place: str, *, is_repeated: bool) -> str:
     if not is_repeated or name in words.NOT_FILTERS:
         return words.QUERY.get(f"{path.rpartition('/')[2]}.{name}") or words.QUERY[name]
     shown = name.replace("_", " ").replace("api key", "API key")
-    items = {"cost": "calls", "tail": "records"}.get(item_of(path)) or re.sub("y$", "ie", item_of(path)) + "s"
+    items = _ITEMS_OF.get(path.rpartition("/")[2]) or re.sub("y$", "ie", item_of(path)) + "s"
     if items.endswith(f"{shown}s"):
         return f"Only this {shown}."
     return words.FILTERS.get(name, f"Only items with this {shown}.").replace("Only items", f"Only {items}")
@@ -148,7 +155,7 @@ def item_of(path: str) -> str:
     segments = [segment for segment in path.split("/") if segment.endswith("s")]
     areas = {"/v1/ai-control-plane": "device", "/{path": "message", "/v2/optimize": "recommendations"}
     of_area = next((noun for area, noun in areas.items() if path.startswith(area)), "item")
-    return _singular(segments[-1]) if segments else of_area
+    return (_singular(segments[-1]) if segments else of_area).replace("sign in way", "sign-in")
 
 
 def _singular(segment: str) -> str:
@@ -208,7 +215,8 @@ def _words_of(place: str, schema: Mapping[str, Any], known: KnownField, *, is_bo
     parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
     own = FIELDS.get(f"{parent}.{name}") or (FIELDS.get(f".{name}") if not above else None)
     if not own and not above and "properties" in _resolved(schema.get("items", schema), known.schemas):
-        return f"The {name.replace('_', ' ')}."
+        each = ", each" if schema.get("type") == "array" else ","
+        return f"The {_SHOWN.get(name) or name.replace('_', ' ')}{each} with the fields below."
     words_of_name = own or FIELDS.get(name) or known.meanings.get(name, "")
     return words_of_name.replace("{item}", _NOUNS.get(parent, parent.replace("_", " ")) or known.item)
 
