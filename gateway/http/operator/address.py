@@ -59,8 +59,8 @@ class OperatorAddress(Address):
     `needs` is the id of a permission set, or SIGNED_IN. None means that the call itself signs a person in.
 
     If `shows` is WHOLE, the address rejects people who may see only some calls. If `shows` is SLICED, the
-    handler shows only calls that the person may see, and the person must see every kind of counted cost. With
-    `asks_cost_type`, the handler instead checks that the roles show the requested kind of cost.
+    handler shows only calls whose every kind of counted cost the person may see. People without such a call are
+    rejected. With `asks_cost_type`, the handler instead checks only the requested kind of cost.
 
     A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
     whether a query covers only whole past months. The JSON answer to such a query has an ETag.

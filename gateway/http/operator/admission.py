@@ -266,7 +266,7 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
 
 def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
     """
-    Return whether the row requires every kind of counted cost, while at least one kind is hidden from these roles.
+    Return whether the row needs every kind of counted cost, but the roles show all these kinds for no call.
     """
     return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
 
