@@ -46,7 +46,7 @@ export function typedBudget({name, view, amount, granularity, planned, alerts, f
   };
 }
 
-/** After saving: a note on thresholds that are already exceeded, or null. */
+/** Return a note about thresholds that are already exceeded when a budget is saved, or null. */
 export function exceededNote({already_past: past, budget}) {
   if (!past?.length) return null;
   const next = Object.keys(budget.alerts ?? {}).map(Number).filter((each) => !past.includes(each)).sort((a, b) => a - b)[0];
@@ -74,7 +74,7 @@ export function QuickBudget({field, title, value, names, close}) {
     {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", "every channel"], ...names]}]} />`;
 }
 
-/** Return the name, with a number if it is taken. */
+/** Return the name. If one of the items in `taken` has the name, add a number. */
 function free(name, taken) {
   const names = new Set(taken.map((each) => each.name));
   for (let number = 1; ; number++) {

@@ -157,7 +157,7 @@ function Twin({title, bins, groups, values, ghost, totals, format, isDaily, zone
   return html`<${Table} caption=${title} columns=${columns} rows=${rows} identity=${(row) => row.bin} />`;
 }
 
-/** A small line without axes that shows how a row changed over time. `values` are numbers. */
+/** A small line chart without axes that shows the values of a table row over time. `values` are numbers. */
 export function Spark({values, title}) {
   const most = Math.max(0, ...values);
   const y = (value) => (most ? 19 - (18 * value) / most : 19);

@@ -4,13 +4,13 @@ import {day} from "./range.mjs";
 
 export const NONE = {names: [], titles: {}};
 
-/** Fetch {names, titles}: all dimensions, and the names of the published ones. */
+/** Fetch {names, titles}: the ids of all dimensions, and the names of published dimensions. */
 export async function knownDimensions() {
   const {report} = await get("/report", {from: day(new Date()), show: "calls"});
   return {names: report.dimensions, titles: report.names};
 }
 
-/** A family joins all variants of one model or provider. The variants themselves are another dimension. */
+/** Dimensions that join all variants of one model or provider. The variants themselves are other dimensions. */
 export const FAMILY = "model_family";
 export const WRITTEN = {[FAMILY]: "model", provider_family: "provider"};
 export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_family: "provider", provider: "provider variant"};

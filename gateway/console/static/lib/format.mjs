@@ -51,7 +51,7 @@ function grouped(text) {
   return fraction === undefined ? joined : `${joined}.${fraction}`;
 }
 
-/** Write money: "$1,234.56", four decimals below a dollar, "<$0.0001" for less, "unknown" for null. */
+/** Write money: "$1,234.56", four decimals below a dollar, "<$0.0001" for the smallest amounts, "unknown" for null. */
 export function money(text) {
   if (text === null || text === undefined) return "unknown";
   const sign = String(text).startsWith("-") ? "-" : "";
@@ -91,7 +91,7 @@ const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/,
 /** Write a count with all its digits, for tooltips and copies. */
 export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
 
-/** Write a change as {percent: "+12 %", amount: "+$340.00"}. If the old value is zero, percent is "new"; if both are, a dash. */
+/** Write a change as {percent: "+12 %", amount: "+$340.00"}. If the old value is zero, percent is "new". If both values are zero, percent is a dash. */
 export function change(now, before, format = money) {
   if (now === null || before === null) return {percent: DASH, amount: ""};
   const [one, other] = [parsed(now), parsed(before)];
@@ -106,7 +106,7 @@ export function change(now, before, format = money) {
   return {percent: `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${format(difference)}`};
 }
 
-/** Write a share in whole percent, "<1 %" for less, or a dash if the whole is zero. */
+/** Write a share in whole percent. Write "<1 %" for a smaller share, and a dash if the whole is zero. */
 export function percent(part, whole) {
   const [one, other] = [Number(part), Number(whole)];
   if (!other) return DASH;

@@ -100,7 +100,7 @@ function ViewPicker({query}) {
     ${asked && !chosen && html`<option value=${asked}>${views ? "unknown view" : asked}</option>`}</select></label>`;
 }
 
-// An upgrade removes the files of the old release. Reloading the console fetches those of the new one.
+// An upgrade removes the files of the old release. A reload of the console fetches the files of the new release.
 const NOT_LOADED = {status: 404, message: "Tollhouse was upgraded or does not respond. Try again to reload the console."};
 
 const banner = async () => ({Page: (await import("../pages/overview_demo.mjs")).Banner});

@@ -5,7 +5,7 @@ export const asText = (labels) => Object.entries(labels).map(([name, value]) => 
 export const labelsField = (labels) => ({name: "labels", label: "Labels", type: "area", value: asText(labels),
   note: "one name=value per line", rows: 3});
 
-/** Parse such text into labels. Throws an error that names the first wrong line. */
+/** Parse lines of name=value into labels. Throws an error that names the first wrong line. */
 export function labelsIn(text) {
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
   const wrong = lines.find((line) => !/^[^=]+=/.test(line));

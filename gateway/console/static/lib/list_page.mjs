@@ -14,13 +14,13 @@ const NO_FILTERS = ["tab", "open", "from", "to", "range", "tz", "month", "view",
 /**
  * `list`:
  *   path: API path, such as "/devices"; root: the list's key in the response, such as "devices"; at: the page's own path
- *   caption: what the rows are called; what: the changes in the live stream that reload the page, such as ["devices"]
+ *   caption: the name of the rows in the plural; what: the changes in the live stream that reload the page, such as ["devices"]
  *   columns: {name, title, value(row), kind, exact(row), sort: its sort key, order: its first sort order}; the first links to the row
  *   inView: whether the chosen view filters the list; ask: parameters of every request, or a function of the address
  *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
  *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
  *   identity(row): its id; show(id): API path of one row; one(answer): the row in that response. Without `show`, the list's own row is shown
- *   Details({row, reload, session, query}): the open row; without it, a table of all fields. heading(row): dialog title, else the id
+ *   Details({row, reload, session, query}): the open row; without it, a table of all fields. heading(row): dialog title; by default the id
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"

@@ -64,7 +64,7 @@ export async function listening() {
   if (stream?.readyState !== EventSource.OPEN) isBehind = true;
 }
 
-/** Return whether somebody is reading closely. If so, nothing on the page may move. */
+/** Return whether the reader points at a row, selects text or has a dialog open. Then nothing on the page may move. */
 export const isBusy = () => document.querySelector(BUSY) || !getSelection().isCollapsed;
 
 function reloadChanged() {
@@ -113,7 +113,7 @@ export function useLiveState() {
   return shown;
 }
 
-/** Call `reload` when the stream reports one of `what`. */
+/** Call `reload` when the stream reports one of the changes in `what`. */
 export function useLive(what, reload) {
   const latest = useRef(reload);
   latest.current = reload;

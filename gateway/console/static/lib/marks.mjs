@@ -6,10 +6,10 @@ import {Confirm, Problem, may} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 import {day} from "./range.mjs";
 
-/** Fetch the notes of a time range. `parameters` are those of a report; null fetches nothing. */
+/** Fetch the notes of a time range. `parameters` are the parameters of a report. If they are null, nothing is fetched. */
 export const useMarks = (parameters) => useQuery(() => (parameters ? get("/marks", parameters) : Promise.resolve(null)), [JSON.stringify(parameters)], ["ledger", "annotations"]);
 
-/** Map bin indexes to their notes. A note belongs to the first bin of its day, else to the last bin that begins before it. */
+/** Map bin indexes to their notes. A note belongs to the first bin of its day. If no bin begins on its day, it belongs to the last bin that begins earlier. */
 export function wordsByBin(marks, bins) {
   const found = new Map();
   for (const mark of marks) {

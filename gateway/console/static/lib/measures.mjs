@@ -15,7 +15,7 @@ export const unitOf = (name) => (name?.startsWith(UNIT) ? name.slice(UNIT.length
 const orDash = (text) => (text === null ? "–" : money(text));
 const ofUnit = (unit) => amount(unitTitle(unit), {format: orDash, needs: ["cost_per_unit", "units"], of: (row) => row.cost_per_unit});
 
-/** Return the cost-per-unit measures as [name, label]. A cost per model, provider or status would mean nothing, so these are left out. */
+/** Return the cost-per-unit measures as [name, label]. A cost per model, provider or status would have no meaning, so these dimensions are left out. */
 const NO_UNITS = ["model_family", "provider_family", "model", "request_model", "provider", "status", "cost_source", "source", "region"];
 export const unitChoices = (dimensions, streams = []) => [...dimensions.filter((name) => !NO_UNITS.includes(name)), ...streams.map((name) => `stream:${name}`)]
   .map((unit) => [UNIT + unit, unitTitle(unit)]);

@@ -1,4 +1,4 @@
-/** Names behind hashed people. Each is fetched once and stored only in this page's memory. */
+/** Names behind hashed people. Each name is fetched once and stored only in this page's memory. */
 import {get} from "./api.mjs";
 import {useEffect, useState} from "./html.mjs";
 
@@ -15,7 +15,7 @@ export function allowNames(may) {
   sees = may;
 }
 
-/** Return a function that gives the name behind a hash, or the hash. Fetches missing names and redraws when they arrive. */
+/** Return a function that returns the name behind a hash, or the hash if the name is unknown. Fetches missing names and redraws when they arrive. */
 export function useNames(hashes) {
   const [, draw] = useState(0);
   const missing = sees ? [...new Set(hashes)].filter((each) => !known.has(each)).slice(0, MOST) : [];

@@ -26,7 +26,7 @@ export function Loading({of, blocks = ["table"], children}) {
     ${blocks.map((each, place) => html`<div key=${place} class=${`skeleton ${each}`} aria-hidden="true"></div>`)}</div>`;
 }
 
-/** A note that a response has only the largest rows. */
+/** A note for a response that has only the largest rows. */
 export const Cut = ({shown, of}) => html`<p role="note">Showing the largest ${exactCount(shown)} of ${exactCount(of)} rows. The row (other) adds up the rest, so totals are exact. CSV has every row.</p>`;
 
 /** Text with a copy button. If the browser forbids copying, the button selects the text instead. */
@@ -101,7 +101,7 @@ function cell(column, row, isFirst, address, nameOf = (each) => each) {
 /** Return whether the session has a permission set, or none is needed. */
 export const may = (session, needed) => !needed || session.permission_sets.includes(needed);
 
-/** Return whether the session may use a page or an action. If it is about all calls, people with restricted access may not. */
+/** Return whether the session may use a page or an action. People with restricted access may not use a page or an action about all calls. */
 export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);
 
 const STATES = {

@@ -5,7 +5,7 @@ const NAMES = ["user", "since", "until", "team"];
 /** Write seats as lines of USER,SINCE[,UNTIL[,TEAM]]. */
 export const seatLines = (seats) => seats.map((each) => NAMES.map((name) => each[name] ?? "").join(",").replace(/,+$/, "")).join("\n");
 
-/** Parse such lines into seats. Throws an error that names the first wrong line. */
+/** Parse lines of USER,SINCE[,UNTIL[,TEAM]] into seats. Throws an error that names the first wrong line. */
 export function seatsIn(text) {
   return text.split("\n").map((each) => each.trim()).filter(Boolean).map((line) => {
     const cells = line.split(",").map((each) => each.trim());

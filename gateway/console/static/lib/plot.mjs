@@ -74,7 +74,7 @@ function Forecast({ahead, first, y}) {
   return html`<path class="band" d=${`${upper}${lower}Z`} /><path class="forecast" d=${line(ahead.map(({amount}) => Number(amount)), y, first)} />`;
 }
 
-/** Choose the bins that get a label: Mondays if there are more than two weeks of days, else evenly spaced ones with the last. */
+/** Choose the bins that get a label: Mondays if there are more than two weeks of days, and otherwise evenly spaced bins, including the last bin. */
 function ticked(bins, isDaily) {
   const all = bins.map((_, bin) => bin);
   if (isDaily && bins.length > 2 * WEEK) {

@@ -1,4 +1,4 @@
-/** Data of a page: loaded, and still shown while it loads again or after an error. */
+/** Data of a page. Loaded data stays visible while it is loaded again, and after an error. */
 import {useEffect, useRef, useState} from "./html.mjs";
 import {listening, useLive} from "./live.mjs";
 

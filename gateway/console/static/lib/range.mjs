@@ -30,7 +30,7 @@ const isDay = (text) => /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Da
 /** Return today's date in a time zone, as a UTC Date at midnight for counting days. */
 const today = (zone) => new Date(`${new Intl.DateTimeFormat("sv-SE", {timeZone: zone}).format(new Date())}T00:00Z`);
 
-/** Return {from, to, name} of the range in the address. Without `to`, it reaches until now. An unknown range gives the default. */
+/** Return {from, to, name} of the range in the address. Without `to`, the range reaches until now. For an unknown range, return the default range. */
 export function span(query, byDefault = "now-30d") {
   const now = today(zoneOf(query));
   const [from, until] = [query.get("from"), query.get("to")];
@@ -50,7 +50,7 @@ export function span(query, byDefault = "now-30d") {
   return {from: `${hour.toISOString().slice(0, 13)}:00:00Z`, name, asked};
 }
 
-/** Return the first and the last day of a calendar range; without a last day it reaches until now. Weeks begin on Monday. */
+/** Return the first and the last day of a calendar range. Without a last day, the range reaches until now. Weeks begin on Monday. */
 function ofCalendar(asked, now) {
   const monday = daysBefore(now, (now.getUTCDay() + 6) % 7);
   const quarter = (step) => new Date(Date.UTC(now.getUTCFullYear(), Math.floor(now.getUTCMonth() / 3) * 3 + 3 * step, 1));
@@ -70,7 +70,7 @@ function misread(query) {
     .filter(Boolean).join(" and ");
 }
 
-/** Return the time zone in the address, else UTC. */
+/** Return the time zone in the address, or UTC if the address has none. */
 export function zoneOf(query) {
   const asked = query.get("tz") ?? "UTC";
   return ZONES.includes(asked) ? asked : "UTC";

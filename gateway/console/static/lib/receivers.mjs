@@ -1,6 +1,6 @@
 /** The address at which senders reach this gateway. */
 
-/** Return that address: the server's setting, or the console's own address. */
+/** Return the address for senders: the server's setting, or the console's own address. */
 export function receivedAt(telemetry) {
   const found = new URL(telemetry ?? "..", document.baseURI);
   if (["0.0.0.0", "[::]"].includes(found.hostname)) found.hostname = location.hostname;

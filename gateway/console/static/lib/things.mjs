@@ -12,7 +12,7 @@ const PLACES = {
   route: (id) => to("/delivery", {open: id}), device: (id) => to("/devices", {open: id}),
 };
 
-/** `exists`: the object has a page. Without a name, the id is shown. */
+/** The name of an object. If it has no name, its id is shown. `exists`: the object still exists, so the name is a link. */
 export function Thing({kind, id, name, exists = true}) {
   const shown = name ?? id;
   const address = exists && PLACES[kind]?.(id, name);

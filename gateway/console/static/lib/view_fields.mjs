@@ -22,7 +22,7 @@ export const asLines = (filter, titles) => Object.entries(filter).flatMap(([name
   return `${titles ? titleOf(titles, own) : own}${excludes ? "!" : ""}=${value ?? ""}`;
 })).join("\n");
 
-/** Parse such lines into a filter. Throws an error that names the first wrong line. */
+/** Parse lines of NAME=VALUE or NAME!=VALUE into a filter. Throws an error that names the first wrong line. */
 export function filterIn(text) {
   const found = {};
   for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
@@ -45,7 +45,7 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 /** List the kinds of cost, and the view's own kind even if the Costs page does not offer it. */
 const moneyOptions = (own) => [...Object.entries(KINDS), ...(!own || KINDS[own] ? [] : [[own, own]])];
 
-/** Build the form fields of a view. `row` is the view, or what is known of a new one. */
+/** Build the form fields of a view. `row` is the view, or the known fields of a new view. */
 export const viewFields = (row, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "filter", label: "Filter", type: "area", rows: 4, value: asLines(row.filter ?? {}),

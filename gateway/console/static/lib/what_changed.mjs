@@ -56,7 +56,7 @@ export function Why({parameters}) {
     ${" "}<a href=${here({against: USUAL})}>All parts of the change</a></p>`;
 }
 
-/** `parameters`: range, filters and `by` of the page. `href(row)`: link of a group; (other) has none. */
+/** The explanation of a change. `parameters`: range, filters and `by` of the page. `href(row)`: the link of a group; (other) has no link. */
 export function WhatChanged({parameters, against, href}) {
   const asked = {...parameters, against, top: TOP};
   const found = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);

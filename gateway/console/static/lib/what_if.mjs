@@ -22,7 +22,7 @@ export function WhatIfPicker({query, models, load}) {
     ${now && html` <a href=${here({asif: ""})}>(off)</a>`}</form>`;
 }
 
-/** `parameters`: range, filters and `by` of the page. `href(row)`: link of a group; (other) has none. */
+/** The estimate for another model. `parameters`: range, filters and `by` of the page. `href(row)`: the link of a group; (other) has no link. */
 export function WhatIf({model, parameters, names, href}) {
   const asked = {...parameters, model};
   const found = useQuery(() => get("/what-if", asked), [JSON.stringify(asked)], ["ledger"]);

@@ -1,4 +1,4 @@
-/** The form of a dimension: its source, and the groups into which values are ticked, with the cost of each group. */
+/** The form of a dimension: its source, and its groups with their costs. Checkboxes assign values to a group. */
 import {get} from "../lib/api.mjs";
 import {OTHER} from "../lib/chart.mjs";
 import {NONE, knownDimensions} from "../lib/dimensions.mjs";
@@ -23,7 +23,7 @@ async function valuesOf(source) {
 const isWhole = ({name, groups, others}) => name.trim() && (others || groups.some(({values}) => values.length))
   && groups.every((group) => !group.values.length || group.name.trim());
 
-/** `text` is the definition. Each edit calls `change` with the new definition. */
+/** The form. `text` is the definition. Each edit calls `change` with the new definition. */
 export function DimensionForm({text, change}) {
   const written = useRef(text);
   const [draft, setDraft] = useState(() => firstOf(text));
@@ -90,13 +90,13 @@ export function DimensionForm({text, change}) {
 /** Derive a dimension's name from its source. */
 const titled = (source) => source.replace(/^tag:/, "").replace(/^./, (first) => first.toUpperCase());
 
-/** Return the dimension with this key, else the first that the form can show, else a new one. */
+/** Return the dimension with this key, or else the first dimension that the form can show, or else a new dimension. */
 function firstOf(text, key) {
   const found = (blocksOf(text) ?? []).map(dimensionOf).filter(Boolean);
   return found.find((each) => each.key === key) ?? found[0] ?? EMPTY;
 }
 
-/** List the values of calls, then ticked values that no call has. */
+/** List the values of calls, then selected values that no call has. */
 function listed({groups}, values) {
   const names = new Set(values.map(({value}) => value));
   const gone = groups.flatMap((each) => each.values).filter((value) => !names.has(value));

@@ -1,4 +1,4 @@
-/** A one-line form for a budget: the value it is for, the monthly amount, and the channel. It creates the view as well. */
+/** A one-line form for a budget: the value whose calls it limits, the monthly amount, and the channel. The form also creates the view. */
 import {get} from "../lib/api.mjs";
 import {limitCalls} from "../lib/budget_fields.mjs";
 import {OTHER} from "../lib/chart.mjs";
@@ -14,7 +14,7 @@ async function namesOf(field) {
   return [...new Set(rows.map((row) => row[field]).filter((name) => name && name !== OTHER))];
 }
 
-/** `dimensions` are {names, titles}; `channels` are names; `made` runs after a budget was created. */
+/** The form. `dimensions` are {names, titles}; `channels` are names; `made` runs after a budget was created. */
 export function BudgetLine({dimensions, channels, made}) {
   const offered = dimensions.names.filter((name) => USUAL.includes(name) || name in dimensions.titles || name.startsWith("tag:"));
   const fields = [...USUAL.filter((name) => offered.includes(name)), ...offered.filter((name) => !USUAL.includes(name))];

@@ -25,7 +25,7 @@ const at = (id) => `/insights/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
-/** Delayed money is only affected: it is neither lost nor saved. */
+/** Write the cost impact of an insight. Money of an operation insight is marked as affected, because its delay neither loses nor saves it. */
 const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? "not stated" : row.about === "operation"
   ? html`${money(row.cost_impact)} <span class="faint">affected</span>` : money(row.cost_impact));
 const valid = (answer, field) => answer.filtering.available.find((each) => each.field === field).valid_values;

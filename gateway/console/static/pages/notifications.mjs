@@ -53,7 +53,7 @@ const OUTBOX = {
 const many = (action) => (row) => send("POST", `${PATH}/${action}`, {channel: row.name}).then((answer) => html`<p role="status">${
   action === "retry" ? `${count(answer.retried)} notifications are sent again` : `${count(answer.discarded)} notifications are discarded`}.</p>`);
 
-/** Return the changed fields: without empty ones, and without the type, which cannot change. */
+/** Return the changed fields, without empty fields and without the type, which cannot change. */
 const changed = ({type, ...given}) => Object.fromEntries(Object.entries(given).filter(([, value]) => value.length));
 
 const CHANNELS_PATH = "/notification-channels";

@@ -25,7 +25,7 @@ const TOKENS = [tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted
 /** Return whether a row can be linked to counted calls. */
 const isOurs = (by, row) => row.name !== null && row.name !== "total" && (by === "day" || Object.keys(row.where).length > 0);
 
-/** Return the link to a row's calls that the provider answered. Only stored records are shown. */
+/** Return the link to a row's calls that the provider answered. The page behind it shows only stored records. */
 const calls = (date, found, where) => to("/calls", {view: null, date, ...found.calls_where, status: ["ok", "error"], ...where});
 
 /** Return the link to the costs of the same calls, which are stored longer than the calls. */
