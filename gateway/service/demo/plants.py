@@ -129,8 +129,8 @@ class LeastMonth:
 
     def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
         """
-        Return the days and records that a month needs. Other planted problems may reduce the share of its
-        usual calls to `thinned`.
+        Return the days and records that a month needs. `thinned` is the factor by which other planted
+        problems raise the number of records.
         """
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)
