@@ -47,7 +47,7 @@ FAULTS = 3  # number of internal errors without a success in between that pauses
 # Statuses which prove that the request was never accepted under its key, because a service that honours keys
 # would have repeated its first response. Any other rejection may come from a proxy, or be sent while the
 # first request is still in progress.
-_NOT_TAKEN = (200, 400, 413)  # a 200 in which every item was rejected
+_NOT_TAKEN = (200, 400, 413)  # 200 stands for a response that rejected every item
 _BUSY = (502, 503, 504)  # statuses that state nothing about the request itself
 
 

@@ -60,7 +60,7 @@ class ParquetFile:
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def write_group(self) -> None:
-        """Write the added rows as one group."""
+        """Write the rows that were added since the last group as one group."""
         table = pa.Table.from_batches(self._parts, schema=self._schema)
         self._parts = []
         self._writer.write_table(table, row_group_size=GROUP_ROWS)

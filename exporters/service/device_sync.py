@@ -69,7 +69,7 @@ class DeviceSync:
         self._state = RUNNING
         self._reason: str | None = None
         self._failures = 0
-        self._is_faulty = False  # an internal error occurred
+        self._is_faulty = False  # True after an internal error
         self._closed_until = 0.0
         # by device id: the version of the facts that wait, and the time until which they wait
         self._rests: dict[str, tuple[int, float]] = {}

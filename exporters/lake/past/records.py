@@ -213,7 +213,9 @@ def _drop(row: Fields) -> Record | None:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return an object. A record file has it as an object, and a row has it as text."""
+    """
+    Return a value that is an object. A record file has it as a JSON object, and a row has it as JSON text.
+    """
     if isinstance(value, str):
         return msgspec.json.decode(value, type=dict[str, Any])
     return dict(value or ())

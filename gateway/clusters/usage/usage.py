@@ -212,7 +212,7 @@ class MeterRules:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Map the names of labels in metrics to tags."""
+        """Return the tag for each label name in metrics."""
         return {_LABEL + _NO_NAME.sub("_", tag): tag for tag in self.tags}
 
 

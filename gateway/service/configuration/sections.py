@@ -1224,7 +1224,7 @@ def names_some(pattern: str) -> bool:
 
 def _is_foreign(code: str) -> bool:
     """Return whether amounts in this currency must be converted."""
-    from spool.currencies import DECIMALS  # imported only if a currency is configured
+    from spool.currencies import DECIMALS  # imported late, because most configurations name no currency
 
     return code in DECIMALS and code != "USD"
 
