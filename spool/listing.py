@@ -160,7 +160,7 @@ def cut_page(
     """Sort rows that passed the filters and cut one page out of them."""
     keyed_rows = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
     ranked = ordered(keyed_rows, key=lambda keyed_row: keyed_row[:2])
-    # The bounds are for ascending order. A descending list is read as its mirror image.
+    # The bounds are for ascending order. For a descending list, the bounds are swapped and the rows reversed.
     falling = order == DESCENDING
     backward = position is not None and position.backward
     start, end = page_bounds(

@@ -472,7 +472,7 @@ FIELDS: Mapping[str, str] = {
     "only_counted.models": "Models that only the calls have.",
     "only_counted.keys": "Keys that only the calls have.",
     "renamed": "The names that differ between the bill and the calls.",
-    "suggestions": "Settings that would match more.",
+    "suggestions": "Settings with which more of the bill's names would match the calls.",
     "without_statement": "The providers with calls but without a bill.",
     "counted": "The cost that Tollhouse counted.",
     "difference": "The billed cost minus the counted cost.",

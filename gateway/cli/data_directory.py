@@ -38,7 +38,7 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
         names = {path.name for path in directory.iterdir()} - {"lost+found"}
     except (FileNotFoundError, NotADirectoryError):
         fail(_no_directory(directory, None if data else config), 2)
-    except OSError:  # opening the directory later reports the reason
+    except OSError:  # the later attempt to open the directory reports the reason
         return
     if not names:
         click.echo(f"tollhouse: {directory} is a new data directory without any data", err=True)

@@ -26,17 +26,17 @@ class Brought(Protocol):
 
 
 def key_is_good(digest: bytes) -> Expectation:
-    """Expect that the secret with this keyed hash is still valid for its key."""
+    """Return the expectation that the secret with this keyed hash is still valid for its key."""
     return Expectation(KEYS + digest, GOOD)
 
 
 def number_is_good(id: int) -> Expectation:
-    """Expect that the key with this number exists and is enabled, regardless of its secret."""
+    """Return the expectation that the key with this number exists and is enabled, whatever its secret is."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 
 def device_is_good(id: str, generation: int) -> Expectation:
-    """Expect that this generation of the device's key is the current one."""
+    """Return the expectation that this generation of the device's key is the current one."""
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 

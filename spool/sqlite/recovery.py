@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class _NothingRead(Exception):
-    """A damaged file has no readable row or does not exist."""
+    """The damaged file has no readable row, or no longer exists."""
 
 
 async def open_database(path: Path, clock: Clock) -> Database:

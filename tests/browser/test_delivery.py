@@ -153,7 +153,7 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
     """
     console = open_console(troubled)
     console.open(f"/delivery?open={UPSTREAM}")
-    console.page.get_by_role("link", name="Resolve deliveries without an answer").click()
+    console.page.get_by_role("link", name="Resolve unanswered deliveries").click()
     row = console.page.get_by_role("row", name="the connection ended")
     expect(row.get_by_role("cell").get_by_role("link")).to_have_text(UPSTREAM)
     row.get_by_role("rowheader").get_by_role("link").click()

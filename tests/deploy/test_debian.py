@@ -47,7 +47,7 @@ def build(place: Path) -> Path:
     env = {
         **os.environ,
         "DPKG_DEB_COMPRESSOR_TYPE": "none",
-    }  # no compression, which is not under test
+    }  # compression is off because this test does not need it
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
     assert 0 == done.returncode, done.stderr
     return Path(done.stdout.strip())

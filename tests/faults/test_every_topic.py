@@ -20,7 +20,7 @@ ENDS = {
     "stopped": lambda site: site.tollhouse.stop(),
     "taken over": FaultSite.take_over,
 }
-ENDED = 5  # number of times that the server of an installation is ended
+ENDED = 5  # number of times that each installation's server is killed, stopped or taken over
 
 
 @pytest.mark.fault("F51")

@@ -113,7 +113,7 @@ class DividedDay:
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: Base
-    # whether a discount has no usage on its own day, so that the month's usage must divide it
+    # whether a discount has no usage on its own day, so that it must be spread over the month's usage
     wants_month: bool
 
 

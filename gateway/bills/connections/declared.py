@@ -36,7 +36,10 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Option("--provider", help="The provider of the bill, such as MongoDB."),
     ]
     expected_ingest_rate: Annotated[
-        float | None, words("A number for the cost service, from 0 to 1e15; stored and shown only.")
+        float | None,
+        words(
+            "Expected rate of rows, a note for the cost service, from 0 to 1e15. Tollhouse only stores and shows it."
+        ),
     ] = None
     is_enabled: Annotated[bool, words("Accept hourly files."), Option(is_by_hand=True)] = True
     s3_bucket_info: Annotated[

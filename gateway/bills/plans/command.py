@@ -259,7 +259,7 @@ def _name_lacking(total: JsonObject, currency: str) -> None:
 
 
 def _readable(row: JsonObject, currency: str) -> JsonObject:
-    """Format money with two decimals and quantities with two decimals."""
+    """Format money and quantities with two decimals."""
     before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
     names = (*_SUMS, "metered")
     sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in names if name in row}

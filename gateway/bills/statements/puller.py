@@ -166,7 +166,7 @@ class StatementPuller:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
             await self._fail(pull, progress, str(error), hint)
             _log.warning("pulling a statement failed: %s", error, extra=extra)
-        except SpoolError:  # the progress is already stored
+        except SpoolError:  # the progress up to this page is already stored
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
             await self._fail(pull, progress, f"an internal error; see the log: {type(error).__name__}", None)

@@ -37,8 +37,8 @@ class ListeningSockets:
         """
         Return the sockets of LISTEN_FDS and remove the variables from the environment.
 
-        A single socket serves HTTP, whatever its name, except `operator`. Raises ConfigError for an unknown
-        name or kind of socket.
+        If there is one socket, it serves HTTP whatever its name is, unless the name is `operator`. Raises
+        ConfigError for an unknown name or kind of socket.
         """
         count, pid, names = (environ.pop(f"LISTEN_{word}", "") for word in ("FDS", "PID", "FDNAMES"))
         if not count or pid != str(os.getpid()):

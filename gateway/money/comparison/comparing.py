@@ -210,8 +210,8 @@ class _Changes:
 
     def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
         """
-        Split the change of the smaller groups into kinds of tokens and prices. `at_old_prices` is the cost
-        that their tokens would have had before.
+        Split the change of the smaller groups into the part caused by other kinds of tokens and the part
+        caused by prices. `at_old_prices` is the cost of their tokens at the earlier prices.
         """
         if not self.others:
             return driver

@@ -49,7 +49,7 @@ class DatabricksRequest(ProviderBody):
 
 
 class DatabricksEvent(msgspec.Struct):
-    # Columns of all tables.
+    # Columns that all tables have.
     requester: Any = None
     status_code: Any = None
     workspace_id: Any = None

@@ -111,7 +111,7 @@ class PortkeyResponse(msgspec.Struct):
 
 class PortkeyEvent(msgspec.Struct):
     created_at: Any = None
-    # Members of rows and lines.
+    # JSON members of table rows and of export lines.
     id: Any = None
     trace_id: Any = None
     ai_org: Any = None
@@ -125,7 +125,7 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = column("metadata.key")  # uses the column name of the table
+    metadata_keys: Any = column("metadata.key")  # Portkey's table has this column name
     metadata_values: Any = column("metadata.value")
     environment: Any = column("_environment")
     end_user: Any = column("_user")

@@ -67,8 +67,8 @@ class Allowance:
 
     def ahead(self) -> Allowance:
         """
-        Return an allowance for a counting pass over the rest of the body, before decoding. It checks only the
-        number of items.
+        Return an allowance that limits only the number of items, for a pass that counts the rest of the
+        body before decoding.
         """
         walk = self.again()
         walk._items = self._items

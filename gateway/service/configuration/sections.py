@@ -920,7 +920,7 @@ class McpOAuthSettings:
         "with /mcp/people leaves /mcp to keys",
     )
     audiences: tuple[str, ...] = setting(
-        (), "accepted audiences (`aud`) of tokens, of which a token must have one; if empty, `resource`"
+        (), "accepted values of the claim `aud`; a token must have at least one of them; if empty, `resource`"
     )
     read_scope: str = setting("tollhouse.read", "scope of tokens that may read")
     write_scope: str = setting("tollhouse.write", "scope of tokens that may also use tools that write")

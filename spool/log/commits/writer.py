@@ -30,7 +30,7 @@ SUBMISSION_WEIGHT = 5  # a submission costs as much as five records
 # Limit for a party that shares a group with a party of less use. It applies to every other group, and allows
 # one submission of 32 records, or six submissions of one record.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
-GROWS_BY = 8  # a group may be larger than the group before by one eighth
+GROWS_BY = 8  # a group may be larger than the previous group by at most 1/GROWS_BY of it
 # Pause after a group, as a multiple of the group's duration, if all its parties used far more than another
 # active party. So a new submission of that lighter party seldom waits for a running group. The pause ends
 # early when the lighter party submits, because it seldom submits twice in a row.

@@ -308,7 +308,9 @@ class GroupCommits:
                 await self._confirm(error)
             except LockWaited as error:
                 _log.warning(
-                    "another node holds the head lock for long: %s", error, extra={"action": "head_held"}
+                    "another node has held the head lock for too long: %s",
+                    error,
+                    extra={"action": "head_held"},
                 )
                 await self._end_stopped()
             except SpoolUnavailable as error:

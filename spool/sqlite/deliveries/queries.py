@@ -79,8 +79,8 @@ FRESH_SINGLE = f"""{_FREE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
-# Select the oldest single record that may be tried again, whether it was rejected or not. An ambiguous
-# delivery must not be split, so it is tried again as a whole.
+# Select the oldest delivery that may be tried again and that has one record or is ambiguous. An ambiguous
+# delivery is never split.
 SUSPECT = f"{_FREE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
 # Select the newest delivery with several records. Its last record is farthest from the rejected records.

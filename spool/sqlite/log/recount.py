@@ -176,7 +176,7 @@ def _numbers(
         if not is_corrupt(error):
             raise
         wrong.append(
-            f"{topic}: the index page for some of {first} to {last} is damaged: restart Tollhouse to salvage"
+            f"{topic}: an index page for records {first} to {last} is damaged: restart Tollhouse to salvage them"
         )
         return last + 1
     if rows:

@@ -85,7 +85,7 @@ async def test_a_lost_transaction_is_sent_again_and_a_lost_answer_is_not(loses: 
 
 async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
     """
-    If the topic already has some numbers from another delivery, they are never sent again, and the route parks.
+    If the topic already has some numbers from another delivery, they are never sent again, and the route pauses.
     """
     topic = Topic()
     async with opened(tmp_path) as house:
@@ -101,7 +101,7 @@ async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
 
 async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None:
     """
-    The first attempt stores a mark of the delivery's records. If the records have changed before the next
+    The first attempt stores a digest of the delivery's records. If the records have changed before the next
     attempt, the route parks.
     """
     async with opened(tmp_path) as house:

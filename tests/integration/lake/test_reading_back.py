@@ -141,7 +141,7 @@ async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str
 
 async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: Path) -> None:
     """
-    A person sees only their team's calls, without numbers. If the lake is unreachable, the list is not
+    A person sees only their team's calls, without record numbers. If the lake is unreachable, the list is not
     shown as complete.
     """
     eva = await limited(server, RoleFilter(dimension="team", values=("search",), mode=IS))

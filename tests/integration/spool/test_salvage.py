@@ -527,7 +527,7 @@ async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> 
     with pytest.raises(SpoolDamaged):
         await everything(second.log)
     books = await second.log.verify()
-    assert "the index page for some of 1 to 40 is damaged: restart Tollhouse to salvage" in " ".join(
+    assert "an index page for records 1 to 40 is damaged: restart Tollhouse to salvage them" in " ".join(
         books.imbalances
     )
     assert "damaged" not in (await topic_terms(second.log))

@@ -19,12 +19,15 @@ EXCHANGED = 0.15  # the month may differ by this share of the sum of the daily d
 SOLVED = 0.2  # share of the daily differences that may remain after the shift
 FEW = 4  # at most 1/FEW of the days may have another difference as well
 BESIDE = 0.1  # share of a day's tokens; if a shift leaves more, the day has another cause as well
-# share of all tokens; smaller differences between tiers come from the first and the last day
+# share of all tokens; a smaller difference between tiers is caused by calls that a shift moves over the ends
+# of the month
 TIERS_APART = 0.03
 LACKING = 0.03  # share of all tokens; if a shift leaves more, calls are missing as well
 HINTS = 0.83  # maximum share of the daily differences that a shift may leave; a shift that leaves more fits by chance
 CLEAR_HINTS = 0.8  # the same maximum if some calls came without tokens, because such calls make days differ
-FAR = 3  # a day has another cause as well if a shift leaves this multiple of the days' median
+# a day has another cause as well if the tokens that a shift leaves unexplained exceed FAR times the median
+# of all days
+FAR = 3
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
 SHIFTS = [hours for hours in range(-14, 15) if hours]
 

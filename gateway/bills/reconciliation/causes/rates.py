@@ -478,9 +478,9 @@ def known_factor(
     ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
-    Return cause, confidence and words if one known factor applies to all kinds of tokens, else None.
+    Return cause, confidence and description if one known factor applies to all kinds of tokens, else None.
 
-    `is_rest`: other claims have taken the prices of the other kinds. Then a single kind is enough to show a tier.
+    `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show a tier.
     """
     factor = next(iter(ratios.values()))
     is_one = len(ratios) < 2 and WHOLE not in ratios

@@ -62,7 +62,7 @@ list_command(
     filters={
         "name": "Filter by the exact name.",
         "principal_dimension": "",
-        "is_broken": "true: only built-in views. false: only your own views.",
+        "is_broken": "true: only views that cannot be evaluated. false: all others.",
     },
     help="List the views.",
 )

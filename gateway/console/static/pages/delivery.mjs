@@ -53,7 +53,7 @@ const ROUTES = {
       rejected_in_24_hours: row.refused_24h, newest_rejection: row.refusal}} />
     <p class="bar"><a href=${byRoute("sending", row.route)}>Requests in progress</a>
       <a href=${byRoute("dead", row.route)}>Rejected records</a> <a href=${byRoute("refusals", row.route)}>Partly rejected requests</a>
-      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Resolve deliveries without an answer</a>`}</p>`,
+      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Resolve unanswered deliveries</a>`}</p>`,
   actions: [
     {title: "Try now", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned" && row.queued > 0,
       isDirect: true, run: tryNow},

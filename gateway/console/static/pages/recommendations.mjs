@@ -120,7 +120,7 @@ const TYPE_LIST = {
       {name: "least_share", label: "Percent of total spend", value: thresholds.least_share, required: true}],
       run: (row, thresholds) => send("PATCH", `${TYPES_PATH}/${row.type}`, {thresholds}).then(() => null)},
     {title: "Enable", needs, isWhole: true, when: (row) => !row.enabled, run: (row) => switched(row, true)},
-    {title: "Disable", needs, isWhole: true, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "Open recommendations of this type are closed."},
+    {title: "Disable", needs, isWhole: true, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "This closes the open recommendations of this type."},
   ],
 };
 

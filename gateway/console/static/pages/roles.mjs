@@ -43,9 +43,9 @@ const preview = async (asked) => (await send("POST", `${PATH}/preview`, asked)).
 
 /** The kinds of cost to which a role can be limited. */
 const MONEY = Object.entries({real_cost: "Counted cost: reported, otherwise estimated.", reported_cost: "Cost reported by sources.", estimated_cost: "Cost at list prices.",
-  on_demand_cost: "Cost at list prices, the same as estimated_cost.", saved_cost: "Cost that a gateway's cache saved.", billed_cost: "Cost billed by providers.", discounted_cost: "Billed, discounts spread over usage.",
-  amortized_cost: "Billed, fees spread over the usage they cover.", discounted_amortized_cost: "Billed, discounts and fees spread over usage.",
-  invoiced_amortized_cost: "Billed, discounts and fees spread, closed days only."})
+  on_demand_cost: "Cost at list prices, the same as estimated_cost.", saved_cost: "Cost that a gateway's cache saved.", billed_cost: "Cost billed by providers.", discounted_cost: "Billed cost, with discounts spread over usage.",
+  amortized_cost: "Billed, fees spread over the usage they cover.", discounted_amortized_cost: "Billed cost, with discounts and fees spread over usage.",
+  invoiced_amortized_cost: "Billed cost of closed days, with discounts and fees spread over usage."})
   .map(([id, description]) => ({id, name: id, description, includes: []}));
 
 /** A checkbox for each choice. */

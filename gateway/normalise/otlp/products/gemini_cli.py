@@ -1,5 +1,6 @@
 """
-Gemini CLI. It logs each call twice: in its own event and in the conventions' event, which has the response id.
+Gemini CLI. It logs each call twice: in its own event, and in the event of OpenTelemetry's GenAI conventions,
+which has the response id.
 
 Both events have the same `event.timestamp` and model. Their record times may differ by a millisecond. Spans
 of the Gemini CLI repeat both events.
