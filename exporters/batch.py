@@ -15,7 +15,7 @@ from spool.turns.fair_turns import pause
 T = TypeVar("T")
 U = TypeVar("U")
 
-TURN: Final = 64  # records per step, which take about half a millisecond; a whole delivery takes 5 to 10 ms
+TURN: Final = 64  # records per step; a step takes about half a millisecond, and a whole delivery 5 to 10 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Batch:
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0
     damaged: int = 0
-    # record numbers at which another kind of record begins
+    # record numbers at which records of another kind begin
     boundaries: list[int] = field(default_factory=list)
 
     @property

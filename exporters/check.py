@@ -30,7 +30,7 @@ from exporters.settings import DestinationSettings, NotifySettings, UpstreamSett
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
-# Streams to which a gateway sends nothing. An agent sends to the first two.
+# A gateway sends nothing to these streams. An agent sends to the first two.
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 
 
@@ -38,9 +38,9 @@ _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 class StreamCheck:
     stream: str
     scope: str
-    key: str | None  # name of the key that has the scope of the stream
+    key: str | None  # name of the key whose scope covers the stream
     url: str | None
-    published: bool  # whether the service documents the address
+    published: bool  # whether the cost service documents the address
     status: str  # status of a Probe; if the key is missing, the status that pauses a route
     words: str | None = None  # the upstream's message, or the reason why nothing was sent
 

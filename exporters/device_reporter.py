@@ -101,7 +101,7 @@ class DeviceReporter:
             self._set_reason(str(error))
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
-        # random, so that devices that started together do not report at the same time
+        # the rest is random, so that devices that started together do not report at the same time
         return rest_s * random.uniform(0.95, 1.05)
 
     async def _enrol(self) -> float:

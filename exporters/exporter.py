@@ -83,12 +83,12 @@ class RouteConfig:
     spec: RouteSpec
     made_of: object
     exporter: Exporter | LandingExporter
-    # Returns a value that changes with the secret files. After a change, the route tries again at once.
+    # Function whose result changes when a secret file changes. After a change, the route tries again at once.
     stamps: Callable[[], object] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # seconds that a record waits for further records
-    # With True, the exporter is a LandingExporter, and `linger_s` counts from the commit of a record.
+    # If True, the exporter is a LandingExporter, and `linger_s` counts from the commit of a record.
     lands: bool = False
-    # A task that runs as long as the route runs. It must not fail.
+    # Function that returns a task for the lifetime of the route. The task must not fail.
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
     reads_packed: bool = False  # whether the exporter accepts spool.packed.records.PackedRecords

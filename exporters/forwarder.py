@@ -20,7 +20,9 @@ from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-FLUSH_S = 1.0  # seconds for a last delivery at a stop, with the records that waited for further records
+FLUSH_S = (
+    1.0  # seconds that a stop allows for a last delivery of the records that still wait for further records
+)
 
 
 @asynccontextmanager

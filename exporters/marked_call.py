@@ -22,7 +22,7 @@ from spool.clock import Clock
 from spool.identity import CHECK_ID
 from spool.record import NS, Inference
 
-_NAME: Final = "tollhouse-check"  # name that other receivers show as provider, model and source
+_NAME: Final = "tollhouse-check"  # name that receivers show as provider, model and source of the test call
 _RECEIPT_ID: Final = re.compile(r"\bid=([\w.~+/=-]{1,128});")
 
 

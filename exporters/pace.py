@@ -31,7 +31,7 @@ LONGEST_HINT_S = 86_400.0
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
 LOOK_S = 0.05  # seconds between two checks for a full delivery
-FOLLOW_S = 2.0  # seconds after `hurry` in which commits of other gateways may still become known here
+FOLLOW_S = 2.0  # seconds after `hurry` in which this process may still learn of commits of other gateways
 DAY_S = 86400.0
 DAY_ENDS_S = 600.0  # seconds after midnight UTC until the files of the previous day are written
 
@@ -84,7 +84,7 @@ class InOrder:
     """
 
     def __init__(self) -> None:
-        # first record numbers of waiting deliveries, by sequence
+        # first record numbers of waiting deliveries, by sequence of deliveries
         self._waiting: defaultdict[str, set[int]] = defaultdict(set)
 
     @contextmanager
@@ -116,7 +116,7 @@ class RouteThrottle:
 
     def __init__(self, clock: Clock, backoff: Backoff) -> None:
         self.state = RUNNING
-        # number of the present round; failures of requests that began in the same round count as one
+        # number of the present round; requests that began in the same round count as one failure
         self.round = 0
         self._clock = clock
         self._backoff = backoff

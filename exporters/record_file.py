@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o640
 _STEP = 64 * 1024  # bytes per step of the backward search for the last line
-# The disk is full, or a quota is used up, so a retry may succeed. Other errors, such as missing permissions,
-# must be fixed by the operator.
+# These errors mean that the disk is full or a quota is used up, so a retry may succeed. Other errors, such as
+# missing permissions, must be fixed by the operator.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE}
 

@@ -16,7 +16,9 @@ from exporters.secret_source import SecretSource
 
 LONGEST_WORDS = 500
 STRUCK_OUT: Final = "[key]"
-_LEAST_PART: Final = 8  # characters; shorter parts of a secret address are ordinary words and are not removed
+_LEAST_PART: Final = (
+    8  # minimum characters; shorter parts of a secret address are ordinary words and are not removed
+)
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
 
 
@@ -28,7 +30,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     If a secret is a header with a scheme such as `Bearer`, the text after the scheme is secret as well.
     """
     forms = {form for secret in secrets for part in _parts(secret) for form in _spellings(part)}
-    # longest first, because a secret may be a part of another secret
+    # longest secret first, because a secret may be a part of another secret
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STRUCK_OUT)
     text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())

@@ -43,7 +43,7 @@ PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
 READ_AT_ONCE = 4096  # records read at once for a delivery that lands as a whole
-FAULTS = 3  # number of internal errors without a success in between that pauses the route
+FAULTS = 3  # number of internal errors after which the route is paused, if no delivery succeeded in between
 # Statuses which prove that the request was never accepted under its key, because a service that honours keys
 # would have repeated its first response. Any other rejection may come from a proxy, or be sent while the
 # first request is still in progress.
@@ -105,7 +105,7 @@ class RouteLoop:
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
         self._is_retired = self._is_let_go = self.is_running = False
-        self._waits = ""  # the reason for waiting for the queue on disk that was logged last
+        self._waits = ""  # the reason for waiting for the queue on disk, as it was last logged
 
     async def run(self, state: str = RUNNING) -> None:
         """
@@ -352,7 +352,7 @@ class RouteLoop:
             await self._retry(delivery, Retryable(reason, answered=False, ambiguous=True), began)
             return
         repeats = f"{reason}, repeatedly: see the log of Tollhouse"
-        # This is later than the waiting deliveries' next attempts.
+        # The failed delivery becomes due later than the next attempts of the waiting deliveries.
         not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
         await self._park(
             delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before

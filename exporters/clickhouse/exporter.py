@@ -79,7 +79,7 @@ class _Body:
     """The body of an insert. Its lines are in memory only in compressed form."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
-        self.rows: set[tuple[int, str]] = set()  # record number and id of each row
+        self.rows: set[tuple[int, str]] = set()  # record number and id of each row in the body
         self._edition = edition
         self._left_out = LeftOut(leave_out)
         self._digest = RowDigest()

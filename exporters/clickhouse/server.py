@@ -19,7 +19,7 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 120.0
-_ROW_BYTES: Final = 256  # maximum bytes of a number and an id in a response
+_ROW_BYTES: Final = 256  # maximum response bytes per row, which has a record number and an id
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
 # Codes of errors that the server answers with 500 although waiting does not help: columns, settings and rights.
@@ -64,7 +64,7 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._seen = self._stamps()  # stamps of the certificates in use
+        self._seen = self._stamps()  # file stamps of the certificates in use
 
     async def rows(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
         """

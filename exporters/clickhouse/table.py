@@ -10,7 +10,7 @@ import msgspec
 
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
-MOST_RECORDS: Final = 100_000  # maximum records per request, because the compressed request is in memory
+MOST_RECORDS: Final = 100_000  # maximum records per request, because the compressed request is held in memory
 WINDOW: Final = 10_000  # number of blocks for which a table without replication remembers insert tokens
 _TYPES: Final = {
     TEXT: "String",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
-# Returns a task that runs as long as the route, or None for no task.
+# Function that returns a task which runs as long as the route, or None for no task.
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
     Callable[[], Coroutine[Any, Any, None]] | None,
@@ -58,4 +58,4 @@ class DestinationType:
     probe_of: TryOf | None = None
     probe_by_call: Try | None = None
     secret_lines: int = 1  # maximum number of lines in the secret file
-    linger_s: float = 0.25  # seconds; the default of the setting `linger`
+    linger_s: float = 0.25  # seconds; the default value of the setting `linger`

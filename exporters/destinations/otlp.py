@@ -75,7 +75,7 @@ async def _probe(
                 result = await try_call(
                     client, url, clock=clock, authorization=key, headers=headers, send=send
                 )
-            else:  # metrics and traces about Tollhouse itself are no calls
+            else:  # metrics and traces about Tollhouse itself contain no AI calls
                 result = await try_export(client, url, authorization=key, headers=headers)
             if result.status != OK:
                 return Probe(status=result.status, words=f"{signal}: {result.words}")

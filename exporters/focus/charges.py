@@ -28,8 +28,8 @@ from spool.printable import csv_lines
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
-# The first column is a text, because the repair of a file treats an incomplete last line as complete if the
-# line is valid JSON. The beginning of a number is valid JSON.
+# The first column must be a text. The repair of a file treats an incomplete last line as complete if the line
+# is valid JSON, and an incomplete number is valid JSON.
 _ALL = (
     "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
@@ -96,7 +96,7 @@ class Charge:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    numbers: str = ""  # numbers of the records in this charge, if it was made from records
+    numbers: str = ""  # record numbers of this charge, if it was made from records
     corrects: str = ""  # id of the record that a correction changes
     # month in which a change of usage became known, if the month of the usage had ended
     billed_in: datetime | None = None
@@ -165,7 +165,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "ConsumedUnit": "" if is_credit or not quantity else unit,
         "ContractedCost": charge.cost,
         "EffectiveCost": charge.cost,
-        "HostProviderName": provider,  # the same name, because no report states who hosts a provider's models
+        "HostProviderName": provider,  # the provider's name, because no report states who hosts the models
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
         "PricingCategory": "" if is_credit else "Standard",

@@ -173,7 +173,7 @@ class FeeShares:
         if not whole or value <= 0:
             return 0
         fee = self.fees.get(user, 0)
-        # limited to the whole value, because some hours may have a negative value
+        # The running total must not exceed the whole value. It could, because some hours may have a negative value.
         total = min(whole, before + value)
         self._known[user] = total
         return fee * total // whole - fee * before // whole

@@ -122,7 +122,7 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
         date = parsedate_to_datetime(value)
     except ValueError:
         return None
-    if date.tzinfo is None:  # "-0000" states an unknown time zone, but the time is in UTC
+    if date.tzinfo is None:  # a date without a time zone was sent as "-0000", and its time is in UTC
         date = date.replace(tzinfo=UTC)
     return max(0.0, date.timestamp() - now)
 
@@ -133,7 +133,8 @@ def _message(answer: HttpAnswer) -> str:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-        # This is used if google.rpc.Status is not installed. A span's status also has its message in field 2.
+        # Read the message as a span's status, because google.rpc.Status may not be installed. Both types have
+        # the message in field 2.
         try:
             return str(Status.FromString(answer.body).message)
         except DecodeError:

@@ -30,7 +30,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 # maximum bytes of a response that may state a reason for each rejected item
 MAX_ITEMS_ANSWER_BYTES: Final = 1024**2
 REFUSAL_S: Final = 5.0  # seconds that a server may take to reject a client certificate
-# maximum bytes of a header, because a replay of container metrics names many addresses
+# maximum bytes of a response header, because a replay of container metrics names many addresses in one header
 MAX_FIELD_BYTES = 256 * 1024
 
 
@@ -46,7 +46,8 @@ class ClientSettings:
     user_agent: str = "tollhouse"
     # Checks each address before the connection is opened. It is not used with a proxy.
     check: Check | None = field(default=None, repr=False)
-    # The receiver may accept a request and still answer 5xx, and does not remember errors by idempotency key.
+    # True if the receiver may accept a request and still answer 5xx, and does not remember errors
+    # by idempotency key.
     may_take_and_fail: bool = False
 
 
@@ -179,7 +180,7 @@ class Client:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
-            # A response is never decompressed, so that a few bytes cannot become gigabytes.
+            # The session never decompresses a response, so that a few bytes cannot become gigabytes.
             connector = None
             # addresses are tried one after another, so that a refused address ends the request
             if settings.check is not None:
@@ -228,7 +229,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
             message = f"{response.status}, but the response broke off"
             raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
-    response.close()  # the rest is not read
+    response.close()  # close the connection, because the rest of the response is not read
     return bytes(answer)
 
 

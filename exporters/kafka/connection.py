@@ -38,7 +38,7 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock, SystemClock
 
 REQUEST_S: Final = 30.0
-# The library logs errors that it also raises, and the route logs those.
+# The library also logs the errors that it raises. They are hidden here, because the route logs them.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 _OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
 # Errors that only the operator can fix, because waiting does not help.
@@ -61,7 +61,7 @@ _FAULTS: Final = (
     ssl.SSLCertVerificationError,
 )
 _READ_S: Final = 0.5
-_MOST_S: Final = 90.0  # seconds; longer than any abandoned transaction lasts
+_MOST_S: Final = 90.0  # maximum seconds to wait for a message; longer than any abandoned transaction lasts
 
 T = TypeVar("T")
 _TIMEOUT_S: Final = 10.0
@@ -92,7 +92,8 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
-            _lines(secret, max_lines=3)  # called so that it raises its errors before anything connects
+            # read the secret file now, so that its errors are raised before anything connects
+            _lines(secret, max_lines=3)
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
         user, password = _lines(secret, max_lines=2)

@@ -160,5 +160,5 @@ TYPE = DestinationType(
     beside=watch,
     probe=probe,
     problems=problems,
-    secret_lines=3,  # maximum number of lines, for `aws-msk-iam`
+    secret_lines=3,  # maximum lines of the secret file, which `aws-msk-iam` needs
 )

@@ -40,7 +40,7 @@ from spool.log.values import Entry
 
 TRANSACTION_S: Final = 60.0  # seconds after which a broker aborts an abandoned transaction
 CLOSE_S: Final = 5.0
-# maximum bytes per request; the broker's own limit is smaller and applies
+# maximum bytes per request; higher than the brokers' own limit, so that their limit applies
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
 _NOT_ALLOWED: Final = 29
@@ -167,7 +167,7 @@ async def _end(producer: Any) -> None:
 
 
 class KafkaExporter:
-    in_flight = 1  # one delivery at a time, because the progress is a single number
+    in_flight = 1  # one delivery at a time, because the progress is stored as a single number
 
     def __init__(self, brokers: Brokers, landings: Landings, *, max_records: int) -> None:
         self.max_records = max_records

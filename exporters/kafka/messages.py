@@ -12,7 +12,8 @@ import orjson
 from spool.log.values import Entry
 from spool.record import Correction, Record, as_json
 
-MOST_RECORDS: Final = 10_000  # maximum records per transaction, because they are in memory while it is open
+# maximum records per transaction, because all its records stay in memory while it is open
+MOST_RECORDS: Final = 10_000
 AWS: Final = "aws-msk-iam"  # value of `sasl` for tokens signed with AWS keys
 SCHEMA = b"1"  # version of the message format; later versions only add fields
 

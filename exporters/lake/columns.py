@@ -19,17 +19,17 @@ from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
 
-# Types of columns.
+# Column types.
 TEXT = "text"
 WORD = "word"  # a text with few different values
 COUNT = "count"  # an integer of 64 bits
 TRUTH = "truth"
 TIME = "time"  # microseconds since 1970, UTC
-MONEY = "money"  # in units of spool.ledger.money: 38 digits, 27 of them decimals
+MONEY = "money"  # an amount in units of spool.ledger.money: 38 digits, 27 of them decimals
 TAGS = "tags"  # a map of names to texts
 METERS = "meters"  # a map of names to millionths
 
-# The first columns of every table.
+# Every table begins with these columns.
 FIRST: Final[Mapping[str, str]] = {
     "edition": WORD,
     "number": COUNT,
@@ -211,11 +211,11 @@ def _call_values(
         None,
         None,
         None,
-        None,  # the columns of counters are null
+        None,  # a call has no values in the columns of counters
         [(name, millionths(quantity)) for name, quantity in meters.items()] if meters else None,
         None,
         None,
-        None,  # the columns of corrections are null
+        None,  # a call has no values in the columns of corrections
     )
 
 

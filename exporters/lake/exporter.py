@@ -42,10 +42,11 @@ from spool.log.values import Books, Entry
 from spool.record import moment
 from spool.statements import Statements
 
-FOOTER_BYTES: Final = 1 << 20  # bytes read from the end of a file; a footer has about 5 KiB per row group
+FOOTER_BYTES: Final = 1 << 20  # bytes to read from the end of a file; a footer has about 5 KiB per row group
 OWNER_NAME: Final = "_tollhouse.json"
 _TRY_NAME: Final = "_check.json"  # name of the test object if the installation has no data yet, and so no id
-# minimum seconds between two records of landings, because deliveries may land several times a second
+# Minimum seconds between two times at which the newest landing is stored, because deliveries may land several
+# times a second.
 NOTED_EVERY_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
@@ -373,7 +374,7 @@ class NotedLandings:
         self._verdicts = verdicts
         self._route = route
         self._clock = clock
-        self._noted_at: float | None = None  # time of the last record, by the monotonic clock
+        self._noted_at: float | None = None  # monotonic time at which the newest landing was last stored
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark

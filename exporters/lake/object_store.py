@@ -59,7 +59,7 @@ class ObjectStore:
         return await _repeated(lambda: self._create(name, body))
 
     async def _create(self, name: str, body: bytes) -> bool:
-        # The check of the size also covers stores that ignore conditions, and puts whose response was lost.
+        # Checking the size also covers stores that ignore conditions, and uploads whose response was lost.
         return await self._size(name) is None and await self._put(name, body)
 
     async def _put(self, name: str, body: bytes) -> bool:

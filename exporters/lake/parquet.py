@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from exporters.lake.columns import COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 GROUP_ROWS: Final = 32 * 1024
-_BATCH_ROWS: Final = 4096  # rows that are turned into Python objects at once
+_BATCH_ROWS: Final = 4096  # rows that are converted into Python objects at once
 _MONEY: Final = pa.decimal128(38, 27)
 _METER: Final = pa.decimal128(38, 6)
 _TYPES: Final[Mapping[str, Any]] = {

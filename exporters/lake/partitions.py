@@ -22,8 +22,10 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339
 
-GROUP_ROWS: Final = 32 * 1024  # rows of a group in memory; twice this number needs 25 MiB more
-PART_ROWS: Final = 4096  # rows in memory as Python objects, which need four times the memory
+GROUP_ROWS: Final = 32 * 1024  # rows per group, which is held in memory; twice as many rows need 25 MiB more
+PART_ROWS: Final = (
+    4096  # maximum rows held as Python objects, which need four times the memory of column values
+)
 MOST_OPEN: Final = 64  # maximum number of files that are partly written
 _NAMES: Final = list(COLUMNS)
 _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
@@ -58,9 +60,11 @@ class FileFormat:
     name: str
     ending: str
     writer: int
-    is_focus: bool = False  # the rows of its files are hourly charges instead of records
-    open: Callable[[Path, Mapping[str, str]], OpenFile]  # opens a file for the columns of a table
-    # reads the metadata from the end of a file; ValueError if there is none
+    is_focus: bool = False  # True if the files of this format contain hourly charges instead of records
+    open: Callable[
+        [Path, Mapping[str, str]], OpenFile
+    ]  # function that opens a file for the columns of a table
+    # function that reads the metadata from the end of a file; it raises ValueError if there is no metadata
     read_footer: Callable[[bytes], dict[str, str]]
     read_rows: ReadRows
 

@@ -30,7 +30,7 @@ LISTING, FOOTERS, DATA = "listing", "footers", "data"
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
 EXPIRED: Final = "expired_by_rule"  # the file is missing because of a deletion rule of the store
 EDITION: Final = "edition"  # the deliveries belong to another edition of the log, or to another log
-_TOGETHER: Final = 16  # number of manifests, or ends of files, that are read at once
+_TOGETHER: Final = 16  # number of manifests, or of file ends, that are read at the same time
 
 
 class LakeDifference(NamedTuple):

@@ -48,7 +48,8 @@ from spool.statements import Statements
 
 FIRST_S: Final = 60.0  # seconds until the first check after a start, because a start has much other work
 RETRY_S: Final = 600.0
-# seconds between two checks while there are differences, so that a repair shows soon; also the longest sleep
+# seconds between two checks while there are differences, so that a repair becomes visible soon; also
+# the longest sleep
 AGAIN_S: Final = 3600.0
 _PAGE: Final = 500  # manifests that are read at once
 _ANY: Final = 2**62  # greater than every record number
@@ -122,7 +123,8 @@ class LakeWatch:
     def _wait_s(self, newest: LakeVerdict) -> float:
         every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
         passed_s = self.clock.now() - newest.at
-        return every_s - passed_s if passed_s >= 0 else 0.0  # negative if the clock was set back meanwhile
+        # `passed_s` is negative if the clock was set back meanwhile
+        return every_s - passed_s if passed_s >= 0 else 0.0
 
     async def look(self) -> LakeVerdict:
         """Check the data lake. If there are differences, log the first one."""

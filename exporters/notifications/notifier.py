@@ -34,7 +34,7 @@ LOOK_AGAIN_S = 60.0  # maximum seconds between two checks for notifications that
 PARKED_S = 60.0
 # seconds to wait after the storage was unavailable, or could not confirm that a message is stored
 SPOOL_AGAIN_S = 5.0
-FAULT = "fault:"  # prefix of the reason during an internal error of Tollhouse
+FAULT = "fault:"  # prefix of the channel's reason if Tollhouse itself has an internal error
 GIVE_UP_S = 86_400.0
 BACKOFF = Backoff(first_s=10.0, most_s=3600.0)
 TRIM_EVERY_S = 3600.0
@@ -64,7 +64,8 @@ class ChannelSender:
         self._table = table
         self._clock = clock
         self._stamp = channel.stamp()
-        # The versions that were seen last: of the registry, and of this channel's waiting notifications.
+        # The newest versions that this sender has seen: of the registry, and of this
+        # channel's waiting notifications.
         self._seen = 0
         self._changes = -1
         # After a start or a new setup of the channel, notifications that wait for a later attempt are
@@ -81,7 +82,7 @@ class ChannelSender:
 
         A cancelled message stays unsent in the storage and is sent again under the same id.
         """
-        wake = 0.0  # by the monotonic clock, so that a change of the wall clock delays nothing
+        wake = 0.0  # a monotonic time, so that a change of the wall clock delays nothing
         while True:
             try:
                 if await self._is_due(wake):

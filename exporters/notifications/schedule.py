@@ -86,7 +86,7 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         KeyError,
         OSError,
     ):
-        # the name is unknown, an impossible path, or a directory of time zones
+        # the name of the time zone is unknown, is an impossible path, or names a directory
         yield (
             f"{shown}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"
         )
@@ -117,7 +117,8 @@ def next_message(
     if schedule.group_wait_s is None or first_free.notice.kind in ALONE:
         return [first_free], 0.0
     at = first_free.notice.at
-    # A time in the future means that the clock was set back. In that case, the message does not wait for others.
+    # A time in the future means that the clock was set back. In that case, the message leaves without waiting
+    # for other notifications.
     leaves = at + schedule.group_wait_s if at <= now else 0.0
     similar = [
         notification

@@ -13,7 +13,7 @@ from exporters.http import compression
 from exporters.otlp.spans import SpanEncoder
 from spool.record import Inference
 
-LEAST: Final = 32  # number of spans; sending fewer to another process is not worthwhile
+LEAST: Final = 32  # minimum number of spans; encoding fewer spans in another process is not worthwhile
 
 # Encodes `packed` spans in another process, as `encode` does. Returns None if this process must encode them.
 EncodeElsewhere = Callable[[bytes], Awaitable[bytes | None]]

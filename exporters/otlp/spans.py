@@ -30,8 +30,8 @@ from spool.packed.native import Native, SpanWriter, place
 from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
-ATTRIBUTES = 9  # field number of opentelemetry.proto.trace.v1.Span
-_HEAD = Struct("<2s16s2s8s")  # the fields trace id and span id, each with its tag and length
+ATTRIBUTES = 9  # field number of `attributes` in opentelemetry.proto.trace.v1.Span
+_HEAD = Struct("<2s16s2s8s")  # layout of the fields trace id and span id, each with its tag and length
 _TIMES = Struct("<cQcQ")
 # tag bytes (and length bytes of ids) before each value
 SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"
@@ -117,7 +117,7 @@ _MOST_SETS, _LARGEST_SET = 4096, 512  # maximum number of cached tag sets, and m
 
 def request_of(fields: Iterable[bytes]) -> bytes:
     """Return an ExportTraceServiceRequest of encoded spans."""
-    spans = [_SCOPE, *fields]  # the bytes are copied only once, because a delivery has about a megabyte
+    spans = [_SCOPE, *fields]  # `join` copies the spans only once, because a delivery has about a megabyte
     size = sum(map(len, spans))
     head = RESOURCE + wire.head(2, size)
     return b"".join([wire.head(1, len(head) + size), head, *spans])
@@ -270,7 +270,7 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     """Return trace id and span id as bytes, and attributes for the ids that are not valid OTel ids."""
     trace_id = record.trace_id
     span_id = record.span_id
-    # This is the fast path, because nearly always both ids are valid OTel ids.
+    # This path is fast. It is the usual one, because nearly always both ids are valid OTel ids.
     if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
         both_ids = trace_id + span_id
         try:

@@ -348,7 +348,7 @@ def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> N
     if record.start_time is None and record.end_time is None:
         point.start_time_unix_nano = point.time_unix_nano = int(committed_at * NS)
         _put(point, "tollhouse.times", "none")
-    else:  # the time is unknown, which OTLP writes as 0
+    else:  # if one of the two times is unknown, OTLP writes it as 0
         point.start_time_unix_nano = record.start_time or 0
         point.time_unix_nano = record.end_time or 0
 

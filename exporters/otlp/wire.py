@@ -13,7 +13,8 @@ from collections.abc import Callable
 _ONE_BYTE = 0x80  # varints below this value take one byte
 _TWO_BYTES = 0x4000
 _MAX_INT = 2**63 - 1
-# bytes; heads for longer values are not cached, so that senders cannot make the cache grow
+# Maximum length in bytes for which heads are cached. Longer values are not cached, so that senders cannot
+# make the cache grow.
 _KEPT_LENGTHS = 128
 
 
@@ -29,7 +30,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Filled when first needed, because a complete table would cost every process 700 KiB.
+# The list is filled when needed, because a complete table would cost every process 700 KiB.
 _short_varints: list[bytes | None] = [None] * _TWO_BYTES
 
 

@@ -35,13 +35,13 @@ from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
 
-# seconds after the end of an hour at which it is sent, because most late records have arrived by then
+# seconds between the end of an hour and its delivery, because most late records have arrived by then
 SETTLE_S = 600
 CHECK_EVERY_S = 60.0
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # seconds to wait after a rejected drop; a changed secret ends the wait
-# One day less than the time for which hours are stored, so that no hour is merged into its day while
-# it is compared.
+# Oldest hours that are compared. One day is subtracted from the time for which hours are stored, so that no
+# hour is merged into its day during a comparison.
 _LOOK_BACK = timedelta(seconds=HOURS_KEPT_S, days=-1)
 _EXACT = Context(prec=100)
 

@@ -50,7 +50,7 @@ UPLOAD, ABANDON, STATUSES, LEGACY = (
 STREAMS = (UPLOAD, ABANDON, STATUSES, LEGACY)
 CONFIG_LOAD = "configLoad"
 
-AT_ONCE = 200  # files per announcement; the agent announces the same number
+AT_ONCE = 200  # maximum files per announcement, the same number as in the agent's own announcements
 EXPIRATION_S = 3600
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0

@@ -38,7 +38,7 @@ OWN_KEY_NEEDED = "device_key_needed"
 _NOT_FOLLOWED = (
     "the upstream did not revoke the device: add the name of this gateway's key to server.chain_keys there"
 )
-_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # statuses of responses that concern all rows
+_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # status codes of responses that concern all rows
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class DeviceSync:
         while True:
             try:
                 rest_s = await self._send_due()
-                if self._is_faulty:  # the internal error is over
+                if self._is_faulty:  # this round succeeded, so the internal error is over
                     self._worked()
             except SpoolError as error:
                 _log.warning("%s: the storage failed: %s", NAME, error, extra={"action": "sync_put_off"})

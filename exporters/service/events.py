@@ -32,7 +32,7 @@ from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
-MOST_ZEROS = 100  # maximum zeros in an amount, because 1e999999 as a plain number would take a megabyte
+MOST_ZEROS = 100  # maximum zeros of an amount in plain notation, because 1e999999 would take a megabyte
 
 
 def sent_as(settings: UpstreamSettings, type: str) -> str | None:

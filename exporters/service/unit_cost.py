@@ -29,10 +29,10 @@ DROPS = "unit-cost-streams"
 MAX_RECORDS = 3000
 MAX_BYTES = 4_900_000  # bytes; below the service's limit of 5 MB, whether a MB means 10^6 or 2^20 bytes
 PER_S = 100.0  # records per second that the service accepts on average
-# Records that may be sent at once: those of an hour. The service allows those of a day, but after a restart
-# this process does not know how many were already sent.
+# Maximum records at once: the number that PER_S allows in an hour. The service allows the number of a day,
+# but after a restart this process does not know how many records it already sent.
 BURST = 360_000.0
-_NOT_TAKEN = (408, 413, 429, 503)  # statuses of responses by which the service states that it did nothing
+_NOT_TAKEN = (408, 413, 429, 503)  # response statuses which state that the service did nothing
 _SEQUENCE = "unit-cost"
 
 Totals = Mapping[tuple[str, str], Total]  # totals by stream and record key

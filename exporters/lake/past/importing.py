@@ -36,11 +36,11 @@ from spool.record import AI_TELEMETRY, NS, decimal_text, moment
 
 _SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}
 PART_ROWS: Final = (
-    # records per part of a source; with another value, parts with the same records would get other names
+    # maximum records per part of a source; with another value, parts with the same records would get other names
     65_536
 )
 _ID_DIGITS: Final = 32
-_NO_DELIVERY: Final = "import"  # stands in place of an edition
+_NO_DELIVERY: Final = "import"  # used instead of an edition, because imported files come from no delivery
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 
 

@@ -89,7 +89,7 @@ def _call(row: Mapping[str, Any]) -> Inference:
         end_time=time_ns(row["end_time"]),
         cost=_money(row["cost"]),
         estimated_cost=_money(row["estimated_cost"]),
-        # The next columns may be missing, because a data lake may leave them out.
+        # Each of the columns below may be missing, because a data lake may leave it out.
         cost_source=row["cost_source"] or "none",
         status=row["status"] or "ok",
         tags=dict(row["tags"] or ()),
@@ -147,7 +147,9 @@ class TopicRecords:
     table: LakeTable
     kinds: frozenset[str]
     read: tuple[str, ...]
-    record_of: Callable[[Fields], Record | None]  # returns None if the record cannot be restored
+    record_of: Callable[
+        [Fields], Record | None
+    ]  # function that returns None if the record cannot be restored
 
     def checked(self, row: Fields) -> Record | None:
         """
@@ -160,7 +162,7 @@ class TopicRecords:
 
 
 def _event(row: Fields) -> Record | None:
-    if row["event_type"] is None:  # a column that a data lake may leave out
+    if row["event_type"] is None:  # the data lake left this column out
         return None
     return UsageEvent(
         id=bytes.fromhex(row["id"]),

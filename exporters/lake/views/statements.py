@@ -215,7 +215,7 @@ CLICKHOUSE: Final = Dialect(
 )
 ATHENA: Final = Dialect(
     name="athena",
-    column="  `{name}` {type}",  # statements that create tables use another kind of quotes
+    column="  `{name}` {type}",  # in Athena, CREATE TABLE quotes names differently from queries
     stores={"s3": "s3"},
     types=_types(
         text="string",

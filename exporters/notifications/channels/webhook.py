@@ -36,7 +36,7 @@ from spool.record import moment
 from spool.registry.notices import Notice
 
 PREFIX = "whsec_"
-LEAST_BYTES, MOST_BYTES = 24, 64  # minimum and maximum bytes of a secret
+LEAST_BYTES, MOST_BYTES = 24, 64  # minimum and maximum length of a secret in bytes
 
 
 class WebhookChannel:
