@@ -43,7 +43,7 @@ type = "ndjson"
 path = "records.ndjson"
 {more}
 """
-# long interval, because a device counts as offline after three intervals without a heartbeat
+# The interval is long, because a device counts as offline after three intervals without a heartbeat.
 DEVICES = """
 [devices]
 heartbeat_interval = "1d"
@@ -89,7 +89,9 @@ class Tollhouse:
         It saves half a second of processor time per command, so it suits the preparation and assertions
         of a test.
         """
-        with ThreadPoolExecutor(max_workers=1) as thread:  # a command runs its own event loop
+        with ThreadPoolExecutor(
+            max_workers=1
+        ) as thread:  # an own thread, because a command runs its own event loop
             done = thread.submit(self._invoke, *words, "--json").result()
         assert done.exit_code == code, f"{words}: exit {done.exit_code}\n{done.output}\n{done.exception!r}"
         return json.loads(done.stdout)

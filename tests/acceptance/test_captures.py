@@ -43,7 +43,7 @@ COUNTER_WAIT_S = 2.0
 # While sending, nothing closes, because later reports depend on order by design. The stop closes everything.
 # After a start, counters wait until the calls that were open before it are known.
 WHILE_SENDING, AFTERWARDS = "10h", "0s"
-SETTLED_S = 300.0  # limit until sums of counters are reversed
+SETTLED_S = 300.0  # how long the test waits until sums of counters are reversed
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
@@ -71,8 +71,8 @@ SPAN_TOKENS = (
     "gen_ai.usage.reasoning.output_tokens",
 )
 
-Posted = tuple[str, SentRequest]  # family and request
-Counted = tuple[str, ...]  # outcome and tokens of one call; unknown counts as 0
+Posted = tuple[str, SentRequest]  # the product family and the request
+Counted = tuple[str, ...]  # the outcome and the tokens of one call; an unknown number of tokens is 0
 
 
 # -- orders --------------------------------------------------------------------------------------------------
@@ -106,12 +106,13 @@ def is_counter(posted: Posted) -> bool:
 class Order:
     name: str
     requests: Callable[[], list[Posted]]
-    # signals that end the server; the key is the number of tenths of the requests sent before
+    # how the server ends, by the number of tenths of the requests that were sent before
     ends: Mapping[int, int] = field(default_factory=dict)
     counters_first: bool = False  # send counters, and wait until they are decided, before everything else
 
 
-# `make test` covers these by other orders: "twice" repeats the captured order, and the killed order is shuffled
+# In `make test`, other orders replace these two: "twice" repeats the captured order, and the killed
+# order is shuffled.
 LONG_ORDERS = (Order("captured", captured), Order("shuffled", shuffled)) if IS_LONG else ()
 ORDERS = (
     *LONG_ORDERS,
@@ -193,7 +194,7 @@ def _send(tollhouse: Tollhouse, keys: Mapping[str, str], order: Order) -> None:
     for place, how in places:
         _post_all(tollhouse, keys, requests[begin:place])
         _end_while_sending(tollhouse, how, keys, requests[place : place + 20])
-        begin = place  # senders would repeat requests that were in flight at the end
+        begin = place  # send the interrupted requests again, as senders would
     _post_all(tollhouse, keys, requests[begin:])
 
 

@@ -44,7 +44,7 @@ def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp
     assert "refused" == found["status"]
     assert "; billing files are then validated only by this gateway" in near.attempt("check").stdout
     near.config.write_text(near.config.read_text().replace("[upstream]", '[upstream]\nkind = "tollhouse"'))
-    assert "unmapped" not in near.attempt("check").stdout  # a Tollhouse upstream accepts events as events
+    assert "unmapped" not in near.attempt("check").stdout  # a Tollhouse upstream needs no mapping of events
 
 
 def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 from tests.free_ports import free_port
 
 PLANE = "/v1/ai-control-plane/"
-AGENT_MIB = 100  # limit of resident memory in MiB, the same as that of an idle gateway
-BACKLOG_MIB = 12  # extra memory of a start with a backlog, which is read once, piece by piece
+AGENT_MIB = 100  # limit in MiB for the agent's resident memory, the same as for an idle gateway
+BACKLOG_MIB = (
+    12  # additional MiB for a start with a backlog, because the agent reads the backlog piece by piece
+)
 FLEET = tuple(word for scope in (ENROLL, HEARTBEAT, PING, INGEST) for word in ("--scope", scope))
 PLANE_KEY = tuple(word for scope in (ENROLL, HEARTBEAT) for word in ("--scope", scope))
 
@@ -126,7 +128,8 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
     assert row["hostname"] == "mill"
     assert row["user"] == "ada"
     assert datetime.fromisoformat(row["enrolled"]) <= datetime.fromisoformat(row["last_heartbeat"])
-    sent = {"id": "laptop-1", "sent": True, "held": None}  # set when the upstream's response has arrived
+    # the test changes this text once the upstream's response has arrived
+    sent = {"id": "laptop-1", "sent": True, "held": None}
     wait_for(lambda: shown(near, "laptop-1")["upstream"] == sent, 60, "the answer to the heartbeat")
 
 

@@ -34,7 +34,9 @@ CONFIGURATIONS = sorted(
     # connect pages also show settings of other programs
     and not {"decisions", "reference", "connect"} & set(path.parts)
 )
-BESIDE = {"docs/mcp.md": "docs/sign-in.md"}  # the first page's settings need those of the second
+BESIDE = {
+    "docs/mcp.md": "docs/sign-in.md"
+}  # the settings on the first page work only with those on the second
 
 
 def test_every_page_with_commands_is_followed() -> None:
@@ -60,7 +62,7 @@ def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     key = tollhouse.key("reader")
     reader = (
         tollhouse.directory / "reader"
-    )  # in this directory, commands without --config use ./tollhouse-data
+    )  # without --config, commands in this directory use its ./tollhouse-data
     reader.mkdir()
     (reader / "tollhouse-data").symlink_to(tollhouse.directory / "tollhouse-data")
     commands = tollhouse.directory / "commands"

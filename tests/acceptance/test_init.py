@@ -65,7 +65,10 @@ def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None
     check, create = (line.split("tollhouse ")[1] for line in done.stdout.splitlines()[1:3])
     checked = shell(f"{check} --json", near)
     found = {row["name"]: row["status"] for row in json.loads(checked.stdout)["destinations"]}
-    assert {"ndjson": "ok", "otlp-2": "refused"} == found  # the second destination has no key
+    assert {
+        "ndjson": "ok",
+        "otlp-2": "refused",
+    } == found  # the second destination is refused because it has no key
     created = shell(create, near)
     assert created.returncode == 0
     assert "th_" in created.stdout

@@ -32,9 +32,9 @@ MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "acme-large")
 TEAMS = ("search", "support", "")
 SHADOWS = "[sources.openrouter]\ncount = false"
 TRACES = "/v1/traces"
-EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # minimum counts of each round
+EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # each round has at least these counts
 
-Sent = tuple[str, bytes]  # path and body
+Sent = tuple[str, bytes]  # the path and the body of a request
 Group = tuple[str, ...]
 Sums = tuple[int, int, int, int, Decimal, Decimal, Decimal]
 
@@ -201,7 +201,8 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
         for thread in threads:
             thread.start()
         wait_for(partial(has_had, tollhouse, turn + 1), 120, f"what round {turn} has to bring")
-        time.sleep(random.Random(turn).uniform(0.0, 0.5))  # random, so that the kill meets different work
+        # kill after a random time, so that the server is doing different work each time
+        time.sleep(random.Random(turn).uniform(0.0, 0.5))
         tollhouse.kill()
         stop.set()
         for thread in threads:

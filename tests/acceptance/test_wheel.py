@@ -24,7 +24,7 @@ for package in ("gateway", "exporters", "spool"):
         if not module.name.endswith(".__main__") and is_extra == (is_wanted == "yes"):
             importlib.import_module(module.name)
 """
-# modules that need the extras of these names
+# prefixes of modules that need an extra
 POSTGRES, LAKE, KAFKA = "spool.postgres", "exporters.lake", "exporters.kafka"
 MINUTE_S = 60
 
@@ -164,7 +164,7 @@ def test_the_page_installs_it_with_one_command(
         "PIPX_HOME": tmp_path / "home",
         "PIPX_BIN_DIR": bin,
         "PIPX_DEFAULT_PYTHON": Path(sys.executable),
-        "PIPX_DEFAULT_BACKEND": "pip",  # as on a machine without uv
+        "PIPX_DEFAULT_BACKEND": "pip",  # pipx would use uv if the machine has it
         "UV_TOOL_DIR": tmp_path / "home",
         "UV_TOOL_BIN_DIR": bin,
         "UV_CACHE_DIR": installers.cache,

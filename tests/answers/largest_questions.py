@@ -16,7 +16,7 @@ from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 
 ALL = ("user", "team", "model", "provider")
 EXPANSIONS = "expand=current&expand=history&expand=burnup&expand=forecast"
-# twenty dimensions, whose elements are as long as permitted and different for every combination
+# Format of the twenty dimensions: element names are as long as permitted and differ for every combination.
 LONG = "{0} {1}" * 36
 DEFINITION = "Dimensions:" + "".join(
     f"\n  D{number}: {{Rules: [{{Type: GroupBy, Sources: [user, team], Format: '{LONG}'}}]}}"

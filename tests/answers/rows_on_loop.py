@@ -11,7 +11,7 @@ import pytest
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow
 
-FEW_ROWS = 300  # limit for the loop, some milliseconds
+FEW_ROWS = 300  # maximum number of rows to read on the event loop, which takes some milliseconds
 
 
 class WatchedRows(list[CostRow]):

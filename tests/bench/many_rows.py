@@ -8,7 +8,7 @@ from spool.ledger.sums import Dimensions
 from spool.sqlite.ledger import COLUMNS
 from tests.spool.ledger_log import HOUR
 
-FIRST = 1_000_000  # number of the first added set of dimensions, above those of counted calls
+FIRST = 1_000_000  # number of the first added set of dimensions, above the numbers for counted calls
 
 
 def add_rows(connection: sqlite3.Connection, keys: int, hours: int, begin: int) -> None:

@@ -17,8 +17,8 @@ from tests.acceptance.conftest import ROOT
 from tests.bench.server import meters, scenarios, targets
 from tests.bench.server.rounds import Figures, RoundOptions, measure, sink
 
-# The same number of spans, first in ten conversations, then one conversation per span. Both warm the server
-# equally and leave the same backlog to count and to forward.
+# Both floods have the same number of spans: the first in ten conversations, the second with one conversation
+# per span. Both warm the server equally and leave the same backlog to count and to forward.
 FLOODS = ("100x8", "conversations-100x8")
 
 

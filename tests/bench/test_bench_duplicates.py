@@ -28,7 +28,7 @@ BEGIN = 1_790_000_000
 GROUP = 8192
 LOOKUPS = 100_000 if FULL else 20_000
 TARGET_BYTES = 100 * 2**20
-MOST_SETS = 220  # multiple of the set's time, generous for a busy machine; measured: 22
+MOST_SETS = 220  # limit as a multiple of a Python set's time, generous for a busy machine; measured: 22
 
 
 def start_of(number: int) -> int:

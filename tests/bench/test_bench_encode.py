@@ -18,7 +18,7 @@ from tests.exporters.spools import record_id
 
 RECORDS = 1000
 ROUNDS = 15
-AT_MOST = 1.5  # multiple of the yardstick, generous for a busy machine; measured: 0.15
+AT_MOST = 1.5  # limit as a multiple of the yardstick's time, generous for a busy machine; measured: 0.15
 
 
 def records() -> list[tuple[Inference, float]]:

@@ -14,8 +14,8 @@ from tests.bench.fairness.rounds import measure, stand
 
 pytestmark = pytest.mark.bench
 
-# Minimum share of its rate that the victim retains in the best of several tries on a busy machine. Without
-# fair turns it retained less than a tenth.
+# The victim must retain this share of its rate in the best of several tries on a busy machine. Without fair
+# turns it retained less than a tenth.
 LEAST = 0.5
 TRIES = 4
 

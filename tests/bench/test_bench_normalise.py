@@ -181,7 +181,7 @@ def plain_http() -> Attributes:
     }
 
 
-# Scope, attributes and maximum ratio. The yardstick does not read objects inside attributes.
+# Per dialect: scope, attributes and maximum ratio. The yardstick does not read objects inside attributes.
 DIALECTS: dict[str, tuple[str, Callable[[], Attributes], float]] = {
     "otel": ("opentelemetry.instrumentation.openai_v2", semconv, 1.5),
     "openllmetry": ("opentelemetry.instrumentation.openai", openllmetry, 1.6),

@@ -25,10 +25,12 @@ from tests.bench.load import payloads
 
 pytestmark = pytest.mark.bench
 
-TOGETHER = 8  # bodies that wait for workers at the same time
+TOGETHER = 8  # number of bodies that wait for workers at the same time
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 ROUNDS, SPANS = (7, 1500) if FULL else (3, 300)
-LARGE_ENOUGH = 100  # spans per body from which a worker must save at least half of the server's time
+LARGE_ENOUGH = (
+    100  # from this number of spans per body on, a worker must save at least half of the server's time
+)
 
 
 async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) -> float:

@@ -36,7 +36,7 @@ CHROMIUM = os.environ.get("TOLLHOUSE_CHROMIUM") or next(filter(None, map(shutil.
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking",
          "--disable-component-update", "--no-first-run",
          "--disable-site-isolation-trials", "--renderer-process-limit=1")  # fmt: skip
-# long interval, because a device counts as offline after three intervals without a heartbeat
+# The interval is long, because a device counts as offline after three intervals without a heartbeat.
 MONTH = """
 [server]
 listen = "127.0.0.1:0"
@@ -51,7 +51,7 @@ NOWHERE = "/nowhere"
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 IS_PICTURED = bool(os.environ.get("TOLLHOUSE_SCREENSHOTS"))
 WIDE: ViewportSize = {"width": 1280, "height": 800}
-PATIENCE_MS = 90_000  # generous limit for a busy machine
+PATIENCE_MS = 90_000  # limit for a change of the page, generous for a busy machine
 NARROW: ViewportSize = {"width": 390, "height": 844}
 # Rules by tag or name that depend on colours, sizes or visibility. All other rules give the same result
 # in every look.
@@ -83,7 +83,7 @@ _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
   (event) => console.error(`refused by policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
-# A press counts one click, a choice from a list two, a filled field one.
+# Presses count as one click, choices from a list as two, filled fields as one.
 _CLICKS = """
 window.clicks = 0;
 const filled = new WeakSet();
@@ -121,7 +121,7 @@ def _demo(today: date, *words: str) -> Path:
     data = Path(folder.name, "tollhouse-data")
     with ThreadPoolExecutor(
         1
-    ) as aside:  # runs on its own event loop, because Playwright's occupies this thread
+    ) as aside:  # a separate thread has its own event loop, because Playwright's loop occupies this thread
         made = aside.submit(CliRunner().invoke, main, ["demo", "--data", str(data), *words]).result()
     assert made.exit_code == 0, made.output
     return data
@@ -186,7 +186,7 @@ class Console:
         if self.page.url != "about:blank":
             self.page.goto("about:blank")
         self.page.goto(f"{self.url}/console/#{address}")
-        self.page.mouse.move(0, 0)  # because a row under the pointer is not updated
+        self.page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
         self.settle()
         # A page reloads when its event stream connects, so wait for that before the test starts.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)

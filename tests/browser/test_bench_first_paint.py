@@ -24,7 +24,7 @@ from tests.spool.ledger_log import HOUR
 DAY = 24 * HOUR
 USERS, DAYS = (1400, 30) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (140, 3)
 MOST_BYTES = 200_000
-TRIES = 4  # pairs of measurements, because the machine may be busy
+TRIES = 4  # number of pairs of measurements; several, because the machine may be busy
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def many(tmp_path: Path) -> Iterator[Tollhouse]:
     connection.close()
     with ThreadPoolExecutor(
         1
-    ) as aside:  # runs on its own event loop, because Playwright's occupies this thread
+    ) as aside:  # a separate thread has its own event loop, because Playwright's loop occupies this thread
         aside.submit(asyncio.run, _sum_up_days(data)).result()
     tollhouse.start()
     yield tollhouse

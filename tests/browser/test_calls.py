@@ -13,14 +13,14 @@ from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
 
-HELD_MS = 7000  # longer than a list's refresh interval
+HELD_MS = 7000  # longer than the interval at which a list refreshes
 
 
 def test_a_filter_is_in_the_address(console: Console) -> None:
     """A filter chosen in the page appears in the address. A reload shows the same, and Back removes it."""
     console.open("/calls")
     page, rows = console.page, console.page.locator("tbody tr")
-    # wait until they are visible, so that their disappearance shows that the response arrived
+    # The rows must be visible first, so that their disappearance shows that the response arrived.
     expect(rows.filter(has_text="support")).not_to_have_count(0)
     page.get_by_label("Add a filter").select_option("team")
     page.get_by_label("Value of team").select_option("search")

@@ -61,7 +61,8 @@ def test_the_table_is_the_report(console: Console) -> None:
     twin = console.page.locator("figure tbody tr")
     expect(twin).to_have_count(7)
     bars = sum(float(cells(row)[-1].strip("<$").replace(",", "")) for row in twin.all())
-    assert abs(bars - float(answer["total"]["cost"])) < 0.04  # each bar is rounded to a cent
+    # the tolerance is for seven bars, each rounded to a cent
+    assert abs(bars - float(answer["total"]["cost"])) < 0.04
 
 
 def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
@@ -139,7 +140,9 @@ def test_every_measure_is_drawn(console: Console) -> None:
         adds = not title.startswith(("Cost of", "Cost per", "Saved by", "Latency"))
         assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
         drawn = console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first
-        if not title.startswith("Cost per"):  # no call in this test has a customer
+        if not title.startswith(
+            "Cost per"
+        ):  # no call in this test has a customer, so "per customer" shows nothing
             expect(drawn).to_be_attached()
 
 
@@ -211,7 +214,8 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     chart = page.locator("figure svg[role=img]")
     box = chart.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)  # above its segments, which filter by a group
+    # point above the bar's segments, because a click on a segment filters by its group
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)
     expect(page.locator("figcaption [role=status]")).to_contain_text("-")
     day = page.locator("figcaption [role=status]").inner_text()[:10]
     page.mouse.down()
@@ -306,7 +310,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     page.route("**/api/report?*", lambda route: held.append(route))
     page.locator("tbody").get_by_role("link", name="Product", exact=True).click()
     expect(page.locator(".old").first).to_be_visible()
-    assert [] == console.audit()  # greyed text is still readable
+    assert [] == console.audit()  # text must be readable even while it is greyed out
     page.unroute_all()  # let the held requests continue
     console.settle()
     assert [] == console.audit()
@@ -364,7 +368,7 @@ def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> 
     assert all(text.startswith("≈ ") for text in shown), shown
     assert (
         len(set(shown)) > len(shown) / 2
-    )  # bucket bounds without interpolation would be equal for nearly all teams
+    )  # without interpolation, nearly all teams would show the same bucket bound
 
 
 def test_a_series_is_hidden_by_its_square(console: Console) -> None:
@@ -453,7 +457,8 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     assert 0 == console.overhang()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Hide earlier period").click()
-    expect(page.locator("figure rect.ghost")).to_have_count(1)  # only the bar in the legend
+    # the only remaining bar of the earlier period is in the legend
+    expect(page.locator("figure rect.ghost")).to_have_count(1)
 
 
 def test_what_a_user_costs_is_a_measure(console: Console) -> None:

@@ -16,18 +16,18 @@ from tests.browser.console import NARROW, WIDE, Console, followed
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
-OF_A_PAGE = 100_000  # limit in bytes on the wire for a page without cached files
+OF_A_PAGE = 100_000  # limit in bytes that a page may load if it has no cached files
 LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "wide-dark": (WIDE, "dark"),
     "phone-light": (NARROW, "light"),
 }
 
-# When the theme changes, a chart first has to be drawn, then learns of the new theme, and is drawn again.
+# When the theme changes, a chart must first be complete, then learn of the new theme, and then be drawn again.
 DRAWN = (
     "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
 )
-# `wanted` are the elements that Tab has not reached with a visible focus. Five rows per table suffice, because
-# all have the same structure. The frame's links are checked again only when the menu shows other links.
+# `wanted` are the elements that have not yet shown a visible focus after Tab. Five rows per table suffice,
+# because all have the same structure. The frame's links are checked again only when the menu shows other links.
 FRAME = "document.querySelector('header').innerText"
 MARKED = """([query, isKnown]) => {
   document.querySelectorAll("tbody tr:nth-child(n+6)").forEach((row) => { row.inert = true; });
@@ -104,7 +104,7 @@ def unreached(console: Console, *, is_framed: bool) -> list[str]:
         all_count + 10,
     ):  # Tab reaches some controls twice before others, such as those of an opening menu
         for _ in range(presses):
-            console.page.keyboard.down("Tab")  # like a key that is held down
+            console.page.keyboard.down("Tab")  # send Tab events as if the key is held down
         console.page.keyboard.up("Tab")
         left = console.page.evaluate(LEFT)
         if not left:
@@ -120,7 +120,7 @@ def answer_sizes(console: Console) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for request in console.requests:
         name = request.url.partition("/console/")[2]
-        if name in sizes:  # each page loads its surrounding files again
+        if name in sizes:  # each page loads the files of the console's frame again
             continue
         response = request.response() if not request.url.endswith(("/changes", "/tail?")) else None
         if response is not None:
@@ -150,9 +150,9 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
 
     console.page.route(re.compile(r"/console/api/(?!session$|changes$)"), fails)
     for name in followed(console):
-        if name == "delivery-5":  # shows settings to copy and sends no request
+        if name == "delivery-5":  # this page shows settings to copy and sends no request
             continue
-        if name == "connect":  # sends no request until a key is created
+        if name == "connect":  # this page sends no request until a key is created
             console.open("/connect?tool=litellm")
             console.page.get_by_role("button", name="Create a key").click()
         expect(console.page.get_by_role("alert").first).to_contain_text("the ledger cannot be read")

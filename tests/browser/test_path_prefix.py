@@ -44,7 +44,7 @@ def _passing(netloc: str) -> type[BaseHTTPRequestHandler]:
                 while part := answer.read1():
                     self.wfile.write(part)
             except ConnectionError:
-                self.close_connection = True  # the browser left an event stream
+                self.close_connection = True  # the browser closed an event stream
             finally:
                 connection.close()
 
@@ -60,7 +60,7 @@ def _passing(netloc: str) -> type[BaseHTTPRequestHandler]:
 def proxy(house: Tollhouse) -> Iterator[Proxy]:
     proxy = Proxy(house.url)
     yield proxy
-    house.stop()  # ends the event streams that the proxy forwards
+    house.stop()  # the stop ends the event streams that the proxy forwards
     proxy.close()
 
 

@@ -138,7 +138,8 @@ def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None
     choose(console, "Member", "End")
     fill(console, "End")
     expect(console.page.get_by_text("No sessions match")).to_be_visible()
-    other.page.reload()  # not by the menu, which disappears when the event stream ends with the session
+    # reload instead of using the menu, because the menu disappears when the session's event stream ends
+    other.page.reload()
     expect(other.page.get_by_label("Password")).to_be_visible()
 
 

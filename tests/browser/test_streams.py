@@ -38,7 +38,7 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     send(house, "store")
     page.get_by_role(
         "button", name="paused"
-    ).click()  # events sent before the page connected are shown as well
+    ).click()  # the page also shows events that were sent before it connected
     expect(rows).to_have_count(1)
 
     held: list[Route] = []
@@ -55,7 +55,7 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     dialog.get_by_role("link", name="Show the newest events").click()
     expect(page.get_by_role("status").filter(has_text="2 of 2 usage events")).to_be_visible()
     console.screenshot("streams-newest")
-    page.mouse.move(0, 0)  # rows under the pointer are not updated
+    page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
     send(house, "login")
     expect(rows).to_have_count(3)
     rows.first.get_by_role("link").click()

@@ -11,7 +11,7 @@ from tests.bench.server.page_weights import LOADED
 from tests.browser.console import Console
 
 QUIET_MS = 6_000  # longer than the 5 s in which a page learns of a change
-TRIES = 4  # a new server looks for insights and notifies the page
+TRIES = 4  # several tries, because a new server looks for insights and then notifies the page
 AHEAD_MS = 600_000  # how far the test moves the page's clock, to trigger polling if there is any
 
 
@@ -19,7 +19,7 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
     """An open page learns of changes by its event stream and never polls."""
     console.page.goto(
         "about:blank"
-    )  # the fake clock starts at 1970, so use a new page: the page that signed in has an event stream already
+    )  # use a new page, because the page that signed in has an event stream already; its fake clock starts at 1970
     console.requests.clear()
     console.page.clock.install()
     console.open("/")

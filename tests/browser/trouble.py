@@ -79,7 +79,7 @@ def in_trouble(directory: Path, upstream: str) -> Tollhouse:
     tollhouse = Tollhouse(directory, CONFIG.format(upstream=upstream))
     with ThreadPoolExecutor(
         1
-    ) as aside:  # runs on its own event loop, because Playwright's occupies this thread
+    ) as aside:  # a separate thread has its own event loop, because Playwright's loop occupies this thread
         aside.submit(asyncio.run, _fill(directory / "tollhouse-data")).result()
     return tollhouse
 

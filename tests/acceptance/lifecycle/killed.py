@@ -26,6 +26,8 @@ def killed(*words: str, delay_s: float) -> None:
     process = start_process([str(COMMAND), *words], cwd=Path.cwd())
     with suppress(subprocess.TimeoutExpired):
         process.wait(delay_s)
-    with suppress(ProcessLookupError):  # raised if the command and its children have already ended
+    with suppress(
+        ProcessLookupError
+    ):  # killpg raises this if the command and its children have already ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

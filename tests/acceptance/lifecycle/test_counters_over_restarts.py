@@ -69,7 +69,7 @@ def test_a_counter_that_follows_its_call_after_a_restart(
     one = installations(config=CONFIG)
     key = one.key("load")
     one.start()
-    for service in ("proxy", "desk"):  # one call that both services report
+    for service in ("proxy", "desk"):  # both services report the same call
         assert 200 == post(one.url, calls(service, RESPONSE), key).status
     for _ in range(2):
         restart(one)

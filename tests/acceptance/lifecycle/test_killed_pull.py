@@ -44,7 +44,7 @@ days = {DAYS}
         assert ["done"] == [each["state"] for each in shown["statement_pulls"]]
         [first, second, again, *rest] = provider.asked
         assert second == again != first
-        assert [first, second] == rest  # pages of the pull that the command requested
+        assert [first, second] == rest  # the pull that the command started requested both pages again
         months = (await asyncio.to_thread(tollhouse.json, "reconcile", "statements"))["statements"]
         assert DAYS * VALUE == sum(Decimal(month["billed"]) for month in months)
         assert DAYS == sum(month["days"] for month in months)

@@ -22,7 +22,8 @@ def test_what_was_answered_of_the_key_stands(
     Disabling, rotating or deleting the key survives kill -9. `doctor` reports the state of the key in the
     file with and without a server, and `check` reports it with a server.
     """
-    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be slow
+    # no flush counts as hanging, because the disk of this machine may be slow
+    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)
     one = installations(server='api_key_file = "key"')
     file = one.directory / "key"
     file.write_text(FIRST)

@@ -93,7 +93,7 @@ def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, rec
     assert made == list(dict.fromkeys(receiver.ids))
     assert made[:1] * 2 == receiver.ids[:2]
     tollhouse.stop()
-    assert 3 == sent(tollhouse)  # the command has the same result without a server
+    assert 3 == sent(tollhouse)  # the command lists the same notifications after the server has stopped
 
 
 def sent(tollhouse: Any) -> int:

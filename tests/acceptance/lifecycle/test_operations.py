@@ -38,7 +38,7 @@ def test_the_commands_of_a_document_run(installations: Any, document: Any) -> No
     for script in scripts:
         with printed.open(
             "w"
-        ) as file:  # print into a file, because a background process would keep a pipe open
+        ) as file:  # the command prints into a file, because a background process would keep a pipe open
             shell = subprocess.Popen(
                 ["bash", "-euc", script], cwd=one.directory, env=env, stdout=file, stderr=file, start_new_session=True,
                 pass_fds=[number],

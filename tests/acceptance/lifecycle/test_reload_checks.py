@@ -9,7 +9,7 @@ CHANNEL = '[[notify]]\nname = "on-call"\ntype = "{type}"\n{more}\n'
 HOOK = 'url = "http://127.0.0.1:9/"\nsecret_file = "{file}"'
 KEY = '[[upstream.keys]]\nname = "k"\nuse_cases = ["Send AI Telemetry"]\nsecret_file = "missing"\n'
 
-# additional configuration, whether a reload refuses it, and the message of both
+# per case: additional configuration, whether a reload refuses it, and a part of the error message
 CASES = [
     (CHANNEL.format(type="webhook", more=HOOK.format(file="short")), False, "whsec_"),
     (CHANNEL.format(type="webhook", more=HOOK.format(file="missing")), False, "on-call"),

@@ -206,7 +206,7 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
         with grpc.insecure_channel(target) as channel:  # type: ignore[no-untyped-call]
             export = channel.unary_unary(EXPORT)
             while not end.is_set():
-                number = answers["OK"]  # the same until the call is accepted
+                number = answers["OK"]  # the number does not change until the call is accepted
                 try:
                     export(
                         template.replace(RUN, b"%08d" % number),
@@ -313,7 +313,9 @@ def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
     """If a newer release runs on the directory, the older one is refused before it requests a takeover."""
     one = installations()
     one.start()
-    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:  # the directory is in use meanwhile
+    with closing(
+        sqlite3.connect(one.data / "spool.sqlite")
+    ) as newer:  # the first server still uses the directory
         newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
     done = one.attempt("serve", "--take-over")
     assert done.returncode == 2

@@ -19,8 +19,8 @@ from tests.clients.loopback import Loopback, body_of
 from tests.spool.postgres_cluster import Schema, storage_table
 
 ROUTE = "sink/ai-telemetry"
-TAKEN_OVER_S = 6.0  # seconds; the documented limit for a takeover
-SLACK_S = 14.0  # extra time on a busy machine; more if a start takes long
+TAKEN_OVER_S = 6.0  # the documented limit for a takeover, in seconds
+SLACK_S = 14.0  # extra seconds for a busy machine; the test adds more if a start takes long
 STARTS = 10
 
 CONFIG = """
@@ -45,7 +45,9 @@ class Sink(Loopback):
 
     def __init__(self) -> None:
         self.keys: list[str] = []  # idempotency keys of all requests, including repeats
-        self.accepted: dict[str, int] = {}  # records by key, each counted once
+        self.accepted: dict[
+            str, int
+        ] = {}  # number of records per idempotency key; a repeated request counts once
         self.answers = threading.Event()
         super().__init__(_handler(self))
 

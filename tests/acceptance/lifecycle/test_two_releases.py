@@ -18,14 +18,14 @@ from tests.acceptance.lifecycle.next_release import COMMAND, NEXT_VERSION, RELEA
 from tests.faults.gateways.shared_site import SharedSite
 from tests.spool.postgres_cluster import Schema
 
-TAKEN_S = 60.0  # seconds; generous for a busy machine
+TAKEN_S = 60.0  # limit in seconds, generous for a busy machine
 
 
 def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the release in `env` on a gateway's configuration."""
     return subprocess.run(
         [*COMMAND, *words, "--config", str(gateway.config)],
-        cwd=gateway.directory,  # outside the checkout, so that Python imports the packages of `env`
+        cwd=gateway.directory,  # run outside the checkout, so that Python imports the packages of `env`
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -66,7 +66,7 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
             told = json.loads(migrated.stdout)
             assert told["version_before"] == VERSION
             assert told["version"] == NEXT_VERSION
-            site.passes(TAKEN_S)  # the old release continues on the new schema
+            site.passes(TAKEN_S)  # calls still pass after the old release has continued on the new schema
             new.start(following, COMMAND)
             wait_for(lambda: len(versions(old)) == 2, TAKEN_S, "the old one knows the new one")
             assert RELEASE in versions(old)

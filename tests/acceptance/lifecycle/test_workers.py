@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 WORKERS = 2
 SENDERS = 4
 KILLS = 2
-SPANS = 40  # spans per body, enough for the server to have a worker decode it
+SPANS = 40  # spans per body, enough that the server gives the body to a worker
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ MOMENT = "a moment of the run"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|\b\d{10}\.\d+")
 URL = re.compile(r"http://127\.0\.0\.1:\d+")
 INSIGHT = re.compile(r"\binsight[ -][0-9a-f]{32}(-\d+)?")
-# addresses and fields that differ between two runs without a cut, or that describe the process
+# addresses and fields that differ even between two runs without a cut, or that describe the process
 NOT_COMPARED = {
     "/changes": "a stream of events, which does not end",
     "/tail": "a stream of events, which does not end",
@@ -101,7 +101,7 @@ class Recorder(Loopback):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: list[tuple[str, str, bytes]] = []  # path, idempotency key, body
+        self._requests: list[tuple[str, str, bytes]] = []  # each request's path, idempotency key and body
         super().__init__(_handler(self))
 
     def take(self, path: str, key: str, body: bytes) -> None:
@@ -305,7 +305,8 @@ def send(tollhouse: Tollhouse, keys: Mapping[str, str], sent: Sent) -> Mapping[s
         pair = base64.b64encode(f"public:{keys[sent.key]}".encode()).decode()
         headers["Authorization"] = f"Basic {pair}"
     answer = HTTP.request(sent.method, tollhouse.url + sent.path, body=sent.body, headers=headers)
-    receipt = answer.headers.get("Tollhouse-Receipt", "").partition(";")[2]  # the part after the receipt's id
+    # the part of the header after the receipt's id
+    receipt = answer.headers.get("Tollhouse-Receipt", "").partition(";")[2]
     body = json.loads(answer.data) if answer.data else None
     return {"path": sent.path, "status": answer.status, "receipt": receipt, "body": body}
 
@@ -358,9 +359,10 @@ def observed(tollhouse: Tollhouse, recorder: Recorder) -> Mapping[str, Any]:
         seen[f"records of {topic}"] = [json.loads(line) for line in lines]
     for path in operator_lists():
         seen[path] = ask(tollhouse, path)
-    seen["/overview"]["body"]["overview"].pop("insights")  # only the newest; all are in /insights
+    # the overview has only the newest insights; /insights has all
+    seen["/overview"]["body"]["overview"].pop("insights")
     for each in seen["/insights"]["body"]["insights"]:
-        each["id"] = "an insight"  # the id is random
+        each["id"] = "an insight"  # the real id is random
     return {**seen, **recorder.arrived()}
 
 

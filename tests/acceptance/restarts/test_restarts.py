@@ -36,7 +36,7 @@ ANSWERS = {
     207,
     422,
     429,
-}  # 422 for another body under a used key, 429 for a tool call beyond the daily limit
+}  # The workload gets 422 for another body under a used key, and 429 for a tool call beyond the daily limit.
 Run = Callable[[str, str, str], Mapping[str, Any]]
 
 

@@ -42,7 +42,7 @@ class Process:
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        self.hear()  # wait until it is ready
+        self.hear()  # wait until the writer is ready
 
     def tell(self, **job: object) -> None:
         assert self._process.stdin
@@ -177,7 +177,7 @@ def bytes_on_disk(found: Writers, primary: Server, schema: str) -> tuple[float, 
     [(records,)] = primary.execute(f"SELECT sum(count) FROM {schema}.entries")
     primary.execute(
         f"VACUUM FULL {schema}.id_runs"
-    )  # free the space of runs that were merged into other runs
+    )  # free the space of id runs that were merged into other runs
     [(runs, ids)] = primary.execute(
         f"SELECT pg_total_relation_size('{schema}.id_runs'), coalesce(sum(count), 0) FROM {schema}.id_runs"
     )

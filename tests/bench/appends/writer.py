@@ -57,7 +57,7 @@ class Writer:
 
     async def _append(self, group: int, seconds: float) -> dict[str, Any]:
         ahead = [self._identities(group) for _ in range(max(1, int(seconds * MADE_AHEAD_PER_S) // group))]
-        made = 0.0  # processor time that generated the input, which a normaliser would do in the server
+        made = 0.0  # processor time for generating the input; in the server, this is the normaliser's work
         times: list[float] = []
         used, began = time.process_time(), time.perf_counter()
         while (now := time.perf_counter()) < began + seconds or not times:
@@ -134,7 +134,7 @@ async def open_writer(options: dict[str, Any]) -> Writer:
     )
     if options["follows"]:
         assert isinstance(opened.log, PostgresLog)
-        opened.log._follower._task.cancel()  # so that it follows only on command
+        opened.log._follower._task.cancel()  # the writer reads other writers' commits only on command
     return Writer(opened, options["number"])
 
 

@@ -113,5 +113,5 @@ def compare(other: Path, *, rounds: int, seconds: float) -> dict[str, tuple[floa
     return found
 
 
-if __name__ == "__main__":  # runs as the process of one checkout
+if __name__ == "__main__":  # each checkout runs this module in a process of its own
     print(json.dumps(probe(Path(sys.argv[1]).read_bytes(), float(sys.argv[2]))))

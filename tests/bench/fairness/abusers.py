@@ -11,7 +11,7 @@ from tests.bench.load import payloads
 JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 PROTOBUF: Mapping[str, str] = {"Content-Type": "application/x-protobuf"}
 SPANS = 900
-LARGE_SPANS = 7_400  # 9 MiB of JSON
+LARGE_SPANS = 7_400  # this number of spans is 9 MiB of JSON
 RUN = payloads.RUN.decode()
 DROP_ROWS = 200
 OPERATOR = "/console/api"
@@ -178,7 +178,7 @@ ABUSERS: tuple[Abuser, ...] = (
     ),
 )
 BY_NAME = {each.name: each for each in ABUSERS}
-# Default selection: shows every mechanism once.
+# The default selection shows every mechanism once.
 MAIN = (
     "json-1", "json-8", "json-32", "protobuf-8", "grpc-8", "litellm-8", "odd-8", "assistants-8", "gzip-4",
     "single-32", "single-64", "unknown-keys", "heartbeats",

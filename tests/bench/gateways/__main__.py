@@ -81,7 +81,7 @@ def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: 
         pair.start()
         try:
             for number in range(rounds):
-                for count in (0, *counts):  # 0 is the gateway on files
+                for count in (0, *counts):  # a count of 0 means one gateway that stores in files
                     own = Path(work) / f"{number}-{count}"
                     own.mkdir()
                     on = pair if count else None

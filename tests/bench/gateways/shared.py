@@ -110,7 +110,9 @@ def measure(
     jobs = [job_of(scenario, one, folder / f"bodies-{place}", seconds) for place, one in enumerate(running)]
     before = [sum(meters.cpu_seconds(one.pid) for one in running), *map(used, servers)]
     had = upstream.figures()["records"]
-    everywhere = os.sched_getaffinity(0)  # fewer cores than processes, so the cores cannot be divided
+    everywhere = os.sched_getaffinity(
+        0
+    )  # all processes share all cores, because there are more processes than cores
     begun = [start_load(replace(job, first=place * APART), everywhere) for place, job in enumerate(jobs)]
     loads = [load_figures(process) for process in begun]
     records = sum(load.accepted for load in loads) * scenario.items

@@ -42,7 +42,7 @@ END = MONTH.days[-1] + DAY_S
 RATES = {
     "input": Decimal("0.00000123457"),
     "output": Decimal("0.0000049383"),
-}  # prices with so many digits that the bills cannot be divided without a remainder
+}  # the prices have so many digits that bills cannot be divided without a remainder
 LAYERS = (("discount", "-0.09", 3), ("credit", "-0.05", 9), ("tax", "0.19", 29))
 ROUNDS = 5
 GROUPS = ((), ("team",), ("user",), ("model", "team"), ("api_key", "charge"), ("basis",))

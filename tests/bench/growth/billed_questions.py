@@ -41,7 +41,8 @@ from tests.spool.ledger_log import FakeClock, FakeLog
 ENGINES = SQLITE, POSTGRES, MEMORY = "sqlite", "postgres", "memory"
 MOST = 1.3  # highest accepted ratio of the processor time for billed money to that for counted money
 ROUNDS = 7
-BATCH_S = 0.05  # processor time per batch, because the database reports it only in hundredths of a second
+# processor time per batch of queries; a batch is needed because the database reports hundredths of a second
+BATCH_S = 0.05
 PERIODS = ("daily", TOTAL)
 NAMES = ("team", "user", "model", "provider", "project", "tag:service")
 FILTER = {"team": ("team-001",)}
@@ -179,7 +180,7 @@ async def prepare(engine: AnyEngine, ledger: Ledger, fleet: Fleet, calls: int) -
     await Biller(sources, engine.clock).make(MONTH)
     while await ledger.make_rollup():
         pass
-    engine.clock.at = END - 1  # the month is not over, so no result is cached
+    engine.clock.at = END - 1  # the month has not ended yet, so no result is cached
 
 
 async def asked(

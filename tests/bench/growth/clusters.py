@@ -110,7 +110,7 @@ def read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadCluster:
 
 
 async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadCluster:
-    settle_after_start()  # tune the interpreter like a server
+    settle_after_start()  # prepare the memory as a server does after its start
     clock = MovedClock()
     clock.move(DAY + DAY_S // 2 - clock.now())
     container = ContainerSettings(price=(PRICE,))

@@ -8,7 +8,9 @@ from tests.bench.growth.billed import measured
 from tests.bench.growth.year import Fleet
 
 FEW, MANY = (20_000, 200_000) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (8_000, 80_000)
-MORE_MIB = 48  # limit of additional memory; 1 MiB per thousand additional calls would be 72 MiB
+MORE_MIB = (
+    48  # limit in MiB for additional memory; with 1 MiB per thousand additional calls it would be 72 MiB
+)
 
 
 @pytest.mark.bench

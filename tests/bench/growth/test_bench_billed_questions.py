@@ -25,9 +25,10 @@ from tests.bench.growth.billed_questions import (
 
 KINDS = ("real_cost", "billed_cost")
 CALLS = 1000
-MOST_TOGETHER = 4  # ratio of processor time; measured below 1, but other load on the machine affects it
-STEPS = 50  # database instructions per callback of the counter
-# callbacks in 5,000 steps, which take less than 0.1 ms; subtracted because some queries read very few rows
+# limit for a ratio of processor times; the measured ratio is below 1, but other load on the machine affects it
+MOST_TOGETHER = 4
+STEPS = 50  # database instructions between two calls of the progress handler
+# handler calls in 5,000 instructions (below 0.1 ms); subtracted because some queries read very few rows
 FEW = 5000 // STEPS
 
 

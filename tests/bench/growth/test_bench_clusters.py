@@ -5,7 +5,7 @@ import pytest
 from tests.bench.growth.clusters import measured
 
 NODES, FEW, MANY = 25, 2, 12
-MORE_MIB = 32  # limit of additional memory; the series of all waiting files would need 75 MiB
+MORE_MIB = 32  # limit in MiB for additional memory; holding the series of all waiting files would need 75 MiB
 
 
 @pytest.mark.bench

@@ -24,7 +24,8 @@ from spool.storage import StorageOptions
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 ROWS, PAGES = (1_000_000, 200) if FULL else (5_000, 20)
 CLUSTERS = 40
-MOST, SLACK_S = (1.2, 0.0) if FULL else (10, 5.0)  # a short round only shows that the test runs
+# generous limits for a short round, which only shows that the test runs
+MOST, SLACK_S = (1.2, 0.0) if FULL else (10, 5.0)
 
 
 def row(number: int) -> ContainerFile:

@@ -38,9 +38,9 @@ from tests.bench.growth.plots import Plot, svg
 from tests.bench.server.meters import cpu_seconds
 from tests.bench.server.table import machine
 
-MOST_S = 0.3  # limit of processor time for one request of a page
+MOST_S = 0.3  # limit in seconds of processor time for one request of a page
 MODELS_A_USER = 8
-CALL = (UNIT // 100, 1200, 300)  # money units, input tokens, output tokens
+CALL = (UNIT // 100, 1200, 300)  # per call: money units, input tokens, output tokens
 SETTINGS = """
 [server]
 listen = "127.0.0.1:0"

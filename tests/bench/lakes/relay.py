@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from queue import Queue
 from urllib.parse import urlsplit
 
-RESET_EACH, REFUSE_EACH = 7, 11  # every 7th connection is reset, every 11th refused
+RESET_EACH, REFUSE_EACH = 7, 11  # the relay resets every 7th connection and refuses every 11th
 REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_HELD = 4096  # bytes that are forwarded before a reset
+_HELD = 4096  # number of bytes to forward before a reset
 _AT_ONCE = 1 << 16
 
 

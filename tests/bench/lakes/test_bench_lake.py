@@ -36,8 +36,8 @@ from tests.integration.lake.s3 import BUCKET, s3_server
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 2)
 WITHIN_S = 1700 if FULL else 400
-# Limits of landing for any backlog: memory growth with the library, and processor time between two turns of
-# the event loop.
+# Limits for landing a backlog of any size: memory growth in KiB, including the library, and processor time in
+# seconds between two turns of the event loop.
 MOST_GROWN_KIB, LONGEST_TURN_S = 250 * 1024, 0.25
 ROOT = Path(__file__).parents[3]
 
@@ -65,7 +65,7 @@ class Run:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(WITHIN_S):
-                await asyncio.to_thread(process.stdout.readline)  # wait until it starts to land
+                await asyncio.to_thread(process.stdout.readline)  # wait until the process starts to land
                 while process.poll() is None and await self.there(prefix) == before:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
             return process.poll() is None

@@ -117,7 +117,7 @@ def test_two_gateways_bring_each_call_once(
             if turn == 1:
                 gateways.freeze(
                     turn % 2
-                )  # wait until the other gateway uploaded something; it may first have to wait for the lease
+                )  # wait until the other gateway has uploaded something; it may have to wait for the lease first
                 asyncio.run(after_one_more(run, gateways, names.MANIFESTS))
                 gateways.thaw(turn % 2)
             else:

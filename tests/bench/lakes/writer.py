@@ -72,7 +72,7 @@ async def main(data: Path, address: str, secret: Path, records: int, batch: int)
         steps = [0.0]
         watch = asyncio.create_task(watched(steps))
         began, used, before = time.monotonic(), time.process_time(), _memory_kib()
-        print("landing", flush=True)  # from now on, the test counts objects before it kills
+        print("landing", flush=True)  # after this line, the test counts objects before it kills this process
         settings = {"type": "s3", "path": None, "url": f"s3://{BUCKET}/run", "endpoint": address}
         async with house.forwarding(**settings, secret_file=secret, batch_records=batch):
             while (await house.state()).queued:  # noqa: ASYNC110 - the spool tells nobody of routes

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from tests.bench.load.job import LoadFigures, LoadJob, quantiles
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-AGAIN_S = 0.05  # pause before a client with `repeat` retries
+AGAIN_S = 0.05  # a client with `repeat` retries after this pause
 ANSWERS_S = 60.0  # seconds to wait for the last responses, after the last request
 READ_BYTES = 2**16
 
@@ -106,7 +106,7 @@ class Load:
         self._clients = [LoadClient((target.hostname, target.port)) for _ in range(job.clients)]
         self._by_socket: dict[int, LoadClient] = {}
         self._free: deque[LoadClient] = deque()
-        # time until which a client with a broken connection pauses
+        # clients with a broken connection, each with the time at which its pause ends
         self._waiting: deque[tuple[float, LoadClient]] = deque()
         self._next = job.first
         self._latencies: list[float] = []

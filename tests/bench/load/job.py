@@ -73,7 +73,7 @@ class LoadFigures:
     latencies_ms: dict[str, float] = field(default_factory=dict)
     each_ms: list[float] = field(
         default_factory=list
-    )  # every duration; only the single steady client keeps them
+    )  # the duration of every request; only the single steady client stores them
 
     def refuse(self, status: str) -> None:
         self.refused[status] = self.refused.get(status, 0) + 1

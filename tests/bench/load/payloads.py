@@ -22,10 +22,10 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-RUN = b"@@run@@@"  # as long as the digits that replace it, so that a body's length never changes
+RUN = b"@@run@@@"  # as long as the digits that replace this text, so that a body's length never changes
 IDS = re.compile(
     rb"chatcmpl-(\d{24})"
-)  # finds the request's number and the position within the request, in every record that a sink receives
+)  # the digits in a received record are the request's number and the position within the request
 FLEET_USERS = 5000
 LITELLM = Path(__file__).parents[2] / "cases/gateway/litellm/slp-batch-array.json"
 

@@ -17,8 +17,9 @@ from tests.bench.load.payloads import RUN, numbers_of, protobuf_spans, texts_of
 from tests.clients.capture import kept
 
 CALLS_OF_TREE = 3
-KINDS = 64  # few enough that each kind repeats often and is learned
-SPANS_OF_TREE = 1 + 2 * CALLS_OF_TREE  # the agent, its calls, and one HTTP request below each call
+KINDS = 64  # number of span kinds, small enough that each kind repeats often and is learned
+# each trace has the agent's span, its calls, and one HTTP request below each call
+SPANS_OF_TREE = 1 + 2 * CALLS_OF_TREE
 _IDS = ("gen_ai.response.id", "llm.response.id", "ai.response.id", "request_id", "response_id")
 _SHORTEST_ID = 16
 

@@ -37,7 +37,7 @@ class Survival:
 class Comparison:
     loads: list[Figures] = field(default_factory=list)
     survivals: list[Survival] = field(default_factory=list)
-    absent: dict[str, str] = field(default_factory=dict)  # reason per peer that is not compared
+    absent: dict[str, str] = field(default_factory=dict)  # for each peer that is not compared, the reason
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ from tests.bench.server.meters import affinity
 from tests.bench.server.rounds import LoadSink
 from tests.bench.server.targets import Running
 
-START_S = 180.0  # some peers first create a database
+START_S = 180.0  # limit for a start; some peers first create a database
 
 
 class Unavailable(Exception):
@@ -43,12 +43,12 @@ class Peer(Protocol):
         ...
 
 
-MakePeer = Callable[[Path, str, set[int]], Peer]  # directory, upstream address, cores
+MakePeer = Callable[[Path, str, set[int]], Peer]  # the arguments are directory, upstream address and cores
 
 
 def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:
     upstream.wait(expected, patience_s=60.0)
-    time.sleep(1.0)  # a duplicate may follow the last record
+    time.sleep(1.0)  # wait, because a duplicate may follow the last record
     return upstream.ids()
 
 

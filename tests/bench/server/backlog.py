@@ -24,7 +24,7 @@ from tests.bench.load.payloads import device_id
 
 DATA = "tollhouse-data"
 BATCH = 4096
-FIRST_ID = 1 << 64  # numbers above the ids of the load
+FIRST_ID = 1 << 64  # the backlog's ids are above the ids of the load
 
 
 def fill(directory: Path, records: int, *, users: int = 50, age_s: int = 0) -> None:

@@ -42,7 +42,7 @@ from tests.integration.payloads import json_span, json_traces
 ROOT = Path(__file__).parents[3]
 OWN = tuple(str(ROOT / package) for package in ("gateway", "exporters", "spool"))
 ANSWER = PlainRequests.finish_response.__code__
-# Entry points of the work of a request and of a route: tasks, and functions that a task runs on
+# Entry points of a request's work and of a route's work: tasks, and functions that a task runs on
 # the database thread.
 OF_REQUEST = {
     code.__code__
@@ -57,7 +57,7 @@ OF_REQUEST = {
 }
 OF_ROUTE = {code.__code__ for code in (RouteLoop._work, RouteLoop._listen)}
 WARM, ROUNDS = 15, 15
-# By then all work of the last request has ended, because it waits for nothing outside this machine.
+# After this pause, all work of the last request has ended, because it waits for nothing outside this machine.
 REST_S = 0.25
 
 
@@ -70,7 +70,7 @@ class Called:
 
     request: Names
     route: Names
-    before_answer: int  # all calls until the response was written
+    before_answer: int  # number of all calls until the response was written
 
     def areas(self, names: Names) -> Counter[str]:
         """Count by the first two parts of the path."""
@@ -90,7 +90,7 @@ class CallCounter:
     def start(self) -> None:
         self._request: Names = Counter()
         self._route: Names = Counter()
-        self._others: Names = Counter()  # calls of the ledger, metrics and leases
+        self._others: Names = Counter()  # calls by the ledger, metrics and leases
         self._before_answer = 0
 
     def called(self) -> Called:
@@ -174,7 +174,7 @@ async def measured(place: Path, warm: int = WARM, counted: int = ROUNDS) -> Sequ
     )
     counter = CallCounter()
     rounds = []
-    # long steps, so that on a slow machine no other work runs in between
+    # a step may take long, so that on a slow machine no other work runs in between
     whole = patch.object(fair_turns, "ALONE_S", 60.0), patch.object(body_limits, "SLICE_S", 60.0)
     with counter.counting(), whole[0], whole[1]:
         async with servers(place) as serve:

@@ -41,7 +41,7 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
     """Yield each page and each of its tabs with its weight."""
     before = 0
     for name in visited(console):
-        # each address once, because a page repeats a request when it learns of a change
+        # count each address once, because a page repeats a request when it learns of a change
         addresses = list(
             {each.url: each for each in console.requests[before:] if "/console/api/" in each.url}.values()
         )
@@ -51,7 +51,7 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
         files_of_page = [size for size in loaded if size]
         index = len(files().index)
         yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(addresses))
-        before = len(console.requests)  # leave out requests of earlier clicks on the page
+        before = len(console.requests)  # requests of earlier clicks on the page are left out
 
 
 def packed_size(url: str) -> int:

@@ -39,7 +39,7 @@ LOOK_S = 5.0  # seconds between two reads of the loop lag metric, which reports 
 # limit without a new record at the sink; a busy disk may stall for seconds
 STANDSTILL_S = 60.0
 METRICS_AGE_S = 1.1
-BEYOND_S = 120.0  # extra time after which a generator counts as hung
+BEYOND_S = 120.0  # extra seconds after which a generator counts as hung
 
 
 @dataclass(kw_only=True)

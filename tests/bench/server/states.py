@@ -13,7 +13,7 @@ from tests.bench.server.scenarios import Scenario
 from tests.bench.server.targets import Running
 
 DRAIN_DELAY_S = 0.02
-DRAIN_PATIENCE_S = 60.0  # seconds, because a refused route waits before it retries
+DRAIN_PATIENCE_S = 60.0  # limit in seconds; a refused route waits before it retries
 
 
 def start(

@@ -53,8 +53,8 @@ class Running:
     url: str
     grpc_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    keys: Sequence[str] = ()  # several keys, instead of the one in `headers`
-    ready_s: float = 0.0  # seconds from the start of the process
+    keys: Sequence[str] = ()  # several keys instead of the single key in `headers`
+    ready_s: float = 0.0  # seconds from the start of the process until it is ready
     forwards: bool = False  # whether accepted records arrive at the sink
     has_metrics: bool = False
 

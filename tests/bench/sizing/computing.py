@@ -9,11 +9,13 @@ from exporters.settings import UpstreamSettings
 from spool.settings import SpoolSettings
 
 DAY_S = 86_400
-BUSY = 0.6  # share of a machine's processors in use, which leaves room for peaks and a failed node
+BUSY = 0.6  # share of a machine's processors that may be in use; the rest is for peaks and a failed node
 CORES = 2  # cores per machine in the tables
 ANSWER_S = 0.1  # response time of an upstream to a delivery
 GIB = 1 << 30
-PLACE_BYTES = 17  # memory for the position of an id; the newest eighth of the ids keep their positions
+PLACE_BYTES = (
+    17  # bytes of memory for the position of an id; only the newest eighth of the ids have positions
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +26,11 @@ class SizingFigures:
     time: str
     commit: str
     cpu_us: Mapping[str, float]
-    workers_factor: float  # accepted records per second with a worker on the second core, relative to none
+    # accepted records per second with a worker on the second core, relative to the rate without a worker
+    workers_factor: float
     record_bytes: float  # bytes on disk per record, including its entry in the duplicate index
-    id_bytes: float  # memory per id in the duplicate window
-    sent_bytes: float  # compressed bytes to the upstream
+    id_bytes: float  # bytes of memory per id in the duplicate window
+    sent_bytes: float  # compressed bytes per record that are sent to the upstream
 
     def a_core(self, spans: str) -> float:
         """Return records per second of one core."""

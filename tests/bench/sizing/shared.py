@@ -21,10 +21,10 @@ from tests.bench.sizing.computing import (
     size,
 )
 
-LEAST_GATEWAYS = 3  # one may fail while another is restarted
+LEAST_GATEWAYS = 3  # with three gateways, one may fail while another is restarted
 RATES = (1_000, 10_000, 100_000, 1_000_000)
-HEAD_BUSY = 0.8  # share of time in use, which leaves room for peaks
-MEMORY = 8e9  # bytes of ids per gateway; a machine of 2 cores rarely has more memory
+HEAD_BUSY = 0.8  # share of time in which the head may be in use; the rest is for peaks
+MEMORY = 8e9  # bytes of memory for ids per gateway; a machine of 2 cores rarely has more memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class SharedFigures:
     """Measured constants, in microseconds per record unless noted. Mappings are by records per commit."""
 
     machine: str
-    append_us: Mapping[str, float]  # processor time of the gateway that commits
+    append_us: Mapping[str, float]  # processor time per record in the gateway that commits it
     follow_us: float  # gateway processor time per record that another gateway committed
     primary_us: Mapping[str, float]
     standby_us: Mapping[str, float]
@@ -40,8 +40,8 @@ class SharedFigures:
         float  # gateway processor time per own record while the gateway holds the head, the lock for commits
     )
     head_foreign_us: float
-    trip_ms: float  # round trip from a gateway to the primary
-    flush_ms: float  # flush on both disks, including the way to the standby
+    trip_ms: float  # round trip from a gateway to the primary, in milliseconds
+    flush_ms: float  # flush to both disks in milliseconds, including the way to the standby
     record_bytes: float  # bytes of database disk per record, including its share of the commit row
     wal_factor: float  # write-ahead log bytes per record byte
     id_bytes: float  # bytes of database disk per id
@@ -76,7 +76,8 @@ def gateways_for(calls: float, figures: SizingFigures, shared: SharedFigures) ->
     that may fail.
     """
     own_us = figures.cpu_us["100"] / figures.workers_factor + shared.append_us["100"] - shared.follow_us
-    left = BUSY - calls * shared.follow_us / 1e6  # every gateway follows the other gateways' commits
+    # subtract the work of reading the other gateways' commits, which every gateway does
+    left = BUSY - calls * shared.follow_us / 1e6
     if left <= 0:
         raise ValueError(f"no number of gateways follows {calls:,.0f} calls a second")
     return max(LEAST_GATEWAYS, ceil(calls * own_us / 1e6 / left) + 1)

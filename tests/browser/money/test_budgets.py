@@ -54,7 +54,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     console.screenshot("budgets-open")
     expect(dialog.get_by_role("table", name="Periods").locator("tbody tr")).to_have_count(
         2
-    )  # the current month and quarter
+    )  # one row for the current month and one for the current quarter
     expect(dialog.locator("figure path.band")).to_have_count(1)
     dialog.get_by_role("button", name="Show as table").click()
     twin = dialog.get_by_role("table", name="Spent so far")

@@ -43,7 +43,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
         expect(console.page.get_by_role("alert")).to_have_count(0)
     assert [] == house.json("spool", "status")["topics"]
     assert 403 == refused(console, "POST", "/demo/views")
-    console.expects("404")  # requests of the page while the month is deleted
+    console.expects("404")  # the page may send requests while the month is deleted
     console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
     assert [] == folders(house)

@@ -31,9 +31,9 @@ from tests.browser.console import NARROW, Console, filled
 from tests.spool.contract.examples import add, call
 
 MODEL = "model <b>of nobody"
-PROVIDER = "cohere"  # not in the demo's calls or bills
+PROVIDER = "cohere"  # the demo has no calls or bills of this provider
 OURS = "command-r-plus-08-2024"
-IN_EUROPE = (1, 4)  # days on which its call was processed in Europe, at 10 % more
+IN_EUROPE = (1, 4)  # on these days the provider processed its call in Europe, at 10 % more
 ADA = Actor("ada@example.com", "command")
 
 
@@ -98,7 +98,7 @@ async def put(directory: Path) -> None:
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     statements = storage.registry.statements
-    for month in await statements.months():  # delete the bills of the demo
+    for month in await statements.months():  # delete the demo's bills
         await statements.delete(month.id, actor=ADA)
     await statements.put(bill(), actor=ADA)
     await add(storage.log, *calls(), served())
@@ -109,7 +109,9 @@ async def put(directory: Path) -> None:
 def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
     """A running Tollhouse with two months of traffic and a bill of last month. Tests must not change it."""
     tollhouse = filled(tmp_path_factory.mktemp("billed"), "--days", "62", "--records", "1500")
-    with ThreadPoolExecutor(1) as thread:  # the browser's event loop occupies this thread
+    with ThreadPoolExecutor(
+        1
+    ) as thread:  # a separate thread, because the browser's event loop occupies this thread
         thread.submit(lambda: asyncio.run(put(tollhouse.directory / "tollhouse-data"))).result()
     tollhouse.start()
     signed_in[tollhouse] = {}

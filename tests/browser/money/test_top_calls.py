@@ -25,7 +25,8 @@ def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
     """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
-    page.get_by_role("link", name="Top calls of search", exact=True).click()  # the only click
+    # this is the only click that the person needs
+    page.get_by_role("link", name="Top calls of search", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Calls")
     assert 1 == console.clicks()
     expect(page.get_by_role("link", name="team: search")).to_be_visible()

@@ -102,7 +102,7 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
 
     eva.open("/views")
     expect(page.get_by_role("button", name="Create a view")).to_be_visible()
-    for address in ("/insights", "/recommendations"):  # their findings cover all calls
+    for address in ("/insights", "/recommendations"):  # the findings on these pages cover all calls
         eva.open(address)
         expect(page.get_by_role("button", name="Check now")).to_have_count(0)
     eva.open("/devices")
