@@ -28,7 +28,7 @@ from spool.record import moment
 from spool.statements import day_text
 from spool.turns.threads import ordered
 
-# dimension that marks billed rows, and its value; no user's query can name it
+# name and value of the dimension that marks billed rows; no user's query can use this name
 _BILLED, _YES = ("(billed)", "yes")
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
 _Place = tuple[int, Group]  # position of the period, and group
@@ -114,7 +114,7 @@ async def _without(
         exclude=exclude,
         measures=("cost",),
         arranged=0,
-        kept=None,  # `kept` has groups of the query's own dimensions
+        kept=None,  # the query's `kept` does not apply, because its groups are of the query's own dimensions
         top=None,
     )
     return await asyncio.to_thread(_by_seller, await ledger.costs(counted_query), billed_places)

@@ -42,7 +42,7 @@ from spool.record import CURRENCY
 from spool.statements import StatementInfo
 
 LOOK_S = 60.0
-EVERY_S = 3600  # seconds between recalculations of recent months, because more calls arrive
+EVERY_S = 3600  # seconds between recalculations of recent months, for which more calls may still arrive
 RULES = 5  # version of the division rules; it is part of every mark, so a new version recalculates all days
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
@@ -77,14 +77,14 @@ class Biller:
     def __init__(
         self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
     ) -> None:
-        self.layers = layers  # returns the rules of the current settings
+        self.layers = layers  # a function that returns the rules of the current settings
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()
         self._marks: dict[str, object] = {}  # inputs of each month at its last calculation
-        # currencies of each month's bills, except dollars
+        # by month: the currencies of its bills, except dollars
         self._currencies: dict[str, set[str]] = defaultdict(set)
-        # Earlier months with calls that the bills of a month correct, by name of that month.
+        # by name of a month: the earlier months with calls that the bills of this month correct
         self._earlier: dict[str, Sequence[CalendarMonth]] = {}
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class Biller:
                 months.setdefault(month.name, month)
             last = CalendarMonth.at(info.end - 1)
             months.setdefault(last.name, last)
-        for name in self._marks:  # months that no longer have a bill
+        for name in self._marks:  # includes months that no longer have a bill
             months.setdefault(name, CalendarMonth.of(name))
         changed = 0
         for _, month in sorted(months.items()):

@@ -29,7 +29,8 @@ from gateway.bills.reconciliation.sides import (
 from spool.ledger.billed import EXACT
 from spool.ledger.sums import Dimensions
 
-# How an amount was divided. POOL: a level was ignored. VALUE: the bill states no comparable quantity. SHARED:
+# How an amount was divided. POOL: at least one level, such as the key or the region, was ignored. VALUE: in
+# proportion to the value of the calls, because the bill states no comparable quantity. SHARED: the amount is
 # a layer, divided in proportion to the value of the calls.
 POOL, VALUE, SHARED = ("pooled", "value", "shared")
 NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
@@ -242,7 +243,9 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     are compared with the calls. The tokens of cells that ignored fewer levels are subtracted first.
     """
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
-    pooled_quantities: dict[BilledCell, int] = defaultdict(int)  # quantities of cells that ignored levels
+    pooled_quantities: dict[BilledCell, int] = defaultdict(
+        int
+    )  # quantities of cells whose parts ignored levels
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:

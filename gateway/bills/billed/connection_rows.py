@@ -23,14 +23,17 @@ from spool.ledger.sums import DAY_S, MAX_TAG, OTHER, Dimensions
 from spool.people import People
 
 OWN_ROWS = (
-    # resource prefix of rows that Tollhouse publishes about its own calls; costs already include these calls
+    # Resource prefix of the rows that Tollhouse publishes about its own calls. Imports skip these rows,
+    # because costs already include the calls.
     "tollhouse:"
 )
-MAX_SETS = 5000  # maximum distinct sets of dimensions per day; the smallest are merged by provider, region and service
-# number of a day's sums at which the smallest are merged, even while rows are still being read
+# maximum distinct sets of dimensions per day; the smallest sets are merged by provider, region and service
+MAX_SETS = 5000
+# number of sets per day at which the smallest sets are merged, even while rows are still being read
 FOLD_AT = 8 * MAX_SETS
-FEW_OF = 10  # other columns stay if dropping only the tags divides the number of sets by this factor
-MAX_DAYS = 400  # maximum days over which a row is divided
+# if dropping only the tags leaves at most 1/FEW_OF of the smallest sets, these sets keep all other columns
+FEW_OF = 10
+MAX_DAYS = 400  # maximum days over which the cost of a row is divided
 OWNERS = ("team", "user", "device", "api_key")
 _RESOURCE_TAG = "resource/tag:"
 MAX_NAME = 256  # maximum characters of a tag name; tags with longer names are ignored
@@ -254,7 +257,8 @@ def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = Fa
     names += ["cluster", "account", "resource"] if is_of_node else []
     tags = {ROW_TAG + name: columns[name] for name in names if name in columns}
     if is_of_node and ("namespace" in columns or "workload" in columns):
-        tags[ROW_TAG + "namespace"] = OTHER  # marks the row as already assigned, so it is not divided
+        # this tag marks the row as already assigned, so that it is not divided again
+        tags[ROW_TAG + "namespace"] = OTHER
     region = "" if is_last and not is_of_node else dimensions.region
     text = json.dumps(tags, sort_keys=True)
     joint = blank(provider=dimensions.provider, region=region, tags=text)

@@ -31,11 +31,11 @@ from spool.ledger.queries import ROW_TAG, TAG
 from spool.ledger.sums import Dimensions
 from spool.settings import ContainerPrice
 
-KUBERNETES = "Kubernetes"  # provider of usage that has a price but no bill
+KUBERNETES = "Kubernetes"  # provider of container usage that has a configured price but no bill
 # Usage is in core-microseconds and byte-milliseconds, and prices are per hour and GiB. These factors convert
 # both to one unit.
 _MEMORY_UNITS, _OTHER_UNITS = 1000, 1 << 30
-_HOUR = 3_600_000_000 * _OTHER_UNITS  # value of one money unit in that common unit
+_HOUR = 3_600_000_000 * _OTHER_UNITS  # divisor that converts a sum in this common unit to units of money
 
 Node = tuple[ClusterIdentity, str]  # cluster and node name; "" means all nodes of the cluster
 

@@ -42,7 +42,7 @@ OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "roundi
 CREDIT = "credit"
 _ALONE = BILLED_TYPES["billed_cost"] | BILLED_TYPES["amortized_cost"]
 _WITHIN = EVERY & ~_ALONE
-# Charges by kind of line in bills. All other lines that are not usage have the charge `other`.
+# Kind of a bill's line -> its charge. Lines of all other kinds that are not usage have the charge `other`.
 CHARGES: Mapping[str, str] = {
     "discount": DISCOUNT,
     "tax": TAX,
@@ -54,14 +54,14 @@ CHARGES: Mapping[str, str] = {
     "support": "support",
     "unused": "unused",
 }
-# Negative amounts of these lines keep their charge. Negative amounts of other lines are credits, such as
-# grants and promotions.
+# Negative amounts of the lines in SERVICES keep their charge. Negative amounts of other lines are credits,
+# such as grants and promotions.
 _FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
 _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, bit mask of cost types
-Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and model family
-_WITHOUT_METER = (REFUND, CORRECTION, WHOLE)  # kinds that name no kind of token
+Base = Mapping[tuple[Dimensions, str], int]  # billed usage by dimensions and model family, in units of money
+_WITHOUT_METER = (REFUND, CORRECTION, WHOLE)  # kinds of lines that do not name a kind of token
 _Part = tuple[BilledMoney, int, int | None]  # row, amount, and quantity of its cell
 
 
@@ -113,7 +113,7 @@ class DividedDay:
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: Base
-    # whether a discount has no usage on its own day, so that it must be spread over the month's usage
+    # whether the layer is a discount without usage on its own day, so that it must be spread over the month's usage
     wants_month: bool
 
 
@@ -196,7 +196,8 @@ class _Day:
 
     def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
         charge = charge_of(row)
-        if row.corrects and charge in (REFUND, CORRECTION):  # `refunds` has the shares of this amount
+        # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
+        if row.corrects and charge in (REFUND, CORRECTION):
             self._add(
                 self._dimensions(row),
                 charge,

@@ -28,9 +28,9 @@ from spool.people import People
 from spool.registry.connections import BillingConnection
 
 LOOK_S = 60.0
-USAGE_S = 3600.0  # seconds between recalculations of usage on a day that is not over
+USAGE_S = 3600.0  # seconds between recalculations of container usage on a day that has not ended
 SOURCE, METRICS = "billing_drops", "container_metrics"
-PRICED = "(containers)"  # connection name of priced container usage; no real connection can have this id
+PRICED = "(containers)"  # connection name that stands for priced container usage; no real connection can have this id
 
 _log = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class RowBook:
         # inputs of the last calculation, by connection and month
         self._marks: dict[tuple[str, str], object] = {}
         self._known: set[str] | None = None  # connections whose rows may be in the ledger
-        # nodes that billed rows are about, by month and day
+        # by month and day: the nodes that billed rows describe
         self._covered: dict[tuple[str, int], set[Node]] = {}
-        # Days after a month that rows of the month still cover, by connection and month.
+        # by connection and month: the days after the month's end that rows of the month still cover
         self._beyond: dict[tuple[str, str], Sequence[int]] = {}
         self._used: Mapping[int, object] = {}  # inputs of the calculation for each day with usage
         self._clusters: dict[int, Sequence[ClusterDay]] = {}
@@ -215,7 +215,7 @@ class RowBook:
         changed = 0
         self._covered = {node_key: nodes for node_key, nodes in self._covered.items() if node_key[0] != key}
         for hour in hours:
-            # days are complete, because rows are sorted by hour
+            # rows are sorted by hour, so no further rows of these days follow
             finished_days = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)
             for day in finished_days:
                 changed += await self._put(

@@ -56,7 +56,8 @@ from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
 
 Row = TypeVar("Row")
-OPERATORS = ""  # key name of people, which no real key has; all of them share the memory allowance of one key
+# key name that stands for people, so that they share one memory allowance; no real key has an empty name
+OPERATORS = ""
 CONNECTION_TYPE = "external"
 CAPABILITIES = ("billing_drops",)
 
@@ -212,7 +213,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         return word
 
 
-# Cost services use either of the two names in the address, so both names are accepted.
+# Clients of cost services use either of the two names in the path, so both names are accepted.
 _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
 _DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
@@ -270,7 +271,8 @@ async def send_month(
     drops, id = connections.drops, connections.table.get(id).id
     share.take((await drops.size(id, month)).held)
     hours = await drops.month(id, month)
-    # list() rejects unknown parameters. It runs first, so that such a request does not get NotThere.
+    # list() runs before the check for rows, so that an unknown parameter is reported even if the month
+    # has no rows.
     page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
     if not hours:
         raise NotThere("this connection has no rows for this month")

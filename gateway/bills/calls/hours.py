@@ -14,7 +14,7 @@ from spool.billing import BillingPlan
 from spool.errors import Invalid
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
-MAX_DAYS = 62  # maximum days of a request, because the ledger keeps hours for this time
+MAX_DAYS = 62  # maximum days per request, because the ledger stores hours for only 62 days
 
 
 class Push(RequestBody):

@@ -182,7 +182,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     """Return the costs of plans in a month, limited to what a person may see."""
     month, currency = asking.month, asking.currency
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
-    # read together with the plans, because a mark is the seat's position in its plan
+    # names are read at the same time as the plans, because a seat mark is the seat's position in its plan
     names = SeatNames(asking.registry)
     coverage = Coverage(plans, asking.ledger.derived(), asking.registry.people)
     days = AskedDays(
@@ -286,7 +286,7 @@ def _add_money(uses: Uses, row: CostRow) -> None:
     if not mark:
         uses.metered += money.units(row.cost)
     elif money.units(row.estimated):
-        return  # the list price gives the value, so the source's cost is not needed
+        return  # the list price already gives the value of the covered calls, so their reported cost is not needed
     lacking = uses.unvalued if mark else uses.unpaid
     for currency, amount in row.unconverted.items():
         lacking[currency] += money.units(amount)

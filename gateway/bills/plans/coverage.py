@@ -27,7 +27,7 @@ from spool.registry.views import View, dimensions
 from spool.statements import day_from, day_text
 from spool.turns.threads import ordered
 
-NAME = "(seat)"  # the dimension's name; users cannot query it, because it is in no list of dimensions
+NAME = "(seat)"  # name of the dimension; users cannot query it, because no list of dimensions contains it
 _MEMO = 10_000
 _Held = tuple[str, View]  # seat mark, and the view of its plan
 _NOT_COVERED = ("",)
@@ -106,7 +106,8 @@ class Coverage:
         covers the call.
         """
         held = self._held(day_text(at))
-        # without a seat, any dimension gives the same result; the provider has few values, so few sums are read
+        # If nobody has a seat, any dimension gives the same result. The provider has few values, so the query
+        # reads few sums.
         if not held:
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
         user = self._places["user"]

@@ -86,7 +86,9 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     Validate a draft and return its stored form. Raises Invalid with the field and the rule. The view
     is checked elsewhere.
     """
-    from spool.currencies import DECIMALS  # slow to import, and needed only here
+    from spool.currencies import (
+        DECIMALS,  # imported here, because the import is slow and only this function needs it
+    )
 
     check_one_of("unit", draft.unit, UNITS)
     check_one_of("currency", draft.currency, DECIMALS)
@@ -158,7 +160,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self.people = changes.people
-        # each plan and its hashed form, by plan id
+        # by plan id: the plan, and its copy in which the addresses of people are hashed
         self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
 
     def in_order(self) -> list[AssistantPlan]:

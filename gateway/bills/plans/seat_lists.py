@@ -65,11 +65,11 @@ _ROLE = ("role", "member role", "team role")
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
-MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a list
-MAX_ROWS = 100_000  # maximum rows of a table; far more than a plan can have seats
+MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a seat list
+MAX_ROWS = 100_000  # maximum rows of a table, far above the number of seats in any plan
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
-_MOST_MS = 10**14  # largest valid time in milliseconds, after the year 5000
-_FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # Cursor's roles without a seat
+_MOST_MS = 10**14  # largest valid time in milliseconds; it is after the year 5000
+_FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # roles at Cursor that have no seat
 _SEPARATORS = (",", ";", "\t")  # cell separators that spreadsheets write
 
 
@@ -88,7 +88,7 @@ class ListedSeat:
     tier: str = ""
     tells_until: bool = False
     cycle_start: str = ""  # first day of the vendor's billing cycle
-    rows: int = 1  # number of rows in the list for this person
+    rows: int = 1  # number of rows in the list that name this person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class SeatChanges:
     seats: tuple[Seat, ...]
     added: tuple[str, ...]
     ended: tuple[str, ...]
-    repeats: str = ""  # message about repeated people, or ""
+    repeats: str = ""  # message about people who appear more than once, or ""
 
 
 def read_bounded(file: BinaryIO, name: str) -> bytes:

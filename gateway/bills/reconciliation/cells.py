@@ -45,7 +45,7 @@ from gateway.bills.reconciliation.sides import (
     divided,
 )
 
-VARIES = 200  # a price that differs by more than 1/VARIES is another price
+VARIES = 200  # prices that differ by more than 1/VARIES count as different prices
 Entry = tuple[str, Cell, str]  # a part of the difference, its cell, and the meter ("" for OWN)
 Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by region
 
@@ -224,7 +224,7 @@ def split(
             _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
-        # a bill with only tokens has no lines for fees
+        # a bill with only tokens has no lines for fees, so the fees of calls are not compared
         for kind, fee in () if imputed else ours.fees.items():
             own_cost += fee
             result.parts[OTHER, coarse, kind] -= fee
@@ -317,10 +317,12 @@ def _add_regions(
     """
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    # rows that a report repeats are in the same regions each time
+    # If a report repeats its rows, all copies of a row are in the same region.
     times = billed_tokens // have if have and billed_tokens % have == 0 else 1
     for (region, regional_meter), value in ours.regional.items():
-        if regional_meter == meter and whole:  # the region of tokens that only the bill has is unknown
+        if (
+            regional_meter == meter and whole
+        ):  # if only the bill has tokens of this meter, their region is unknown
             sums.counted_in[region] += min(worth, whole * times) * value // whole
     meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
     whole = sum(billed.tokens.get(bill_meter, 0) for bill_meter in meters_of_bill)

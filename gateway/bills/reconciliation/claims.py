@@ -15,15 +15,16 @@ from gateway.bills.reconciliation.rate_series import of_model
 from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, Place
 from gateway.bills.reconciliation.wording import dollars
 
-# Confidence: an id proves it; two independent numbers agree; or only the shape of the difference suggests it.
+# Confidence. EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of
+# the difference suggests the cause.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
-APART = 50  # a claim about tokens mentions a price difference if it exceeds 1/APART of the amount
+APART = 50  # a claim about tokens mentions a price difference of more than 1/APART of the claimed amount
 # Placeholders for cause names: other claims about the same days and models, claims about their prices, and
 # claims about kinds of input.
 OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
-EXCHANGED = 0.1  # share of missing tokens that may be surplus elsewhere
+EXCHANGED = 0.1  # maximum share of missing tokens that may be surplus in other places
 MOST_NAMES = 20  # maximum models, keys or regions listed per claim
 
 
@@ -124,7 +125,7 @@ class Left:
         self.explained: set[Cell] = set()  # cells whose one-sided calls are explained
         self.unreported_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
         self.counted_again: set[str] = set()  # models with more counted than billed tokens
-        self.may_be_silent: list[int] = []  # days with hours without calls, which may be chance
+        self.may_be_silent: list[int] = []  # days with hours without calls, which may be silent by chance
         self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
         self._priced: set[Place] = set()  # money cells and meters whose whole rate was claimed
         self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells by money cell and meter
@@ -271,11 +272,11 @@ class Left:
             by_day[cell.day] += share or 0
         if not is_any_taken:
             return None
-        # no price can be read from rates that a claim about tokens leaves
+        # If a claim about tokens leaves only a difference of rates, this difference does not show a price.
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
         moved_amount = sum(map(abs, by_day.values()))
-        # mentions the price even if the price differences cancel each other out
+        # The evidence mentions the price even if the price differences cancel each other out.
         if VOLUME in parts and prices * APART > abs(amount):
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)

@@ -102,7 +102,7 @@ class Line:
     counted_calls: int = 0
     causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     state: str = AGREES
-    # costs filter for our calls in this line
+    # filter that selects our calls of this line in the cost API
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
@@ -127,8 +127,8 @@ class Reconciliation:
     finest: str
     has_money: bool
     sources: Sequence[str]
-    set_aside: Sequence[str]  # ignored sources, because other sources have the same days
-    foreign: Mapping[str, int]  # number of rows in each other currency
+    set_aside: Sequence[str]  # ignored sources; other sources report the same days
+    foreign: Mapping[str, int]  # by currency, except dollars: the number of rows
     only_billed: Mapping[str, Sequence[str]]
     only_counted: Mapping[str, Sequence[str]]
     renamed: Sequence[tuple[str, str]]

@@ -40,7 +40,7 @@ _NONE = {
     "reasoning_tokens": 0,
     "cache_write_1h_tokens": 0,
 }
-# Usage of one token, by kind of token. Its cost is the price per token.
+# Kind of token -> the usage of one token of this kind. The cost of this usage is the price per token.
 _ONE_OF: Mapping[str, Mapping[str, int]] = {
     INPUT: {"input_tokens": 1},
     CACHE_READ: {"input_tokens": 1, "cache_read_tokens": 1},

@@ -39,7 +39,7 @@ class StatementSources:
     statements: Statements
     owners: Callable[[], Sequence[Owner]] = tuple
     tolerance: Callable[[], Tolerance] = Tolerance
-    # keys are made by `closing.closed_id`
+    # returns the closed months, by an id from `closing.closed_id`
     closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
 
 
@@ -222,7 +222,8 @@ def currencies_of(rows: Sequence[StatementRow]) -> set[str]:
 
 
 def _converted(row: StatementRow, rates: Rates) -> StatementRow:
-    is_long = row.end - row.start > DAY_S + DAY_S // 2  # shorter rows may be a day in another time zone
+    # a row of up to a day and a half may be one day in another time zone
+    is_long = row.end - row.start > DAY_S + DAY_S // 2
     day = row.start // DAY_S * DAY_S if is_long else day_of(row)
     rate = rates(str(row.currency), CURRENCY, day)
     if rate is None:

@@ -29,9 +29,9 @@ from spool.ledger import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
-UNMATCHED = "(other keys)"  # name for all keys of both sides without a known counterpart
+UNMATCHED = "(other keys)"  # name that joins all keys of both sides without a known counterpart
 CREDIT = "credit"
-# lines of a bill that are a cause by themselves
+# kinds of lines that are a cause by themselves
 NAMED = frozenset({"tax", CREDIT, "discount", "rounding", SEAT})
 _HALF_DAY = DAY_S // 2
 LEAST_DAYS = 3  # minimum days with tokens to join two names by their tokens
@@ -65,7 +65,7 @@ class Billed:
     money: Sequence[BilledMoney]
     accrued: Sequence[BilledMoney]
     foreign: Mapping[str, int]
-    unsettled: Mapping[str, frozenset[int]]  # days that may still change, by source
+    unsettled: Mapping[str, frozenset[int]]  # by source: the days whose rows may still change
     wide: Mapping[int, int]  # day within a longer bucket -> first day of the bucket
 
     @property
@@ -88,7 +88,8 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
         day = day_of(row)
         if row.end - row.start > DAY_S + _HALF_DAY:
             day = row.start // DAY_S * DAY_S
-            # monthly fees and taxes go on their first day; other days have their own rows
+            # For lines of calls, all days of the bucket count as its first day. Monthly fees and taxes do not
+            # join days, because the other days have rows of their own.
             if _is_of_calls(row):
                 wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:

@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.cells import Split
 from gateway.bills.reconciliation.sides import Cell
 
 SAME = Decimal("0.005")  # ratios within this share count as equal
-MOST_SETS = 4  # maximum sets of days, where each set has its own prices
+MOST_SETS = 4  # maximum number of sets of days that have their own prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RateSeries:
         return 1 < before < len(self.worth) - 1
 
 
-# returns the remaining amount billed for tokens, or None if nothing is left
+# a function that returns the remaining amount billed for tokens, or None if nothing is left
 Paid = Callable[[Cell, str], int | None]
 
 

@@ -34,7 +34,7 @@ class Reconciler:
         self._turn = asyncio.Lock()
         self._mark: object = None
         self._months: Sequence[ReconciledMonth] = ()
-        self.newest: Mapping[str, Reconciliation] = {}  # newest month with compared days, by provider
+        self.newest: Mapping[str, Reconciliation] = {}  # by provider: the newest month with compared days
 
     async def reconcile(
         self, month: CalendarMonth | None = None, provider: str | None = None

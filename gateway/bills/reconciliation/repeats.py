@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
 
 LEAST_DAYS = 3  # minimum days with twice as many tokens; fewer days prove nothing
 _NOTHING = [0, 0]  # no input and no output tokens
-MOST_AGAIN = 3  # maximum number of times that a report may repeat its rows
+MOST_AGAIN = 3  # maximum number of times that a report may contain the same rows
 
 Owner = tuple[str, str]  # key and model
 BilledByCell = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
@@ -63,7 +63,8 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
         > 1
     }
     if len(repeated_days) * 2 > len(days) and not _are_rows(billed, counted, repeated_days):
-        # most days have a multiple, but not of every tier, so the additional tokens are calls and not repeated rows
+        # If most days have a multiple, but not in every tier, the additional tokens are calls and
+        # not repeated rows.
         repeated_days = {}
     return Repeats(billed=repeated_days, counted=twice)
 

@@ -28,13 +28,14 @@ INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = (
 )
 INPUT_METERS = (INPUT, CACHE_READ, WRITE_5M, WRITE_1H)
 METERS = (*INPUT_METERS, OUTPUT)
-# Meters of bills that combine several meters of the ledger. They are divided in proportion to the ledger's counts.
+# Meter of a bill -> the ledger's meters that it combines. Its tokens are divided in proportion to
+# the ledger's counts.
 POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "input_total": INPUT_METERS}
-WHOLE = "cost"  # meter of an amount that is for all tokens of a cell together
+WHOLE = "cost"  # meter for an amount that covers all tokens of a cell
 
 STANDARD = ""
-ANYWHERE = frozenset({"", "global"})  # regions that have the price book's prices
-# returns list prices per token by meter, for a model, tier and day
+ANYWHERE = frozenset({"", "global"})  # regions in which the price book's prices apply unchanged
+# a function that returns list prices per token by meter, for a model, tier and day
 Prices = Callable[[str, str, int], Mapping[str, int]]
 ALIKE = 0.02  # share by which two series may differ and still count as equal
 
@@ -125,7 +126,7 @@ class CountedUse:
     region: str = ""
     # fees other than tokens, by the names that bills use
     fees: Mapping[str, int] = field(default_factory=dict)
-    # quantities of these fees and of units, in millionths
+    # quantities of the fees above and of units such as images, in millionths
     beside: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -41,7 +41,7 @@ def arrivals(
 
 def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float) -> Iterator[Arrival]:
     for pull in pulls:
-        # Fetched days are known even if the provider reported nothing for them.
+        # A fetched day counts as arrived even if the provider reported nothing for it.
         known = [float(info.end) for info in infos if _is_of(info, pull)]
         if pull.pulled_to is not None:
             known.append(float(day_from(pull.pulled_to) + DAY_S))

@@ -16,9 +16,9 @@ from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
 from spool.statements import REQUESTS, SEAT, SEATS, TOKENS, USD, RowAmounts, StatementRow
 
-MOST_NAMED = 20  # maximum damaged rows that are listed by name; further rows are only counted
+MOST_NAMED = 20  # maximum damaged rows that are listed by name; all other damaged rows are only counted
 _NOTHING = Decimal(0)
-_KEY = os.urandom(16)  # a secret key, so that no report can be crafted to make digests collide
+_KEY = os.urandom(16)  # secret key of the digests, so that nobody can craft a report whose digests collide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

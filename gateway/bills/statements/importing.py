@@ -38,7 +38,7 @@ _PIECE = 1024 * 1024  # bytes per copy step
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 _GZIP = b"\x1f\x8b"
 _HEAD_LINES = 1000
-_HEAD = 4096  # bytes that are examined to recognize a file
+_HEAD = 4096  # bytes at the start of a file that are examined to recognize it
 _DELIMITERS = (",", "\t", ";")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _json = msgspec.json.Decoder(float_hook=exact)
@@ -257,7 +257,7 @@ def _recognised(opened: Document | Table, name: str, source_name: str | None) ->
                 known = source.is_document is not None and source.is_document(opened)
             else:
                 known = source.is_table is not None and source.is_table(opened)
-        except (AttributeError, TypeError):  # the document has another structure than this source's reports
+        except (AttributeError, TypeError):  # the document's structure differs from this source's reports
             known = False
         if known:
             return source

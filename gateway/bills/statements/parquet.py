@@ -84,7 +84,7 @@ def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
         count += 1
     message = process.stderr.read(1000).decode("utf-8", "replace")
     status = process.wait()
-    # the library ran out of memory and could not report it otherwise
+    # the library ran out of memory, which it reports only in these ways
     if status < 0 or "bad_alloc" in message:
         message, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
     if status == TOO_LARGE:

@@ -20,7 +20,7 @@ MEMORY_BYTES: Final = 160 * 1024 * 1024  # data limit; Python and the library us
 WRONG: Final = 2  # exit code: the file is not Parquet, or is damaged
 TOO_LARGE: Final = 3  # exit code: the file needs more memory, rows or bytes than allowed
 _BATCH_ROWS: Final = 64  # maximum rows that exist as Python objects at the same time
-_BUFFER_BYTES: Final = 64 * 1024  # columns are read in pieces of this size
+_BUFFER_BYTES: Final = 64 * 1024  # bytes per piece in which a column is read
 
 
 def main(what: str, most: int, most_rows: int, longest: int) -> int:

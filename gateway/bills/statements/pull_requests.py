@@ -14,10 +14,10 @@ from gateway.bills.statements.values import Row
 from spool.errors import Invalid
 
 MOST_DAYS = 31  # maximum days per request
-OPENROUTER_DAYS = 30  # OpenRouter always answers with this number of days
+OPENROUTER_DAYS = 30  # days in every response of OpenRouter, whatever the request
 ANALYTICS_ROWS = 1000  # rows per page
 CURSOR_ROWS = 500  # rows per page
-LITELLM_ROWS = 100  # rows per page; LiteLLM versions have different maximums, and all of them allow this
+LITELLM_ROWS = 100  # rows per page; LiteLLM versions have different limits, and every version allows 100
 
 Query = Sequence[tuple[str, str]]
 
@@ -39,7 +39,7 @@ class PullRequest:
     exists. `days` is the number of days that the source always returns.
     """
 
-    base_url: str  # "" if each customer has its own address
+    base_url: str  # "" if each customer has a different base URL
     paths: tuple[str, ...]
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]
@@ -241,6 +241,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         query=_litellm_day,
         next_page=_next_number,
         span_days=1,
-        empty_days_are_unbilled=False,  # LiteLLM may have deleted the logs of that day
+        # a day without rows may have been billed, because LiteLLM may have deleted its logs
+        empty_days_are_unbilled=False,
     ),
 }

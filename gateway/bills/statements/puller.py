@@ -30,11 +30,15 @@ from spool.statements import DAY_S, Statements, day_of, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
-RETRY_S = 900.0  # seconds to wait after a failure without a Retry-After header
-LONGEST_WAIT_S = 60.0  # longest wait within one pull; the next check handles longer waits
+RETRY_S = 900.0  # minimum seconds to wait after a failed pull
+LONGEST_WAIT_S = (
+    60.0  # longest wait within one pull; a longer wait ends the pull, and a later check continues it
+)
 MOST_RETRIES = 5
-LONGEST_PAUSE_S = float(DAY_S)  # longest wait after a failed pull, even if the provider names a longer one
-LONGEST_CURSOR = 4096  # maximum characters of a page cursor; longer cursors are not put into an address
+LONGEST_PAUSE_S = float(
+    DAY_S
+)  # longest wait after a failed pull, even if the provider requests a longer wait
+LONGEST_CURSOR = 4096  # maximum characters of a page cursor; a pull with a longer cursor fails
 STATES = NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)
@@ -175,7 +179,7 @@ class StatementPuller:
     async def _fail(
         self, pull: StatementPullSettings, progress: dict[str, Any], reason: str, retry_after_s: float | None
     ) -> None:
-        # the same page would fail again because its cursor may have expired, so start over
+        # Without a time to retry, start over, because the cursor may have expired and would fail again.
         if retry_after_s is None:
             progress.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
@@ -369,7 +373,7 @@ def _goes_on(progress: Mapping[str, Any], today: int) -> bool:
     """Return whether an unfinished pull has progress to continue from."""
     if progress.get("state") not in (RUNNING, FAILED) or "damaged" not in progress:
         return False
-    if progress["end"] > today:  # the clock was ahead when this was stored
+    if progress["end"] > today:  # the system clock was ahead when this progress was stored
         return False
     return bool(progress.get("cursor")) or progress.get("day", 0) > progress["start"]
 

@@ -12,14 +12,14 @@ import msgspec
 from gateway.bills.statements.pull_requests import Query, anthropic, basic, bearer, github
 from spool.errors import Invalid
 
-GITHUB_ROWS = 100  # rows per page, the maximum at each vendor
+GITHUB_ROWS = 100  # rows per page; this limit and the next three are the vendors' maximums
 CLAUDE_ROWS = 1000
 CODE_ASSIST_ROWS = 200
 GEMINI_ROWS = 50
 LONGEST_CURSOR = 4096  # maximum characters of a page cursor
 
 Page = Mapping[str, Any]
-Ask = Callable[[str, Query], Awaitable[bytes]]  # fetches a path with a query
+Ask = Callable[[str, Query], Awaitable[bytes]]  # a function that fetches a path with a query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,8 @@ def double_report(case: Case) -> Iterator[Claim]:
     short_entries = [
         entry for entry in remainder.volume() if entry[1].model in models and entry not in excess_entries
     ]
-    # the claim includes places with too few tokens, because they are less than EXCHANGED of the excess
+    # The claim also includes the places with too few tokens, because their sum is less than EXCHANGED
+    # of the excess.
     excess_entries += short_entries
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
     if twice and len(by_source) > 1:

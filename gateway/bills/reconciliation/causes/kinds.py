@@ -18,9 +18,9 @@ from gateway.bills.reconciliation.wording import named
 
 ONE_OF = 4  # an inexact exchange must occur on at least 1/ONE_OF of the days
 LEAST_DAYS = 5  # minimum number of days for an inexact exchange
-MOST_OF = 0.9  # minimum share of the days with an exchange on which the exchange has the same direction
-LEAST_OF = 4  # the exchange must be at least 1/LEAST_OF of the difference
-# minimum share of a cell's input under another kind, if tokens are missing or surplus as well
+MOST_OF = 0.9  # minimum share of the days with an exchange on which tokens move in the same direction
+LEAST_OF = 4  # the exchange must explain at least 1/LEAST_OF of the difference
+# minimum share of tokens that have another tier or kind, if times are shifted or tokens are missing or surplus
 LEAST_MIXED = 0.1
 AGREES = 0.01
 DIFFERS = 0.02
@@ -63,7 +63,8 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     exchanges: dict[Cell, _Exchange] = {}
-    is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
+    # if the times are shifted, tokens that moved to other days make the tiers differ by chance
+    is_shifted = shift_of(case) is not None
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
         for cell_meter in places:
@@ -201,7 +202,8 @@ def cache_split(case: Case) -> Iterator[Claim]:
     exchanges: dict[Cell, _Exchange] = {}
     unbilled_kinds = _unbilled_kinds(case)
     whole = dict[Entry, Portion]()
-    is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
+    # if the times are shifted, tokens that moved to other days make the kinds differ by chance
+    is_shifted = shift_of(case) is not None
     for cell, meters in groups.items():
         billed_input = sum(
             tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1]

@@ -23,7 +23,7 @@ from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHE
 from gateway.bills.reconciliation.wording import spaced
 from spool.ledger.money import UNIT
 
-ANY_PRICE = "another_price"  # placeholder for an unknown price cause
+ANY_PRICE = "another_price"  # stands for a price cause that is not known
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
@@ -110,7 +110,7 @@ def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     ]
     if names or not models & case.split.varying:
         return names or [ANY_PRICE]
-    # missing tokens may hide a price that other models show
+    # The missing tokens may hide a price difference that claims about other models show.
     of_calls = [
         other_claim.cause
         for other_claim in all_claims

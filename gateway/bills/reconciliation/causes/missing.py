@@ -15,26 +15,27 @@ from gateway.bills.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK,
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, Cell, CountedSums, Place
 from gateway.bills.reconciliation.wording import day_text, named
 
-LEAST_SHARE = 0.01  # share of the tokens; a smaller difference is not a gap
+LEAST_SHARE = 0.01  # share of the tokens; a difference below this share is not a gap
 MEAN_ALIKE = 0.2
-# Limit of random variation: tokens of n calls may differ from the expected number by this multiple of the
-# mean size times the square root of n. It is wide, because a few large calls have many tokens. LIKELY
-# covers most cases.
+# Limits of random variation. The tokens of n calls may differ from the expected number by this multiple of
+# the mean call size times the square root of n. CHANCE is wide, because a few large calls have many tokens.
+# LIKELY covers most cases.
 CHANCE, LIKELY = 6, 3
-# kinds with a smaller share of a model's tokens are ignored, because they may lack any share by chance
+# share of a model's tokens; kinds below this share are ignored, because they may lack any share by chance
 LEAST_KIND = 0.001
 FEW = 10  # at most 1/FEW of the days may be unusual
-# minimum kinds of tokens, for a day that lacks half of its tokens; fewer kinds may lack half by chance
+# Minimum kinds of tokens on a day that lacks half of its tokens. With fewer kinds, all of them may lack
+# half by chance.
 LEAST_KINDS = 4
 LEAST_CALLS = 10  # minimum counted calls on a day with fewer than LEAST_KINDS kinds of tokens
-# maximum share of tokens that other days lack, for a day with fewer than LEAST_KINDS kinds of tokens
+# If a day has fewer than LEAST_KINDS kinds of tokens, the other days may lack at most this share of their tokens.
 MOST_USUAL = 0.2
-UNEVEN = 2  # maximum factor between the share that one kind lacks and the share that all tokens lack
+UNEVEN = 2  # maximum ratio between the share that one kind of token lacks and the share that all tokens lack
 _ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )
 
-# cell, meter, tokens that the ledger lacks there, and billed tokens
+# cell, meter, tokens that the ledger lacks for both, and billed tokens
 _Said = tuple[Cell, str, int, int]
 
 
@@ -255,7 +256,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.remainder.counted_again:
             continue
         if ours.unsized and may_be_shifted:
-            continue  # calls without tokens, together with shifted times, would also make many days lack a share
+            continue  # calls without tokens and shifted times would together also make many days lack a share
         share = sum(lacking.values()) / whole
         shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
         is_even = all(share / UNEVEN <= day_share <= share * UNEVEN for day_share in shares)

@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
 from gateway.bills.reconciliation.wording import named
 
-# a name may match a name of the other side if their tokens differ by less than this factor
+# maximum ratio between the tokens of two names, one of each side, that may mean the same
 SAME_SIZE = 2.5
 
 _POINT = (
@@ -115,7 +115,7 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     ours = {
         field_of(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
-    is_silent = billed and name == "model" and not ours  # nothing reports calls of this provider
+    is_silent = billed and name == "model" and not ours  # True if no calls of this provider were reported
     return (
         sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
     )

@@ -26,8 +26,10 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
 
-FEW_DAYS = 3  # maximum days with a price that may belong to tokens that only one side has
-NOTHING = Decimal("0.0005")  # share of a price; smaller differences are rounding
+FEW_DAYS = (
+    3  # if a price applies on at most this number of days, it may belong to tokens that only one side has
+)
+NOTHING = Decimal("0.0005")  # share of a price; differences below this share are rounding
 _ONE = Decimal(1)
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
@@ -119,7 +121,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     known = known_factor(ratios, knows_regions(case.split, model, usual))
     other_ratios = _ratios_on(other_days, meters)
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
-        return None  # the other days have our price, so the difference belongs to the usual days only
+        return None  # the other days have our price, so only the usual days differ
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
@@ -200,7 +202,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     priced_days = days_of(meters)
     if len(priced_days) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
-        return  # on most days the tokens differ, and the few other days show no price
+        return  # the tokens differ on most days, and the few days with equal tokens do not prove a price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
     name = _name(model, {_place(cell) for _, cell, _ in entries})
@@ -237,8 +239,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     if since and len(changed_meters) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
-        # one kind of token differs, and only on the last day: calls with another price are likelier than
-        # a price change
+        # If one kind of token differs, and only on the last day, calls with another price are likelier than
+        # a price change.
         return
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
@@ -279,8 +281,8 @@ def _on_days(
     sets = sets_of_days(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _of_every_day(sets) if differing_days == set(every) else ()
-    # A lasting price also applies to later days that have a second price as well, so the lasting price
-    # is claimed first.
+    # A lasting price applies to later days as well, even to days with a second price, so claim the
+    # lasting price first.
     for days, off_ratios in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
@@ -297,7 +299,8 @@ def _on_days(
             if not series.worth.keys().isdisjoint(days)
         )
         if not is_of_all and any(cell in differing_cells and cell.day in days for _, cell, _ in entries):
-            continue  # these are tokens of another tier or size, so the price belongs to them and not to the days
+            # these tokens are of another tier or size, so the price belongs to the tokens and not to the days
+            continue
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off_ratios.items())]
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
@@ -487,7 +490,7 @@ def known_factor(
     if (is_one and not is_rest) or not all(is_near(ratio, factor) for ratio in ratios.values()):
         return None
     for known, cause, description in _FACTORS:
-        # if the ledger knows regions, an earlier check has tried them
+        # If the ledger knows regions, an earlier check has already tried the factors of regions.
         if is_near(factor, known) and not (cause == REGION and (regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"

@@ -19,15 +19,15 @@ from gateway.bills.reconciliation.wording import named
 
 REGION = "region"
 _PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # regional surcharges that price lists publish
-_LEAST = Decimal("0.005")  # share of a price; smaller differences are ignored
+_LEAST = Decimal("0.005")  # share of a price; differences below this share are ignored
 _LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
-# The same share for the regions of a bill with a published surcharge. It is larger, because a bill divides
-# tokens, and large inputs cost more.
+# The same limit for the regions that a bill states, if the surcharge is a published one. It is larger,
+# because a bill's tokens must be divided over regions, and large inputs cost more.
 _LEFT_OF_BILL = Decimal("0.1")
-# minimum share of the difference that a single factor for all regions leaves, if regions explain it better
+# Regions are claimed only if a single factor for all regions leaves at least this share of the difference.
 _SHAPELESS = Decimal("0.1")
 _MOST = 20  # maximum regions that are checked one by one
-_MOST_APART = 6  # maximum regions with prices of their own
+_MOST_APART = 6  # maximum number of regions that each have their own price
 
 _ADVICE = (
     "Nothing is missing. List prices apply to global processing; use it where the data may leave the region."
@@ -86,7 +86,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             _left(case, model, case.split.counted_in),
             _left(case, model, case.split.billed_in),
         )
-        # Last, try only the days for which the ledger knows regions, because earlier records lack them.
+        # The days for which the ledger knows regions are tried last, because only earlier records lack regions.
         best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),

@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
 LEAST_SHARE = 10_000  # at most 1/LEAST_SHARE of a bill may be rounding
-# last digit of amounts: at most a cent, at least the noise of binary floating point
+# Limits for the last digit of amounts: a cent at most, and the noise of binary floating point at least.
 COARSEST, FINEST = (
     UNIT // 100,
     UNIT // 10**9,

@@ -17,15 +17,19 @@ from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_HOURS = 5  # minimum silent hours that have calls on other days; fewer silent hours are chance
-LEAST_BESIDE = 7  # the same minimum if other days lack calls as well, because then each day has few calls
-FARTHEST = 14  # largest difference of time zones, in hours
+LEAST_HOURS = (
+    5  # minimum number of silent hours in which other days have calls; fewer silent hours occur by chance
+)
+# the same minimum if other days lack calls as well, because days with fewer calls have more silent
+# hours by chance
+LEAST_BESIDE = 7
+FARTHEST = 14  # largest difference between two time zones, in hours
 LEAST_SHARE = 0.1  # minimum share of a day's tokens that silent hours must explain
-LEAST_CALLS = 10  # minimum calls on a day that was billed twice; fewer calls may match by chance
-LEAST_GAP = 0.01  # share of a day's tokens; smaller differences are not a gap
-LEAST_USUAL = 0.2  # minimum share of a day's tokens that other days have in the silent hours
+LEAST_CALLS = 10  # minimum calls on a day that may be billed twice; fewer calls may match by chance
+LEAST_GAP = 0.01  # share of a day's tokens; a difference below this share is not a gap
+LEAST_USUAL = 0.2  # minimum share of a day's tokens that fall into the silent hours on other days
 FAR = 3  # a gap below this multiple of the days' usual deviation is chance
-ALIKE = 3  # maximum factor between the missing tokens and the usual tokens of the silent hours
+ALIKE = 3  # maximum ratio between the missing tokens and the tokens that the silent hours usually have
 
 _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
@@ -230,7 +234,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
                 case.remainder.may_be_silent.append(day)
                 continue
             days.append(day)
-            # tokens that the day would lack if its bill has everything twice
+            # tokens that the day would lack if the bill counted everything of this day twice
             once = gaps[day] - billed[day] / 2
             if gaps[day] > 2 * mean and once > mean / 2:
                 large.add(day)

@@ -35,7 +35,7 @@ _EDITION = "(Amazon Bedrock Edition)"
 _MARKETPLACE = "MP:"
 _RESERVED = ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
 _REGION = re.compile(r"^(EU|[A-Z]{2,4}\d)-")
-# Region names as calls use them, by the prefix of the usage type.
+# Prefix of a usage type -> name of the region as calls report it.
 _REGIONS = {
     "USE1": "us-east-1", "USE2": "us-east-2", "USW1": "us-west-1", "USW2": "us-west-2", "UGE1": "us-gov-east-1",
     "UGW1": "us-gov-west-1", "CAN1": "ca-central-1", "CAN2": "ca-west-1", "SAE1": "sa-east-1", "EU": "eu-west-1",

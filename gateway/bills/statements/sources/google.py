@@ -37,7 +37,7 @@ _NO_TOKENS = frozenset(
         "file_search",
     }
 )
-# Credit types that lower a price. All others are credits: free tiers, promotions, subscription benefits.
+# Credit types that lower a price. All other types are credits: free tiers, promotions, subscription benefits.
 _DISCOUNTS = frozenset(
     {
         "DISCOUNT",
