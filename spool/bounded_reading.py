@@ -17,7 +17,7 @@ MAX_ROWS: Final = 5_000_000  # maximum rows per file
 # maximum bytes of a JSON text together with the objects that it decodes to
 MAX_DECODED: Final = 160 * 1024 * 1024
 _SMALL: Final = 256 * 1024  # JSON texts up to this number of bytes are decoded without a check
-# Bytes of Python objects: per value with its slot, and in addition per mapping and per list.
+# Memory of Python objects in bytes: of each value with its slot, of each mapping, and of each list.
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88
 # Python stores a text with such a character with two or four bytes per character.
 _WIDE = re.compile(rb"[\xc4-\xef]|\\u")
@@ -91,7 +91,9 @@ class KnownDigests:
         """Add a digest. Return True if it was known."""
         if self._count * 3 >= len(self._slots) * 2:
             self._grow()
-        value = int.from_bytes(digest, "little") or 1  # because 0 marks a free slot
+        value = (
+            int.from_bytes(digest, "little") or 1
+        )  # a digest of 0 is stored as 1, because 0 marks a free slot
         slot = self._place(value)
         if self._slots[slot] == value:
             return True

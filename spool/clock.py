@@ -49,10 +49,8 @@ class SystemClock:
 
 
 EARLIEST = 1_767_225_600.0  # start of 2026; a clock with an earlier time was never set
-STOPPED_S = (
-    86_400.0  # after a stop of this many seconds since the last commit, the clock is suspected to be ahead
-)
-WITNESSES = 5  # of the last nine arriving calls, the number that must agree on the time
+STOPPED_S = 86_400.0  # seconds; if the last commit is older at a start, the clock is suspected to be ahead
+WITNESSES = 5  # number of the last nine arriving calls that must agree on the time
 # largest difference in seconds between calls that agree, because calls are reported some time after they began
 NEAR_S = 600.0
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -60,7 +58,7 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _log = logging.getLogger(__name__)
 
 
-# Clock in seconds that never goes back, and includes the time for which the machine sleeps.
+# Clock in seconds that never goes back. It also counts the time for which the machine sleeps.
 time_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
 
 
@@ -89,7 +87,7 @@ class SteadyClock:
         wall = self._source.now()
         began = timer()
         self._was_set = wall >= EARLIEST  # if False, the wall clock was never set, so the time is a guess
-        # difference between the time that this clock reports and the timer
+        # difference between the time that this clock reports and the timer value
         self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began
         self._step_s = 0.0
@@ -191,7 +189,7 @@ class SteadyClock:
     def _hear(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         agreed_offset = median(self._witnesses)
-        # if the clock was never set, one call is already better evidence
+        # if the clock was never set, even one call is better evidence than the clock
         needed = WITNESSES if self._was_set else 1
         if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return

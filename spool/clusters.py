@@ -147,9 +147,11 @@ class ClusterTable:
         self._rows = rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
-        # id of a cluster that is new since the start -> key that first reported it
+        # clusters that are new since this process started: id -> key that first reported the cluster
         self._brought: dict[str, str] = {}
-        self._writing = asyncio.Lock()  # held between reading a row and writing its replacement
+        self._writing = (
+            asyncio.Lock()
+        )  # lock that is held from reading a row until its replacement is written
         self.max = MAX_CLUSTERS
         self.auditor: Auditor | None = None
         self.version = 0  # increases with every change of a cluster

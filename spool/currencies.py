@@ -46,8 +46,8 @@ def code_of(value: Any) -> str | None:
 # -- amounts in sums -----------------------------------------------------------------------------------------
 
 
-# A sum stores an amount in a foreign currency among its meters, as three integers (limbs). The names of limbs
-# have this prefix; no meter of spool.meters has it.
+# A sum stores an amount in a foreign currency among its meters, as three integers (limbs). The name of each
+# limb begins with this prefix. No name of a meter in spool.meters does.
 BEGINNING = "charge."
 _LIMBS = ("9", "18", "27")
 MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, but large enough for the currency with the lowest value
@@ -92,9 +92,9 @@ def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
 RATE_DECIMALS = 12
 SCALE: int = 10**RATE_DECIMALS
 _EXACT = Context(prec=100)
-DAY_S = 86_400  # a copy, because spool.ledger.sums imports this module
-# Returns the value of one unit of the first currency in the second, on a day (epoch seconds), times SCALE.
-# None if unknown.
+DAY_S = 86_400  # copied, because spool.ledger.sums imports this module and so cannot be imported here
+# Function that returns the value of one unit of the first currency in the second currency on a day (epoch
+# seconds), times SCALE. It returns None if the value is unknown.
 Rates = Callable[[str, str, int], int | None]
 
 

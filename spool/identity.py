@@ -23,15 +23,13 @@ _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Prepared hash objects. Copying one takes half the time of creating one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 STAND_IN = b"tollhouse-span"
-LONG_ENOUGH = (
-    16  # minimum characters after the prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
-)
+LONG_ENOUGH = 16  # minimum characters of an id after its prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
 STEP_NS = 4 * NS
 CHECK_ID = (
     # dedup key of the call that `tollhouse check` sends; it is not a hash, and no record is stored under it
     b"tollhouse check."
 )
-AS_SPAN, AS_EVENT = "span", "event"  # two kinds of reports of one call
+AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 
 

@@ -42,8 +42,7 @@ def derived(secret: bytes, use: str) -> bytes:
 
 def public_id(secret: bytes) -> str:
     """Return the public id of an installation, which its metrics and data lakes contain."""
-    # This text must not change, because every installation's public id depends on it. An earlier version
-    # chose the text.
+    # The text "own telemetry" must not change, because every installation's public id depends on it.
     return derived(secret, "own telemetry").hex()[:32]
 
 

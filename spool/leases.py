@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# One lease for all tasks that send billing drops upstream, because two of them would replace each other's drops.
+# All tasks that send billing drops upstream share one lease, because two such tasks would replace
+# each other's drops.
 BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
@@ -46,7 +47,7 @@ class NodeState:
     seen_at: float
     is_live: bool
     is_this: bool  # True for the gateway that returns this value
-    leases: Sequence[str]  # names of the leases that it holds
+    leases: Sequence[str]  # names of the leases that the gateway holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

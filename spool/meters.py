@@ -54,7 +54,7 @@ def _beside(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
-# Sizes of images and their qualities, if prices differ. None stands for price lists without qualities.
+# Image sizes with separate prices, by image quality. None stands for price lists without qualities.
 _SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
     None: ("256x256", "512x512", "1024x1024"),
     "standard": ("1024x1024", "1024x1792", "1792x1024", "2048x2048"),

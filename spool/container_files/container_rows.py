@@ -22,7 +22,7 @@ from spool.sql.small import SmallTable
 LONGEST_REST_S = 3600.0  # longest pause before a file that could not be sent is tried again
 
 # Names of selections for `select`, which returns the oldest rows first.
-DUE = "due"  # files of `kind` to send now, at the time `now`
+DUE = "due"  # files of `kind` that should be sent now, at the time `now`
 UNTOLD = "untold"  # files that the cost service must still be informed of
 MISSING = "missing"  # files of `cluster` and `key` whose bytes are requested again and not stored
 OVERDUE = "overdue"  # files that were announced, with an upload address that expired before `now`

@@ -14,7 +14,7 @@ KINDS = (FILE, REMOTE_WRITE, STATUS)
 
 # States of a file. A deleted row stays counted in the accounting.
 ANNOUNCED = "announced"  # an upload address was issued for the file, and no bytes have arrived
-UNUSED = "unused"  # the upload address expired before it was used
+UNUSED = "unused"  # the upload address expired before any upload
 UPLOADED = "uploaded"  # bytes are stored, and the file waits for delivery
 DELIVERED = "delivered"
 # the sender no longer has the file, or the cost service requested a file that is unknown here

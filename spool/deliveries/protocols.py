@@ -309,7 +309,7 @@ class PastRecords(Protocol):
 # -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route -----
 
 
-_KEPT_AS: Final = "lake of "  # it contains a space, so it never equals the name of a pull
+_KEPT_AS: Final = "lake of "  # prefix with a space, so a stored name never equals the name of a pull
 _LANDED_AS: Final = "landed of "
 
 

@@ -12,9 +12,9 @@ MAX_WAITING = 16
 # other records meanwhile
 STUCK_AFTER = 8
 SUSPECT_AFTER = (
-    3  # 5xx responses to a batch after which it is tried in halves, if no other delivery was accepted
+    3  # number of 5xx responses after which a batch is sent in halves, if no other delivery was accepted
 )
-# If the same response is repeated this often under one key, the destination probably remembers the response.
+# If a destination repeats a response this often under one idempotency key, it probably remembers the response.
 SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # maximum records per delivery of a replay
 KEPT_REFUSALS = 1000  # maximum number of partial rejections that are stored per route

@@ -29,8 +29,8 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
         False  # a worker is sending the delivery; after a crash, the destination may have accepted it
     )
     answer: str | None = None  # the last response under the present key
-    same_answers: int = 0  # number of times in a row that the destination sent this response
-    passed: int  # the route's count of accepted deliveries at the last 5xx, or when this delivery was made
+    same_answers: int = 0  # number of times in a row that the destination sent `answer`
+    passed: int  # the route's count of accepted deliveries when the last 5xx arrived, or when this delivery was made
     proof: int | None = None  # the route's count of accepted deliveries when the record was first rejected
     # the route's count of accepted deliveries when this row was read; not a column of deliveries
     acceptances: int = 0

@@ -12,8 +12,8 @@ from spool.record import Record
 # States of a route.
 RUNNING = "running"
 PARKED = "parked"  # paused: the destination refuses the key or the address, so records wait
-REFUSING = "refusing"  # the destination rejects every record, so the route tries one record at a time
-ORPHANED = "orphaned"  # its destination is no longer in the configuration
+REFUSING = "refusing"  # the destination rejects every record, so the route sends one record at a time
+ORPHANED = "orphaned"  # the route's destination is no longer in the configuration
 ROUTE_STATES = (RUNNING, PARKED, REFUSING, ORPHANED)
 
 
@@ -28,11 +28,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     route: str  # name of the route, "destination/topic"
     first: int
     last: int
-    attempts: int  # number of attempts, 0 if it was never sent
+    attempts: int  # number of attempts; 0 if the delivery was never sent
     idempotency_key: str
-    fence: int = (
-        0  # number of times that a worker took it for sending; results with an older fence are ignored
-    )
+    fence: int = 0  # number of times that a worker took the delivery for sending; results with an older fence are ignored
     server_errors: int = 0  # number of 5xx responses while the destination accepted other deliveries
     refusals: int = 0  # number of times that this single record was rejected alone
     refused_at: float | None = None  # time of the first rejection of this single record
@@ -42,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
-    # record of a delivery that retries a rejected record, because the log may have deleted the entry
+    # the record itself if the delivery retries a rejected record, because the log may have deleted the entry
     kept: Entry | None = None
 
     @property
@@ -131,7 +129,7 @@ class DeadLetter:
 
 # The states of a delivery that is not settled.
 OPEN = "open"
-UNKNOWN = "unknown"  # its arrival at the destination is unknown, so an operator must settle it
+UNKNOWN = "unknown"  # nobody knows whether the delivery arrived, so an operator must settle it
 DELIVERY_STATES = (OPEN, UNKNOWN)
 
 

@@ -43,7 +43,9 @@ class Device:
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    last_seen: float  # 0 if the device has never reported and was only admitted by an operator
+    last_seen: (
+        float  # time of the last report; 0 if an operator admitted the device and it has never reported
+    )
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
@@ -54,7 +56,7 @@ class Device:
     sent_version: int = 0
     upstream_id: str | None = None
     held: str | None = None  # why the upstream rejected this row
-    reset_version: int = 0  # version of the last reset, so that the upstream resets the device as well
+    reset_version: int = 0  # version of the last reset, so that the upstream also resets the device
     # Tollhouse key of the gateway that reported the revocation; "" if an operator revoked the device here
     revoked_by: str = ""
 
@@ -89,7 +91,7 @@ class Unenrolled:
     first_seen: float
     last_seen: float
     count: int
-    key: str  # name of the key that sent it last
+    key: str  # name of the key that last sent the device name
 
 
 DeviceChange = Callable[[Device | None], Device]

@@ -43,7 +43,7 @@ class DeviceUpdate:
     change: DeviceChange
     device: Device
     expects: Expectations
-    most: int | None  # maximum number of devices if it may add one, else None
+    most: int | None  # maximum number of devices if the change may add a device, else None
     audited: AuditedChange | None
     error: Exception | None = None
 
@@ -78,7 +78,8 @@ class DeviceBatch:
         self.updates: dict[str, list[DeviceUpdate]] = {}
         self.names: dict[str, Expectations] = {}
         self.gone: set[str] = set()
-        self.deleted: dict[str, int] = {}  # deleted id -> number of its updates that came before the deletion
+        # id of a deleted device -> number of updates of the device before its deletion
+        self.deleted: dict[str, int] = {}
         self.deletions: list[AuditedChange] = []
         self.waiting = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -415,7 +416,8 @@ class DeviceTable:
 
     async def _write(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
-            await self._leave_out_ended(batch)  # before the audit, so that rejected changes are not audited
+            # rejected changes are removed before the audit, so that they are not audited
+            await self._leave_out_ended(batch)
             await self.auditor(batch.changes)
         # the missing ids were enrolled again after their deletion
         deleted = [id for id in batch.deleted if id not in self._devices]
@@ -427,8 +429,8 @@ class DeviceTable:
                 for id, newest in overwritten.items():
                     self._take(id, newest)
                 overwritten = await self._put(batch, overwritten.keys())
-            self._writing = None  # rows that are read after this point include these changes
-        # outside the lock, so that rows of other processes can be read while this waits
+            self._writing = None  # rows that are read from now on include these changes
+        # wait outside the lock, so that rows of other processes can be read meanwhile
         await self._rows.outlast_commits()
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:

@@ -32,7 +32,7 @@ RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
 CALLS, BILLING, CONTAINERS = ORIGINS  # values of `origin`, the source of an amount
 USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
-COUNTED = "counted"  # basis of counted costs that fill in for a missing bill
+COUNTED = "counted"  # basis of counted costs that replace a missing bill
 
 EVERY = sum(BILLED_TYPES.values())
 INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # an arrangement that contains only closed days

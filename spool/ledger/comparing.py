@@ -28,9 +28,10 @@ from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
 STEP = 512  # record numbers per read
-AT_ONCE = 100  # records that are added up without a pause
-AT_ONCE_BESIDE = 25  # records that are added up without a pause while other requests are running
-REST = 4  # pause after a slice of work, as a multiple of its duration, if the comparison need not finish soon
+AT_ONCE = 100  # number of records that are added up without a pause
+AT_ONCE_BESIDE = 25  # number of records that are added up without a pause while other requests are running
+# if the comparison is not urgent, the pause after a slice of work lasts this many times as long as the slice
+REST = 4
 _NO_METERS: Mapping[Any, MeterSums] = {}
 MOST_TOLD = 10  # maximum number of periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
@@ -99,7 +100,7 @@ class LedgerComparison:
     numbers: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
     suspects: Sequence[Place] = ()
     unsure: frozenset[Place] = frozenset()
-    rollups: int = 0  # rollups that differed from their days and will be rebuilt
+    rollups: int = 0  # number of rollups that differed from their days and will be rebuilt
 
     @property
     def lacks(self) -> bool:
@@ -216,7 +217,8 @@ async def compare(
         else (1, 1)
     )
     logged = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
-    removed_below = await oldest()  # read again, because retention continues during the comparison
+    # the oldest number is read again, because retention continues during the comparison
+    removed_below = await oldest()
     places = [
         period_key
         for period_key in sorted(logged.calls.keys() | counted.keys())
@@ -419,7 +421,7 @@ def settle(
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
-        # The comparison does not show which numbers are still missed.
+        # The comparison does not show which of the missed numbers the repair has found.
         missed = min(
             missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
         )

@@ -44,7 +44,8 @@ from spool.turns.threads import sums as column_sums
 if TYPE_CHECKING:
     from spool.currencies import Converter, Rates
 
-# these starts are never inside an hour, because `spans.check` refuses such a query
+# a query never cuts periods of these granularities, because `spans.check` refuses a query that begins or ends
+# inside an hour
 _NEVER_CUT = (
     TOTAL,
     "hourly",
@@ -73,7 +74,7 @@ _COUNTED = ("_charges", "_unconverted", "_meters")
 # -- groups that may be among the largest, so that the sums of all other groups need not be read -------------
 
 
-# maximum number of groups that cost about as much as the smallest of the largest groups; above it, all are read
+# if more groups than this cost about as much as the smallest of the largest groups, all groups are read
 ALIKE = 1000
 MOST_SPANS = 100  # maximum periods in one statement; SQLite allows 500
 
@@ -146,7 +147,7 @@ def _totals(
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
-    # each text only once in memory, because an engine makes new strings for every row
+    # keeps each text only once in memory, because an engine makes a new string for every row
     texts: dict[str | None, str | None] = {}
     row_count = 0
     for question in questions:

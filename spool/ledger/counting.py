@@ -266,7 +266,7 @@ def add(
     note_charges(rows, (amounts for _, (_, _, amounts) in meters))
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
-    # numbers that a rebuild reads again are already counted as missed, damaged or implausible
+    # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
     if state["rebuilding"]:
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)

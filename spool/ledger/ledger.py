@@ -191,7 +191,7 @@ class Ledger:
     async def follow(self, log: ReadableLog) -> None:
         """Count closed records until cancelled. While the disk is full, counting is retried."""
         async for _ in log.changes(AI_TELEMETRY):
-            # failed attempts are repeated even if nothing more is committed
+            # failed attempts are repeated even if no further commit arrives
             while not await self._has_counted(log):
                 pass
             await asyncio.sleep(PAUSE_S)
@@ -251,7 +251,7 @@ class Ledger:
             while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
-                except NotClosed:  # the watermark has fallen, so read it again
+                except NotClosed:  # the watermark has fallen, so `below` must be read again
                     if (tries := tries + 1) == TRIES:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
@@ -474,7 +474,9 @@ class Ledger:
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
-            for _ in range(TRIES):  # repeat, because another process may count in between
+            for _ in range(
+                TRIES
+            ):  # read the state again, because another process may count between the reads
                 reach = (await self._state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False

@@ -266,7 +266,8 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_1h_tokens: (
         int  # the part of cache_write_tokens that providers cache for an hour, if sources report it
     )
-    # input of calls that a gateway's own cache answered; the sums above include it, but no provider bills it
+    # input of calls that a gateway's own cache answered; the token counts above include it, but no
+    # provider bills it
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
@@ -274,8 +275,8 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     latency: tuple[int, ...]
     # quantity of the queried meter, in millionths, without calls that a gateway cache answered
     metered: int = 0
-    # Amounts that were charged in other currencies than dollars, and the amounts among them that could not be
-    # converted. `cost` and `reported` do not include the latter. Decimal text by currency.
+    # Decimal amounts by currency, without dollars. `charges` has all charged amounts. `unconverted` has those
+    # among them that could not be converted, which `cost` and `reported` do not include.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
     # quantities by meter, in millionths, only for queries with EVERY_METER
     meters: Mapping[str, int] = msgspec.field(default_factory=dict)

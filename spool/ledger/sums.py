@@ -26,19 +26,19 @@ HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many values that are not stored or shown separately
 DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
-BILLED_ROLLUPS = 100  # numbers of rollups of billed costs begin here
+BILLED_ROLLUPS = 100  # rollups of billed costs are numbered from this number on
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # widths of the rollups in spool.ledger.days.rollups
 # the first Monday after the epoch, so that weeks in rollups begin on the same day as weeks in queries
 MONDAY_S = 4 * DAY_S
 _HOUR_NS = HOUR_S * NS
-AHEAD_S = 2 * HOUR_S  # seconds after the hour of arrival; a later start time is not believed
+AHEAD_S = 2 * HOUR_S  # seconds; a start time that is further after the hour of arrival is not believed
 MS = 1_000_000
 
 # Input sizes, in tokens, at which prices change. Calls are summed separately for each of these sizes, so that
 # the sums can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
-_OUTPUT_UNKNOWN = -2  # a size with unknown output is stored as -2 minus the size
+_OUTPUT_UNKNOWN = -2  # a size with unknown output is stored as -2 minus that size
 
 # upper edges of the latency buckets; one more bucket counts calls above the last edge
 LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)
@@ -99,7 +99,8 @@ class Dimensions(NamedTuple):
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
 # quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
-# The values of Dimensions as a plain tuple. Every record needs such a tuple, but only every row needs a Dimensions.
+# The values of Dimensions as a plain tuple. Every record needs such a tuple, but only every row needs
+# a Dimensions object.
 _Values = tuple[
     str,
     str,

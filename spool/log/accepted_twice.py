@@ -22,7 +22,7 @@ from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
 CHUNK = 16_384  # number of ids that are sorted at a time, which takes a few milliseconds
-SHOWN = 10  # maximum number of record numbers to report per topic
+SHOWN = 10  # maximum number of record numbers that are reported per topic
 MAX_SUSPECTS = 100_000  # maximum number of repeated ids per topic; further ids are not judged
 NUMBERS = 4096  # number of records that the second step reads at a time
 

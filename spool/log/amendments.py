@@ -23,7 +23,7 @@ from spool.meters import METERS, millionths
 from spool.processing import mode_of
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
-# Totals with their parts. If two reports contradict each other in a total, the parts in one report may not
+# Each total with its parts. If two reports contradict each other in a total, the parts in one report may not
 # belong to the total in the other report.
 SIDES = (
     ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
@@ -60,7 +60,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
             fields[name] = getattr(later, name)
     if first.status == "ok" != later.status:
         fields["status"] = later.status
-    if fields:  # skipped for a repeated report, because it fills no field
+    if fields:  # a repeated report fills no field, so nothing has to fit
         _leave_out_what_does_not_fit(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _filled(first, later, fields)):
         fields["meters"] = filled
@@ -127,7 +127,7 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
-    # a part must not exceed its total, and the total of cache writes may have been dropped above
+    # a part must not exceed its total, and the total of cache writes may have been left out above
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))

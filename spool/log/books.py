@@ -24,13 +24,13 @@ SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # this term and the terms below count records that another term already counts
+AMENDED = "amended"  # `amended` and the terms below it count records that another term already counts
 AMENDED_LATE = "amended_late"
 BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
-LEFT_OUT = "left_out"  # counts tags, not records, so it is in no equation
+LEFT_OUT = "left_out"  # this term counts tags, not records, so it is in no equation
 # Terms that are counted only for metrics.
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read for a comparison
 METER_TOO_LARGE = "meter_too_large"

@@ -35,12 +35,12 @@ _DAY_NS = DAY_HOURS * HOUR_NS
 # lowest age of a start time that is believed; negative, so the start time may be ahead
 _TOO_FAR_AHEAD_NS = -AHEAD_NS
 BATCH = 16_384  # number of ids that become runs together; sorting them takes a few milliseconds
-# a fold of fewer ids is done before the next commit, because it takes only a millisecond or two
+# a fold of fewer ids than this runs before the next commit, because it takes only a millisecond or two
 LARGE_BATCH = 4096
 HELD_BATCHES = 32  # the dict keeps ids of open records, but at most this number of batches
 # age in seconds at which even a few ids become runs, and at which the places of ids in runs are dropped
 MAX_AGE_S = 86_400
-PLACED_SHARE = 8  # of this number of known ids, one may keep its place in a run, with 17 bytes each
+PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run; each place takes 17 bytes
 SHORT = 8 * BATCH  # runs of an hour are always merged up to this length
 REPEATS_EVERY_S = 86_400  # seconds between counts of repeated ids that a lookup cannot find
 
@@ -94,7 +94,7 @@ class DuplicateIndex:
         self._batch = max(1, min(BATCH, max_ids // 4))
         self._max_run = max(self._batch, max_ids // 8)
         self._newest: dict[int, int] = {}  # places by id, in order of arrival
-        self._hours = array("q")  # hours of the newest ids, in the same order
+        self._hours = array("q")  # hours of the newest ids, in the same order as `_newest`
         # arrival times, each with the number of ids that arrived then
         self._arrivals: deque[tuple[float, int]] = deque()
         self._runs: dict[int, list[IdRun]] = {}
@@ -135,7 +135,7 @@ class DuplicateIndex:
         Return True if a request with this name arrived within the window. Names of requests are filed under
         their hour of arrival.
         """
-        # one hour more, because the clock may have been ahead when the request arrived
+        # one hour is added, because the clock may have been ahead when the request arrived
         newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find((self.id_of(name),), hours, now) is not None
@@ -523,7 +523,7 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
-    past = age + into  # time since the beginning of the call's hour
+    past = age + into  # time between the beginning of the call's hour and now
     # an earlier report may have no start time, and is then filed under the hour of its end or arrival
     if past >= HOUR_NS:
         first = hour - 1 if into < NEAR_NS else hour

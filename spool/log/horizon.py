@@ -17,9 +17,9 @@ from typing import NamedTuple
 from spool.clock import Clock
 from spool.errors import NotClosed
 
-# The clock of a test may jump, so a waiting reader checks again after these seconds.
+# Seconds after which a waiting reader checks again, because the clock of a test may jump.
 LOOK_AGAIN_S = 0.1
-# If commits follow each other quickly, a reader wakes once per this number of seconds, not once per commit.
+# If commits follow each other quickly, a reader wakes at most once in this number of seconds, not once per commit.
 STEP_S = 0.02
 
 
@@ -112,7 +112,7 @@ class Horizon:
         young = sorted(recent for recent in newest if recent.at > now - self._hold_s)
         for recent in young:
             self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
-            # at most the whole time, because the wall clock may have been set back
+            # wait at most the whole waiting time, because the wall clock may have been set back
             left_s = min(self._hold_s, recent.at + self._hold_s - now)
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 

@@ -51,7 +51,7 @@ class PendingChange:
     count: int = (
         0  # change of the number of waiting reports; negative if more reports were completed than added
     )
-    # reports to store; each replaces the report with the same key
+    # reports to store; each of them replaces the stored report with the same key
     keep: list[PartialReport] = field(default_factory=list)
     forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait
     # versions of the reports that the submission is based on, if other processes may change them

@@ -46,10 +46,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = (
         0  # number of partial reports that began to wait, minus the number that were completed or released
     )
-    # reports that wait from now on; each replaces the report with the same key
+    # reports that wait from now on; each of them replaces the waiting report with the same key
     keep: Sequence[PartialReport] = ()
     forget: Sequence[bytes] = ()  # keys of waiting reports to delete
-    # versions on which this submission is based; if one has changed, this submission is refused with Stale
+    # versions on which this submission is based; if one of them has changed, the submission is refused with Stale
     expects: Sequence[Expectation] = ()
     heard: Sequence[bytes] = ()  # keys of the senders that reported calls (spool.log.heard)
     heard_by: str = ""  # the Tollhouse key that sent these calls

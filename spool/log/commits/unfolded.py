@@ -80,8 +80,7 @@ class UnfoldedCommits:
                 commits.popleft()
 
 
-# -- folds that are planned beside the commits, because planning takes tens of milliseconds, storing only
-# a few --
+# -- folds that are planned while commits run, because planning takes tens of milliseconds -------------------
 
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
 from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
-# maximum records of a group: four entries; a larger group would delay the next group for too long
+# Maximum records of a group, equal to four entries. A larger group would delay the next group for too long.
 GROUP_RECORDS = 16_384
 # maximum records of one party in a group while other parties are active; a single submission may have more
 SHARE_RECORDS = 128
@@ -292,7 +292,7 @@ class GroupWriter:
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
-        left_some = bool(self._waiting)  # if none were left, there was no demand for a larger group
+        left_some = bool(self._waiting)  # if no submission was left, there was no demand for a larger group
         try:
             answers = await self._commit([waiter.submission for waiter in group])
         except SpoolError as error:
@@ -304,7 +304,7 @@ class GroupWriter:
             self._give_way(group)
         except IndexOutOfStep as error:
             _answer(group, error.answers)
-            raise  # ends this task, because the next start loads the index from disk
+            raise  # raising ends this task, because the next start loads the index from disk
         except Exception as error:  # noqa: BLE001 - a submission that cannot be encoded must not fail the others
             if len(group) == 1:
                 _fail(group[0].receipt, error)
