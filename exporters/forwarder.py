@@ -20,9 +20,8 @@ from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-FLUSH_S = (
-    1.0  # seconds that a stop allows for a last delivery of the records that still wait for further records
-)
+# seconds that a stop allows for a last delivery of the records that still wait for further records
+FLUSH_S = 1.0
 
 
 @asynccontextmanager

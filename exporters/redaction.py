@@ -16,9 +16,8 @@ from exporters.secret_source import SecretSource
 
 LONGEST_WORDS = 500
 STRUCK_OUT: Final = "[key]"
-_LEAST_PART: Final = (
-    8  # minimum characters; shorter parts of a secret address are ordinary words and are not removed
-)
+# minimum characters; shorter parts of a secret address are ordinary words and are not removed
+_LEAST_PART: Final = 8
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
 
 

@@ -91,9 +91,8 @@ class KnownDigests:
         """Add a digest. Return True if it was known."""
         if self._count * 3 >= len(self._slots) * 2:
             self._grow()
-        value = (
-            int.from_bytes(digest, "little") or 1
-        )  # a digest of 0 is stored as 1, because 0 marks a free slot
+        # a digest of 0 is stored as 1, because 0 marks a free slot
+        value = int.from_bytes(digest, "little") or 1
         slot = self._place(value)
         if self._slots[slot] == value:
             return True

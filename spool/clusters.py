@@ -149,9 +149,8 @@ class ClusterTable:
         self._clusters: dict[str, Cluster] = {}
         # clusters that are new since this process started: id -> key that first reported the cluster
         self._brought: dict[str, str] = {}
-        self._writing = (
-            asyncio.Lock()
-        )  # lock that is held from reading a row until its replacement is written
+        # lock that is held from reading a row until its replacement is written
+        self._writing = asyncio.Lock()
         self.max = MAX_CLUSTERS
         self.auditor: Auditor | None = None
         self.version = 0  # increases with every change of a cluster

@@ -23,7 +23,8 @@ _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Prepared hash objects. Copying one takes half the time of creating one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 STAND_IN = b"tollhouse-span"
-LONG_ENOUGH = 16  # minimum characters of an id after its prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
+# minimum characters of an id after its prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
+LONG_ENOUGH = 16
 STEP_NS = 4 * NS
 CHECK_ID = (
     # dedup key of the call that `tollhouse check` sends; it is not a hash, and no record is stored under it

@@ -5,9 +5,8 @@ from __future__ import annotations
 from isal import igzip
 
 MIN_BYTES = 1024  # bytes; smaller bodies are sent uncompressed
-_LEVEL = (
-    1  # gzip level; level 1 takes a ninth of the time of level 6, and its output is a few per cent larger
-)
+# gzip level; level 1 takes a ninth of the time of level 6, and its output is a few per cent larger
+_LEVEL = 1
 
 
 def gzipped(body: bytes) -> bytes:

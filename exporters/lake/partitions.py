@@ -23,9 +23,8 @@ from spool.log.values import Entry
 from spool.record import NS, rfc3339
 
 GROUP_ROWS: Final = 32 * 1024  # rows per group, which is held in memory; twice as many rows need 25 MiB more
-PART_ROWS: Final = (
-    4096  # maximum rows held as Python objects, which need four times the memory of column values
-)
+# maximum rows held as Python objects, which need four times the memory of column values
+PART_ROWS: Final = 4096
 MOST_OPEN: Final = 64  # maximum number of files that are partly written
 _NAMES: Final = list(COLUMNS)
 _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
@@ -61,9 +60,8 @@ class FileFormat:
     ending: str
     writer: int
     is_focus: bool = False  # True if the files of this format contain hourly charges instead of records
-    open: Callable[
-        [Path, Mapping[str, str]], OpenFile
-    ]  # function that opens a file for the columns of a table
+    # function that opens a file for the columns of a table
+    open: Callable[[Path, Mapping[str, str]], OpenFile]
     # function that reads the metadata from the end of a file; it raises ValueError if there is no metadata
     read_footer: Callable[[bytes], dict[str, str]]
     read_rows: ReadRows

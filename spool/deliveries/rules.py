@@ -11,9 +11,8 @@ MAX_WAITING = 16
 # a single record is shown as stuck after this number of 5xx responses, if the destination accepted
 # other records meanwhile
 STUCK_AFTER = 8
-SUSPECT_AFTER = (
-    3  # number of 5xx responses after which a batch is sent in halves, if no other delivery was accepted
-)
+# number of 5xx responses after which a batch is sent in halves, if no other delivery was accepted
+SUSPECT_AFTER = 3
 # If a destination repeats a response this often under one idempotency key, it probably remembers the response.
 SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # maximum records per delivery of a replay

@@ -30,7 +30,8 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     )
     answer: str | None = None  # the last response under the present key
     same_answers: int = 0  # number of times in a row that the destination sent `answer`
-    passed: int  # the route's count of accepted deliveries when the last 5xx arrived, or when this delivery was made
+    # the route's count of accepted deliveries when the last 5xx arrived, or when this delivery was made
+    passed: int
     proof: int | None = None  # the route's count of accepted deliveries when the record was first rejected
     # the route's count of accepted deliveries when this row was read; not a column of deliveries
     acceptances: int = 0

@@ -30,7 +30,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     attempts: int  # number of attempts; 0 if the delivery was never sent
     idempotency_key: str
-    fence: int = 0  # number of times that a worker took the delivery for sending; results with an older fence are ignored
+    # number of times that a worker took the delivery for sending; results with an older fence are ignored
+    fence: int = 0
     server_errors: int = 0  # number of 5xx responses while the destination accepted other deliveries
     refusals: int = 0  # number of times that this single record was rejected alone
     refused_at: float | None = None  # time of the first rejection of this single record

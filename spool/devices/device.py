@@ -43,9 +43,8 @@ class Device:
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    last_seen: (
-        float  # time of the last report; 0 if an operator admitted the device and it has never reported
-    )
+    # time of the last report; 0 if an operator admitted the device and it has never reported
+    last_seen: float
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON

@@ -474,9 +474,8 @@ class Ledger:
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
-            for _ in range(
-                TRIES
-            ):  # read the state again, because another process may count between the reads
+            # read the state again, because another process may count between the reads
+            for _ in range(TRIES):
                 reach = (await self._state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False

@@ -107,6 +107,7 @@ async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
         entries = await log.read(topic, middle, middle, with_open=True)
         if entries and entries[0].committed_at > moment:
             high = middle
-        else:  # the entry was committed before the moment, or it was deleted and so is older than every stored record
+        else:
+            # the entry was committed before the moment, or it was deleted and so is older than every stored record
             low = middle + 1
     return low

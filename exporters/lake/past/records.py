@@ -147,9 +147,8 @@ class TopicRecords:
     table: LakeTable
     kinds: frozenset[str]
     read: tuple[str, ...]
-    record_of: Callable[
-        [Fields], Record | None
-    ]  # function that returns None if the record cannot be restored
+    # function that returns None if the record cannot be restored
+    record_of: Callable[[Fields], Record | None]
 
     def checked(self, row: Fields) -> Record | None:
         """
