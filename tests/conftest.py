@@ -38,10 +38,10 @@ from tests.spool.postgres_cluster import (
 PASSWORD_COSTS = operators.SCRYPT_N, operators.SCRYPT_P
 TESTS = Path(__file__).parent
 BY_THE_REAL_CLOCK = ("acceptance", "browser", "clients", "integration")
-DAY_S, ENOUGH_S = 86_400, 120  # longest time that one test takes on a slow machine
+DAY_S, ENOUGH_S = 86_400, 120  # ENOUGH_S is the longest time that one test takes on a slow machine
 USUAL_RESERVE, SMALL_RESERVE = reserve.SIZE, 1 << 20
 
-# Fixtures for the tests of the PostgreSQL engine.
+# The tests of the PostgreSQL engine use these fixtures.
 __all__ = [
     "cluster",
     "fresh_schema",

@@ -14,7 +14,8 @@ _SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\r", "\n", "\r\n", "\t", "\x00", "\x85", "\u2028", "\u2029")
 _FORMULA = "cmd|' C calc'!A0"
 
-# Each character that starts a formula, each of them after a line break, and a whole row made by the sender.
+# Each character that starts a formula, each of these characters after a line break, and a whole row made
+# by the sender.
 HOSTILE = (
     *(f"{sign}{_FORMULA}" for sign in _SIGNS),
     *(f"a{mark}={_FORMULA}" for mark in _BREAKS),

@@ -24,7 +24,7 @@ SNAPSHOTS = {
 _WORDS = ("The toll ", "is one ", "penny.")
 _ARGUMENTS = '{"city": "Bath"}'
 
-Event = tuple[str | None, dict[str, Any]]  # name and data of one server-sent event
+Event = tuple[str | None, dict[str, Any]]  # the name and the data of one server-sent event
 
 
 class Figures(NamedTuple):
@@ -42,7 +42,7 @@ class ProviderAnswer(NamedTuple):
 
     call: Call
     body: dict[str, Any]
-    events: list[Event]  # the same response as a stream
+    events: list[Event]  # the response as a stream of events
     ends_with_done: bool = False
 
 

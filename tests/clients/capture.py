@@ -63,7 +63,7 @@ class Capture:
         cost = None if self.cost is None else str(self.cost)
         lines: list[dict[str, Any]] = [{"told": [_known(call) for call in self.told], "cost": cost}]
         for one in self.requests:
-            # Latin-1 maps every byte to a character. So text stays readable, and protobuf compresses well.
+            # Latin-1 maps every byte to a character, so text stays readable and protobuf still compresses well.
             row = {
                 "at": round(one.at, 3),
                 "path": one.path,

@@ -29,9 +29,9 @@ from tests.documents import connect_page
 
 PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM_S = 300.0
-# texts of the programs' prompts, of the responses and of the tool results
+# texts that occur in the programs' prompts, the responses or the tool results
 CONTENT = ("What is the toll?", "one penny", "rain in")
-# makes OpenTelemetry's instrumentations write an event per call next to its span
+# With these variables, OpenTelemetry's instrumentations write an event per call next to its span.
 WITH_EVENTS = {
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_AND_EVENT",
@@ -66,7 +66,7 @@ class Stand:
         gained = self.tollhouse.records()[self.records_before :]
         records = [
             one for one in gained if one["kind"] == "inference"
-        ]  # counters are left out, because they wait and arrive during later tests
+        ]  # without counters, because they wait and arrive during later tests
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 
@@ -80,7 +80,7 @@ class Stand:
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """Run a program in a client's environment until it has exported everything and ended."""
         command = [str(environments.python(client)), str(PROGRAMS / program), *words]
-        # the path to modules that several programs share
+        # PYTHONPATH leads to modules that several programs share.
         return self.command(command, PYTHONPATH=str(PROGRAMS), **env)
 
     def command(self, command: list[str], directory: Path | None = None, **env: str) -> str:

@@ -26,7 +26,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 _STAMP = "lock.sha256"
-# messages of pip and npm for an unreachable index, as opposed to an unsuitable response
+# pip and npm print these messages if an index is unreachable, as opposed to an unsuitable response.
 _NO_INDEX = (
     "connection broken by",
     "No matching distribution",
@@ -120,7 +120,7 @@ def keycloak() -> Path:
         assert digest == hashlib.sha256(archive.read_bytes()).hexdigest()
         shutil.unpack_archive(archive, place)
         archive.unlink()
-        for program in place.glob("*/bin/*.sh"):  # this way of unpacking loses file permissions
+        for program in place.glob("*/bin/*.sh"):  # unpack_archive does not restore file permissions
             program.chmod(0o755)
         _stamp(place, lock)
     [program] = place.glob("*/bin/kc.sh")

@@ -25,7 +25,7 @@ _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|e
 _GEMINI = re.compile(
     r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)"
 )
-# providers by endpoint, if not OpenAI
+# the provider of each endpoint; all other endpoints are OpenAI's
 _PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
 _OPERATIONS = {"embeddings": "embeddings", "generateContent": "generate_content"}
 
@@ -39,7 +39,7 @@ class Provider(Loopback):
         self._count = 0
         self._failed: set[tuple[str, str]] = set()
         self.tool = ""  # suffix of the tool to call; empty for the first offered tool
-        self.turns: list[Any] = []  # conversation of each request while `tool` is set
+        self.turns: list[Any] = []  # the conversation in each request; collected while `tool` is set
         super().__init__(_handler(self))
 
     def figures(self) -> Figures:
@@ -84,7 +84,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             answer = ANSWERS[door](request_body, provider.figures())
             provider.journal.note(
                 answer.call
-            )  # first, because a client that has the response may read the journal at once
+            )  # note the call before sending, because a client that has the response may read the journal at once
             if request_body.get("stream"):
                 self._stream(answer)
             else:

@@ -20,23 +20,26 @@ from tests.clients.journal import Call, assert_same, of_record, without, without
 
 pytestmark = pytest.mark.clients
 
-# path before the provider's version: it answers, always fails, or fails every other time
+# The text is the path before the provider's version. The provider then succeeds, always fails, or fails
+# every other time.
 RUNS = {"prompt": "", "failure": "/fail-500", "retry": "/flaky-500"}
 
 
 def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
     kept = [replace(call, request_id=None, response_model=None) for call in calls]
-    if assistant == "claude_code":  # its log records have the response model, its spans the requested model
+    if (
+        assistant == "claude_code"
+    ):  # Claude Code's log records have the response model, its spans the requested model
         answered = [call.response_model or call.request_model for call in calls]
         kept = [replace(call, request_model=model) for call, model in zip(kept, answered, strict=True)]
     if assistant.startswith("claude_code") and run != "prompt":
         kept = _with_one_failure(kept, run)
     if assistant == "codex" and run == "failure":
-        return []  # it ends without reporting
+        return []  # Codex ends without reporting
     if assistant == "qwen_code":
-        kept = [without("cache_write_tokens")(call) for call in kept]  # it uses Gemini's usage fields
+        kept = [without("cache_write_tokens")(call) for call in kept]  # Qwen Code uses Gemini's usage fields
     if assistant == "copilot_cli":
-        # it reports this provider, whatever provider is configured
+        # The CLI reports this provider, whatever provider is configured.
         kept = [replace(call, provider="github") for call in kept]
     return kept
 

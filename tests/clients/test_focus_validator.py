@@ -24,8 +24,8 @@ pytestmark = pytest.mark.clients
 
 VERSION = "1.2.0.1"
 CRITERIA = "SUB_ACCOUNT_SUPPORTED,REGION_SUPPORTED,TAGGING_SUPPORTED"
-# Of these two rules only one can hold for bills: no row has an invoice, or each has one. Counted rows lack
-# this recommended column.
+# Bills can satisfy only one of these two rules, depending on whether no row or each row has an invoice.
+# Counted rows lack the recommended column.
 INVOICE = re.compile("InvoiceId-|CostAndUsage-D-033-O")
 PROGRAM = Path(__file__).parent / "programs" / "focus" / "check_focus.py"
 

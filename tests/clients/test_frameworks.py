@@ -18,7 +18,9 @@ from tests.clients.journal import Call, assert_same, without
 
 pytestmark = pytest.mark.clients
 
-Told = Callable[[str, list[Call]], list[Call]]  # expected report of a client for the calls of one program
+Told = Callable[
+    [str, list[Call]], list[Call]
+]  # returns what a client should report for the calls of one program
 
 
 PARTS = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -218,7 +220,7 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
     calls = stand.calls()
     assert calls
     told, _ = CLIENTS[client]
-    # its events and spans have different operation names
+    # The client's events and spans have different operation names.
     unnamed = NO_NAMES | ({"operation": ""} if client == "google_adk_openinference" else {})
     expected = [replace(call, **unnamed) for call in told(name, calls)]
     assert_same(expected, ({**one, **unnamed} for one in stand.records()))

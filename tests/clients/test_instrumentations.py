@@ -19,13 +19,15 @@ pytestmark = pytest.mark.clients
 
 OPENAI = ("chat", "stream", "silent_stream", "responses", "tools", "failures", "retry", "embeddings")
 ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
-Told = Callable[[str, list[Call]], list[Call]]  # expected report of a client for the calls of one program
+Told = Callable[
+    [str, list[Call]], list[Call]
+]  # returns what a client should report for the calls of one program
 
 
 def openai_v2(name: str, calls: list[Call]) -> list[Call]:
     if name == "responses":
-        return []  # it traces only chat completions and embeddings
-    # It has no attributes for cached and reasoning tokens.
+        return []  # the client traces only chat completions and embeddings
+    # The client has no attributes for cached and reasoning tokens.
     silent = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     return [silent(call) for call in _without_retries(name, calls)]
 
@@ -35,17 +37,17 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
     if name == "message_failures":
         return (
             reported * 2
-        )  # it and the Anthropic library each report a failure, in separate traces without a common id
+        )  # the client and the Anthropic library each report a failure, in separate traces without a common id
     if name in ANTHROPIC:
         return reported  # the library's own span has the same response id and arrives first, so it becomes the record
-    # it has no attribute for OpenAI's cache writes
+    # The client has no attribute for OpenAI's cache writes.
     reported = [without("cache_write_tokens")(call) for call in reported]
     if "stream" in name:
         reported = [
             without("reasoning_tokens")(call) for call in reported
-        ]  # it reads these fields only from responses without streaming
+        ]  # the client reads these fields only from responses without streaming
     if name == "embeddings":
-        # it reports 0 where the provider reported nothing
+        # The client reports 0 where the provider reported nothing.
         reported = [replace(call, cache_read_tokens=0) for call in reported]
     return reported
 
@@ -55,7 +57,8 @@ def openinference(name: str, calls: list[Call]) -> list[Call]:
     if name in ANTHROPIC:
         # the library's own spans have the same response id, nested or in another trace
         return reported
-    # It reports one model name, the provider's if there is one. The response id is inside the response text.
+    # The client reports one model name: the provider's, if there is one. The response id is inside
+    # the response text.
     return [replace(_in_its_words(call), response_model=None) for call in reported]
 
 

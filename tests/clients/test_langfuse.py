@@ -34,7 +34,7 @@ def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
 
 def told(client: str, name: str, calls: list[Call]) -> list[Call]:
     """Langfuse reports one model name, the response's if available, and no response id."""
-    if name == "retry":  # the library's retry is within one generation
+    if name == "retry":  # the library's retry stays within one generation
         calls = [call for call in calls if call.status == "ok"]
     kept = [replace(call, request_model=call.response_model or call.request_model) for call in calls]
     kept = [without("response_model", "request_id")(call) for call in kept]

@@ -43,7 +43,7 @@ def _asks(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 1024}
 
 
-# requests by name: the proxy's path, the body, and the status that the client must get
+# Per request: the proxy's path, the body, and the status that the client must get.
 REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "chat": (CHAT, {"model": "fast", "user": "ada", **_asks("one")}, 200),
     "reasoning": (CHAT, {"model": "thinker", **_asks("two")}, 200),
@@ -66,7 +66,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "responses stream": (RESPONSES, {"model": "thinker", "stream": True, "input": "fourteen"}, 200),
     "refused by the proxy": (CHAT, {"model": "nobody", **_asks("fifteen")}, 400),
 }
-# names of two equal requests, of which the provider serves only the first
+# In each pair of equal requests, the provider serves only the first; the cache serves the second.
 CACHED = (("cache miss", "cache hit"), ("embeddings", "embeddings again"))
 REPORTS = 22  # number of reports per callback; `Reported.told` lists them
 
@@ -91,7 +91,9 @@ class Reported:
         cached = [replace(call, status="cached") for names in CACHED for call in self.of(*names)]
         refused = Call(operation="chat", status="error", request_model="nobody")
         served = self.of(*(name for name in REQUESTS if name != "retry in vain"))
-        one_failure = self.of("retry in vain")[:1]  # retries of one deployment that all fail are one report
+        one_failure = self.of("retry in vain")[
+            :1
+        ]  # if all retries of one deployment fail, LiteLLM reports one call
         return [_as_litellm_tells(call) for call in (*served, *one_failure, *cached, refused)]
 
     def with_tokens_of(self, call: Call) -> list[dict[str, Any]]:
@@ -105,7 +107,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
     place = tmp_path_factory.mktemp("litellm")
     with ExitStack() as ends:
         tollhouse, url, key = _installation(place, ends)
-        # one batch of the generic callback after the last call, so that it loses none
+        # The generic callback sends one batch after the last call, so that it loses no report.
         relay = Relay(url)
         ends.callback(relay.close)
         generic: dict[str, Any] = {"generic": relay.url, "batch": REPORTS, "flush_s": 3600}
@@ -163,7 +165,9 @@ def test_the_costs_are_litellms(reported: Reported) -> None:
     assert {"reported"} == {one["cost_source"] for one in records}
     cached = {one["operation"]: one for one in reported.records if one["status"] == "cached"}
     assert "0" == cached["chat"]["cost"]
-    assert all(Decimal(one["estimated_cost"]) > 0 for one in cached.values())  # the cost that the cache saved
+    assert all(
+        Decimal(one["estimated_cost"]) > 0 for one in cached.values()
+    )  # this is the cost that the cache saved
 
 
 def test_both_callbacks_were_heard(reported: Reported) -> None:
@@ -172,13 +176,15 @@ def test_both_callbacks_were_heard(reported: Reported) -> None:
     only one cost.
     """
     assert len(reported.records) == reported.books["accepted"] == reported.books["duplicates"]
-    assert 1 == reported.books.get("conflict", 0)  # the span of the cached embedding has the first one's cost
+    assert 1 == reported.books.get(
+        "conflict", 0
+    )  # the span of the cached embedding has the cost of the first call
     assert {"litellm"} == {one["source"] for one in reported.records}
     assert {"litellm_proxy_master_key"} == {
         one["api_key"] for one in reported.records
-    }  # this field comes from the generic callback
+    }  # only the generic callback reports this field
     spans = {one["span_id"] is not None for one in reported.records if one["status"] != "cached"}
-    assert {True} == spans  # the span ids come from the OTel callback
+    assert {True} == spans  # only the OTel callback reports span ids
 
 
 def test_the_providers_ids_are_kept(reported: Reported) -> None:
@@ -207,7 +213,8 @@ def test_a_retry_is_a_failure_and_an_answer(reported: Reported) -> None:
     assert ["error", "ok"] == [call.status for call in reported.of("retry")]
     assert ["error", "error"] == [call.status for call in reported.of("retry in vain")]
     failed = Counter(one["error_type"] for one in reported.records if one["request_model"] == "gpt-4o-mini")
-    # "failure", "fallback", "retry" and "retry in vain"; "rate limit"; the answer of "retry"
+    # The errors are "failure", "fallback", "retry" and "retry in vain", then "rate limit". None is the
+    # success of "retry".
     assert {"InternalServerError": 4, "RateLimitError": 1, None: 1} == failed
 
 
@@ -234,7 +241,7 @@ def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provi
         proxy.start()
         for number in range(40):
             assert 200 == proxy.post(CHAT, {"model": "fast", **_asks(f"of many {number}")}).status
-            time.sleep(0.1)  # so that several batches are sent meanwhile
+            time.sleep(0.1)  # wait, so that several batches are sent meanwhile
         calls = provider.journal.calls()[before:]
         wait_for(lambda: _books(tollhouse).get("accepted", 0) >= len(calls), 60, "every call")
         proxy.stop()

@@ -126,7 +126,7 @@ def test_the_conformance_suite(stand: Stand, node_program: Path, without_key: st
         text=True,
         timeout=300,
         env=stand.environment(),
-    )  # the suite's exit code is a failure because of the other scenarios
+    )  # the suite's exit code is a failure, because scenarios fail that do not apply to Tollhouse
     summary = done.stdout.partition("=== SUMMARY ===")[2]
     print(summary)
     counts = re.findall(r"([\w-]+): (\d+) passed, (\d+) failed", summary)

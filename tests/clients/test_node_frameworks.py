@@ -20,7 +20,7 @@ from tests.documents import connect_page
 
 pytestmark = pytest.mark.clients
 
-Told = Callable[[list[Call]], list[Call]]  # expected report of a client for the calls of its programs
+Told = Callable[[list[Call]], list[Call]]  # returns what a client should report for the calls of its programs
 no_figures = without(
     "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"
 )

@@ -19,7 +19,7 @@ NAMES = ("chat", "stream", "tools", "failures", "embeddings")
 def told(name: str, calls: list[Call]) -> list[Call]:
     """Spring AI reports no cached and reasoning tokens, and for Anthropic the input without cached tokens."""
     kept = [_counted(call) for call in calls]
-    # Spring AI adds the tokens of the previous call to those of the call with a tool's result
+    # Spring AI adds the tokens of the previous call to those of the call that sends a tool's result.
     if name == "tools":
         kept = [_summed(call, kept[place - 1]) if place % 2 else call for place, call in enumerate(kept)]
     return kept

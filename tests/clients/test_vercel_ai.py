@@ -15,10 +15,10 @@ NAMES = ("generate", "stream", "loop", "failures", "embeddings")
 
 def told(version: str, name: str, call: Call) -> Call:
     if call.operation == "embeddings":
-        return without("response_model")(call)  # its embedding spans have one model name
+        return without("response_model")(call)  # the library's embedding spans have only one model name
     if version == "5" and call.provider == "openai":
-        # Version 5 has no attribute for OpenAI's cache writes. Its generateText has none for cached
-        # and reasoning tokens.
+        # The library's version 5 has no attribute for OpenAI's cache writes. Its generateText has none for
+        # cached and reasoning tokens.
         missing = ("cache_write_tokens",) if name == "stream" else ("cache_read_tokens", "reasoning_tokens")
         return without("cache_write_tokens", *missing)(call)
     return call

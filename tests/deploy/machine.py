@@ -24,7 +24,7 @@ KEPT = ROOT / ".venv-debian"
 MIRROR = "http://deb.debian.org/debian"
 BOOT_S = 60.0
 
-# devices and mounts as systemd expects them in a container; a tmpfs on /run and /tmp like on a real machine
+# The container has the devices and mounts that systemd expects, and a tmpfs on /run and /tmp like a real machine.
 BOOT = """
 set -e
 mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0"
@@ -118,7 +118,9 @@ def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Mac
             yield Machine(first)
         finally:
             with suppress(ProcessLookupError):
-                os.kill(first, signal.SIGKILL)  # a process that changed its user does not end with its parent
+                # kill the first process itself, because a process that changed its user does not end
+                # with its parent
+                os.kill(first, signal.SIGKILL)
     finally:
         process.kill()
         process.communicate()

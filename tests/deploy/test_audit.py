@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# replaces pip-audit; the lock file's content decides its result
+# This program replaces pip-audit. The lock file's content decides its result.
 PROGRAM = """#!{python}
 import json, sys
 lock, found = sys.argv[sys.argv.index("-r") + 1], sys.argv[sys.argv.index("-o") + 1]
@@ -61,7 +61,7 @@ def test_what_is_not_known_fails_where_it_could_be(
     assert done.stderr == ""
 
 
-# replaces cargo; the lock file's content decides the result of `cargo audit`
+# This program replaces cargo. The lock file's content decides the result of `cargo audit`.
 CARGO = """#!{python}
 import json, sys
 if sys.argv[2:] == ["--version"]:

@@ -183,7 +183,7 @@ class Image:
                 shutil.copy(found, place)
 
     def _run(self, rest: str) -> None:
-        # the machine's pip settings apply inside as well
+        # The machine's pip settings apply inside the container as well.
         pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
         if certificates := pip.get("PIP_CERT"):
             place = self._inside(certificates)
@@ -211,7 +211,7 @@ class Image:
         return self.tree / os.path.normpath(os.path.join(self._directory, path)).lstrip("/")  # noqa: PTH118
 
 
-# like a container runtime: root read-only, the volume with the image's files, no capability, the image's user
+# Like a container runtime: a read-only root, a volume with the image's files, no capabilities, the image's user.
 START = """
 set -e
 mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0"

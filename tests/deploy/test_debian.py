@@ -184,7 +184,7 @@ def follow(machine: Machine, page: str, secret: str) -> None:
 @pytest.mark.chroot
 def test_the_package_from_install_to_purge(machine: Machine) -> None:
     """Each comment describes the step below it. Stored records survive all steps."""
-    # Installed: the service runs under its own user.
+    # After the installation, the service runs under its own user.
     machine.run("dpkg -i first.deb && systemctl is-active tollhouse && systemctl is-enabled tollhouse")
     assert machine.run(f"stat -c %U /proc/{main_pid(machine)}").strip() != "root"
     create, send = guided()
@@ -192,7 +192,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run(send.replace("th_...", secret))
     assert 1 == received(machine)
 
-    # Documents: their commands work unchanged with only the package.
+    # The commands of the documents work unchanged with only the package.
     for page in PAGES:
         follow(machine, page, secret)
     taken = received(machine)
@@ -208,13 +208,13 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     assert "secret" not in str(reason)
     assert "cannot be read" not in machine.attempt("tollhouse check").stdout
 
-    # Reloaded: valid settings apply, invalid settings are refused.
+    # A reload applies valid settings and refuses invalid settings.
     machine.run(f"sed -i '1i log = {{ level = \"debug\" }}' {CONFIG} && systemctl reload tollhouse")
     machine.run(f"cp {CONFIG} kept && echo 'nonsense = 1' >> {CONFIG}")
     assert 0 != machine.attempt("systemctl reload tollhouse").returncode
     machine.run(f"cp kept {CONFIG} && systemctl reload tollhouse")
 
-    # Upgraded: the new version runs with the changed settings.
+    # After the upgrade, the new version runs with the changed settings.
     before = main_pid(machine)
     machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
     assert before != main_pid(machine)
@@ -234,7 +234,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     )
     machine.wait_for("tollhouse devices list --json | grep -q enrolled")
 
-    # Hung: systemd's watchdog restarts it.
+    # If the service hangs, systemd's watchdog restarts it.
     machine.run("mkdir /run/systemd/system/tollhouse.service.d")
     machine.run("printf '[Service]\\nWatchdogSec=3\\n' > /run/systemd/system/tollhouse.service.d/test.conf")
     machine.run("systemctl daemon-reload && systemctl restart tollhouse")
@@ -259,7 +259,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     )
     machine.run(f"python3 -c '{ASK}' & asking=$!; systemctl restart tollhouse && wait $asking")
 
-    # Purged: only the records remain.
+    # After the purge, only the records remain.
     machine.run("dpkg --purge tollhouse")
     assert "inactive" == machine.attempt("systemctl is-active tollhouse").stdout.strip()
     left = machine.run(

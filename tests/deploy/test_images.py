@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Pinned only by tag, because this machine reached no image registry. A release is refused until each has its
-# digest. Then remove it from this list.
+# These images are pinned only by tag, because this machine reached no image registry. A release is refused
+# until each image has its digest. Then remove the image from this list.
 WITHOUT_DIGEST = [
     "docker.io/library/debian:trixie-slim",
     "docker.io/library/haproxy:3.2",

@@ -28,7 +28,7 @@ ONLY_SOMETIMES = {
     "tollhouse_certificate_end_timestamp_seconds",
     "tollhouse_budget_ratio",
     "tollhouse_notification_channel_state",
-    "tollhouse_memory_compared_total",  # a metric of the compiled module
+    "tollhouse_memory_compared_total",  # only the compiled module has this metric
     *(f"{one.name}{'_total' if one.type == 'counter' else ''}" for one in SpendCounts(1).families()),
     *(f"tollhouse_{one.name}{'_total' if one.is_counter else ''}" for one in figures(DATABASE)),
 }
@@ -133,6 +133,6 @@ def test_the_commands_of_the_runbooks_exist() -> None:
             done = run_process([str(COMMAND), *verbs, "--help"], cwd=ROOT)
             if done.returncode == 0:
                 break
-            verbs.pop()  # the last word is an argument
+            verbs.pop()  # the last word is an argument, not a verb
         assert verbs and "Commands:" not in done.stdout, command
         assert [] == [option for option in options if option not in done.stdout], command

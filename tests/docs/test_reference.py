@@ -52,7 +52,7 @@ def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
     for part in (DOCS / "reference/configuration.md").read_text().split("\n## `")[1:]:
         header = part.partition("`")[0]
         if header.startswith(("[[", "[attribution")) or "NAME" in header:
-            continue  # without a default
+            continue  # skip tables that have no default
         lines.append(header)
         for name, kind, default in re.findall(r"^\| `(\w+)` \| ([\w ]+) \| `([^|]+)` \|", part, re.MULTILINE):
             lines.append(f"{name} = {json.dumps(default) if kind in ('size', 'duration') else default}")

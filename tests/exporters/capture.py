@@ -22,7 +22,7 @@ class Capture:
 
     def __init__(self, *, answers: Iterable[SendError | None] = (), max_records: int = 1000) -> None:
         self.max_records = max_records
-        self.deliveries: list[Delivery] = []  # every attempt
+        self.deliveries: list[Delivery] = []  # all delivery attempts
         self.records: list[Record] = []  # accepted records
         self._answers = deque(answers)
 

@@ -22,7 +22,7 @@ from spool.record import CURRENCY, Correction, Inference, UsageMetric, as_json
 from tests.exporters import test_metrics, test_spans
 
 Money = dict[str, Decimal]
-Amount = tuple[str, str | int | Decimal]  # currency and amount
+Amount = tuple[str, str | int | Decimal]  # a currency and an amount
 _EXACT = Context(prec=100)
 
 

@@ -87,7 +87,7 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
     with path.open("ab") as file:
-        file.write(b'{"kind": "inf')  # a torn line
+        file.write(b'{"kind": "inf')  # a line that a crash cut off
     await first.close()
     second = FileExporter(path, write=lines_of)
     await attempt(second, crashed, calls(3, 5))
@@ -140,7 +140,7 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
-    # the second process was killed as well, with lines in both files
+    # The second process was killed as well, so both files have lines.
     third = FileExporter(path, write=lines_of)
     await attempt(third, again, calls(3, 4))
     await third.close()

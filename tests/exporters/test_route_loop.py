@@ -450,7 +450,7 @@ async def test_a_record_that_breaks_the_upstream_ends_as_stuck(spool: Spooled, c
     route = route_of(spool, Choking(1, 500))
     for number in range(1, 41):
         await spool.add(calls(number, number))
-        for _ in range(2):  # the failing delivery and one that passes
+        for _ in range(2):  # two turns, for the failing delivery and for a delivery that succeeds
             await route.forward_once()
         clock.move(600)
     state = await spool.state()

@@ -279,7 +279,7 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
 def test_another_tollhouse_gets_every_field_back(record: Inference) -> None:
     """Another Tollhouse reads every field of a record, so gateways can be chained without loss."""
     (received,) = taken_in(record)
-    for money_field in ("cost", "estimated_cost"):  # texts of equal numbers may differ
+    for money_field in ("cost", "estimated_cost"):  # equal amounts may have different texts
         ours, theirs = getattr(record, money_field), getattr(received, money_field)
         if ours is not None and theirs is not None and float(ours) == float(theirs):
             setattr(received, money_field, ours)

@@ -32,7 +32,7 @@ class Reply:
     content_type: str = "application/x-protobuf"
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
-    drop: bool = False  # close the connection without an answer
+    drop: bool = False  # whether to close the connection without an answer
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Received:
 
     method: str
     path: str
-    headers: dict[str, str]  # lower-case names
+    headers: dict[str, str]  # headers with lower-case names
     raw: bytes
     body: bytes
     target: str = ""  # the path and query as they were sent
@@ -80,7 +80,7 @@ class Received:
 
 class FakeUpstream:
     def __init__(self) -> None:
-        self.requests: list[Received] = []  # every attempt, in order of arrival
+        self.requests: list[Received] = []  # all requests, in order of arrival
         self.accepted: list[Received] = []  # requests that were answered with 2xx
         self.answers: deque[Reply] = deque()
         self.judge: Callable[[Received], Reply | None] = lambda request: None

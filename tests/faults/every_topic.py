@@ -32,7 +32,7 @@ SCOPES = (
 CONNECTION = "bill"
 STREAM = "/unit-cost/v1/telemetry/allocation/calls"
 DROPS = f"/v2/connections/billing/external/{CONNECTION}/billing_drops"
-REPEATED = 30  # acknowledged reports that are sent again after each start
+REPEATED = 30  # number of acknowledged reports that are sent again after each start
 DESTINATIONS = "".join(
     f"""
 [[destinations]]
@@ -183,7 +183,7 @@ class EveryTopic:
         while query:
             headers = {"Authorization": self._key}
             answer = KEEP_ALIVE.request("GET", f"{url}{STREAM}/records?{query}", headers=headers)
-            if answer.status == 404:  # none has been sent yet
+            if answer.status == 404:  # no report has been sent yet
                 break
             assert answer.status == 200, answer.data
             page = answer.json()

@@ -18,7 +18,7 @@ from gateway.http.listening.connections import raise_descriptor_limit
 from tests.acceptance.payloads import request, span
 
 MIB = 1 << 20
-FLOOD = "chatcmpl-flood"  # prefix of the response ids of its calls
+FLOOD = "chatcmpl-flood"  # the response ids of the misbehaving client's calls have this prefix
 CALLS = 900  # calls per request body
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 

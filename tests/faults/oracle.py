@@ -21,7 +21,7 @@ from tests.faults.scenarios import LONG
 # in a short round other tests run at the same time, so requests are smaller and pauses longer
 CALLS_A_REQUEST = (1, 1, 5, 50) if LONG else (1, 1, 5, 20)
 RETRIED = (429, 503)
-PATIENCE_S = 120.0  # generous for a busy machine
+PATIENCE_S = 120.0  # limit in seconds, generous for a busy machine
 PAUSE_S = 0.0 if LONG else 0.05
 REFUSED_S = 0.02 if LONG else 0.05  # pause before a refused request is sent again
 
@@ -55,15 +55,16 @@ class Oracle:
         self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
         self.refusals: list[
             int
-        ] = []  # per sender; when the count grows, all earlier acknowledgements of the sender are in the file
-        self.places: dict[str, int] = {}  # position of the trace at the acknowledgement, per call
+            # number of refusals per sender; when it grows, all earlier acknowledgements of the sender are in the file
+        ] = []
+        self.places: dict[str, int] = {}  # per call, the position in the trace at the acknowledgement
         self.key = key
         self._rng = rng
         self._lock = threading.Lock()
         self._list = path.open("a", buffering=1)
         self._in_flight: list[
             SentRequest | None
-        ] = []  # per sender, the request that the last kill left unanswered
+        ] = []  # per sender, the last request that a kill left unanswered
 
     def make(self, count: int, *, user_digits: int = 0) -> SentRequest:
         """

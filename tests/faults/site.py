@@ -44,7 +44,7 @@ linger = "{linger}"
 {more}
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
-# generous limits; a paused route retries after a minute
+# generous limits, because a paused route retries only after a minute
 RECOVERY_S = 180.0
 DRAINED_S = 180.0
 

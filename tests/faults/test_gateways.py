@@ -83,8 +83,8 @@ def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:
     before is stored.
     """
     (rng, *_) = trial.rounds(short=1, full=1)
-    # The primary's own settings make each commit wait for the standby. After promotion the successor has no
-    # standby, so "replicated" would refuse to commit.
+    # The primary's own settings make each commit wait for the standby. The gateways must not require
+    # "replicated", because the successor has no standby after its promotion and would refuse to commit.
     site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=2)
     try:
         site.start()

@@ -23,7 +23,7 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
 KILLS = 5  # kills per installation
-MUTANT_ROUNDS = 20  # tries until the defect shows
+MUTANT_ROUNDS = 20  # number of tries in which the defect must show
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
@@ -84,7 +84,9 @@ def test_kill_between_halves(installations: Any) -> None:
             for one in sending:
                 one.result()
     tollhouse.stop()
-    tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})  # repeats wait for the end of this window
+    tollhouse.start(
+        env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"}
+    )  # repeated reports wait until this window ends
     wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the window")
     tollhouse.wait_until_drained()
     written = [
@@ -177,7 +179,8 @@ def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
     Kills lose or duplicate records if Tollhouse answers or settles too early, or appends without a mark.
     """
     rng = random.Random(mutant)
-    with pytest.raises((AssertionError, ValueError)):  # ValueError if a line of the record file is torn
+    # if a line of the record file is cut off, the judge raises ValueError
+    with pytest.raises((AssertionError, ValueError)):
         for _ in range(MUTANT_ROUNDS):
             site = sites(rng, batch_records=20)
             for _ in range(KILLS):

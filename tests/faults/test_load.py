@@ -25,13 +25,14 @@ from tests.faults.scenarios import LONG, Trial
 
 ROOT = Path(__file__).parents[2]
 WINDOW_S = 5.0 if LONG else 2.0
-TRIES = 8  # a busy machine can only worsen the result
-# Share of its throughput that a key retains whatever another key does. In a short round other tests run at
-# the same time, and the misbehaving client takes processor time from the senders.
+TRIES = 8  # repeat, because a busy machine can only make the result worse
+# A key must retain this share of its throughput, whatever another key does. In a short round other tests run
+# at the same time, and the misbehaving client takes processor time from the senders.
 LEAST = 0.9 if LONG else 0.75
-USER_DIGITS = 0 if LONG else 2000  # long users fill the spool with fewer records
-SOME = 5  # requests per measurement of the throughput
-GRACE_S = 10.0  # seconds that `docker stop` grants; a slow machine gets several times the duration of a start instead
+USER_DIGITS = 0 if LONG else 2000  # length of added user names; with long names, fewer records fill the spool
+SOME = 5  # number of requests per measurement of the throughput
+# seconds that `docker stop` grants; on a slow machine, the test grants several times the duration of a start
+GRACE_S = 10.0
 STARTS = 20
 SERVER = """
 max_connections = 200

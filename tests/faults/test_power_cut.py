@@ -68,7 +68,7 @@ class TracedRun:
     before: Inventory  # content of `root` before the run
     trace: Path
     acknowledged: dict[str, int]
-    keys: dict[str, int]  # number per secret of a key created during the run
+    keys: dict[str, int]  # a number for each key created during the run, by the key's secret
 
     def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
         """
@@ -95,7 +95,8 @@ class TracedRun:
         yield answered[0]
         for _ in range(count - 1):
             place = rng.choice(answered)
-            # not beyond the end: the deliveries of the restarted servers count as later than the end
+            # The place is at most the trace's end, because deliveries of the restarted servers count as later
+            # than the end.
             yield min(ends[-1], rng.choice((place, place, place + rng.randrange(20_000), rng.choice(ends))))
 
     def _judge(self, place: int) -> Verdict:
@@ -219,7 +220,7 @@ def test_the_change_of_a_kill_may_not_be_recorded(there: dict[str, bytes], is_on
     assert at_most_one_change({"a": b"1", "b": b"2"}, there) is is_one
 
 
-# broken promise, and whether the short round also checks that tests detect it
+# Per mutant: the broken promise, and whether the short round also checks that the tests detect it.
 MUTANTS = {
     "synchronous_normal": True,
     "synchronous_off": False,
@@ -237,7 +238,8 @@ def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, 
     """If Tollhouse flushes too little, some cut loses acknowledged records or breaks the start."""
     rng = random.Random(mutant)
     traced = run(sites, recorder, tmp_path, rng, mutant=mutant)
-    with pytest.raises((AssertionError, ValueError)):  # ValueError if a line of the record file is torn
+    # if a line of the record file is cut off, the judge raises ValueError
+    with pytest.raises((AssertionError, ValueError)):
         for verdict in traced.cuts(rng, MUTANT_CUTS):
             verdict.check()
 

@@ -14,8 +14,8 @@ from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
 
 OUTAGE_S = 120.0 if LONG else 2.0
-# During the outage the route tries some of the oldest deliveries in turn, and the older half contains far
-# more deliveries than that.
+# During the outage the route tries some of the oldest deliveries in turn. The older half contains far more
+# deliveries than the route tries.
 HALF, BATCH = (20_000, 1000) if LONG else (2000, 100)
 MOST_MIB = 250  # memory limit of the server, for a backlog of any size
 
@@ -102,7 +102,7 @@ def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
     is one record.
     """
     for rng in trial.rounds(short=1, full=10):
-        # long, because this client would not repeat a refused request
+        # The gateway waits long for a commit, because this client would not repeat a refused request.
         site = sites(rng, spool='commit_wait = "100s"')
         url = site.start()
         site.upstream.behave(ACCEPT, TAKE_AND_CUT, slow(0.2))

@@ -29,7 +29,7 @@ SENDERS = 4
 WARM_UP_S = 150.0 if MINUTES >= 5 else 0.0
 THIRD_S = (MINUTES * 60.0 - WARM_UP_S) / 3
 PAUSE_S = SENDERS * sum(CALLS_A_REQUEST) / len(CALLS_A_REQUEST) / (2 * EXPECTED_CALLS_PER_S)
-# expire ids and delivered entries as fast as possible, so that any growth is a leak
+# Ids and delivered entries expire as early as possible, so that any growth is a leak.
 SPOOL = """
 retention = "10s"
 late_window = "0s"
@@ -37,7 +37,8 @@ duplicate_ids = 50_000
 """
 MORE_MEMORY, MORE_MIB = (1.08, 0.0) if WARM_UP_S else (1.2, 16.0)
 MORE_BYTES, MORE_FILE = 1.2, 4 << 20
-# loose in a short run, because other tests start and stop at the same time
+# Allowed slowdown, as a factor and in seconds. A short run allows more, because other tests start
+# and stop meanwhile.
 SLOWER, SLOWER_S = (1.5, 0.02) if WARM_UP_S else (3.0, 0.25)
 LEAST_ANSWERS = 20  # minimum number of responses per third, even on a busy machine
 FAILURES = (
@@ -58,7 +59,9 @@ class Third:
 
     memory_mib: float
     file_bytes: int  # size of all database files after everything was delivered
-    latency_s: float  # latency at the first quartile, because a busy machine determines the higher ones
+    latency_s: (
+        float  # latency at the first quartile, in seconds; a busy machine determines the higher quantiles
+    )
 
 
 @pytest.mark.fault("F28")

@@ -26,7 +26,7 @@ from tests.faults.upstream import (
     slow,
 )
 
-# limit after healing: covers the longest backoff and the wait of a paused route
+# limit after the upstream works again: the longest backoff and the wait of a paused route are shorter
 HEALED_S = 120.0
 FAILURES = (
     refuse(408),

@@ -33,8 +33,8 @@ from tests.faults.oracle import content_hash
 NO_ANSWERS = (
     502,
     504,
-)  # a proxy's statuses for no response; they do not interrupt a series of equal failures
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER, so that closing sends RST
+)  # statuses with which a proxy reports a missing response; they do not interrupt a series of equal failures
+_RESET = struct.pack("ii", 1, 0)  # closing a socket with this SO_LINGER value sends RST
 _PROTOBUF = "application/x-protobuf"
 
 
@@ -44,12 +44,16 @@ class Behaviour:
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    takes: bool = True  # whether the records count if the status is 2xx or there is no response
+    takes: bool = (
+        True  # whether the upstream counts the records if the status is 2xx or if it sends no response
+    )
     cut: str = ""
     delay_s: float = 0.0
-    drips: bool = False  # send the response byte by byte over `delay_s`
+    drips: bool = False  # whether to send the response byte by byte over `delay_s`
     rejects: int = 0  # number of records, counted from the first, that a partial success rejects
-    remembered: bool = False  # the service itself returns this error, and returns it again for the same key
+    remembered: bool = (
+        False  # whether the service itself returns this error, and returns it again for the same key
+    )
 
 
 ACCEPT = Behaviour()
@@ -102,7 +106,7 @@ class _Remembered:
 
 class ScriptedUpstream:
     def __init__(self, rng: random.Random | None = None) -> None:
-        self.taken: Counter[str] = Counter()  # how often each call counts here
+        self.taken: Counter[str] = Counter()  # per call, the number of times that this upstream counted it
         self.contents: dict[str, str] = {}
         self.order: list[str] = []  # calls in the order of their first acceptance
         self.rejected: set[str] = set()  # records that partial successes rejected
@@ -110,13 +114,13 @@ class ScriptedUpstream:
         self.attempts = 0
         self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
         self.violations: list[str] = []  # one key with two different bodies
-        self.secrets: set[str] | None = None  # if set, other secrets get 401
+        self.secrets: set[str] | None = None  # if this is set, all other secrets get 401
         self.poison: set[str] = set()
         self.poison_answer = refuse(400)
-        # If responses are random, an acceptance replaces those that no service would give. One is a 413 to an
-        # accepted request. The other is the third equal failure, which by the rule for keys means that the
-        # request was not accepted. Failures of other kinds in between do not reset the count, because the
-        # client may have timed out before it saw them.
+        # If responses are random, an acceptance replaces two responses that no service would give. One is a
+        # 413 to an accepted request. The other is the third equal failure, which by the rule for keys means
+        # that the request was not accepted. Failures of other kinds in between do not reset the count,
+        # because the client may have timed out before it saw them.
         self.is_consistent = False
         self._answers: Counter[tuple[str, int]] = (
             Counter()

@@ -34,7 +34,7 @@ PATHS = {
     "heartbeats": "/v1/ai-control-plane/heartbeat",
     "counters": "/v1/metrics",
 }
-USERS_OF_ONE_BODY = 50  # one body of single spans belongs to one user
+USERS_OF_ONE_BODY = 50  # with at most this number of users, one body has the calls of all users
 LOOK_S = 5.0  # seconds between two reads of the loop lag metric, which reports the worst of the last 15 s
 # limit without a new record at the sink; a busy disk may stall for seconds
 STANDSTILL_S = 60.0

@@ -22,7 +22,7 @@ from tests.documents import connect_page, parsed_yaml
 
 PAGE = connect_page("litellm")
 MASTER = "sk-master"
-START_S = 300.0  # its first start compiles a thousand files
+START_S = 300.0  # limit for a start; the proxy's first start compiles a thousand files
 # Dollars per token, from which LiteLLM and `cost` compute costs.
 PRICES = {
     "input_cost_per_token": "0.000002",
@@ -31,7 +31,7 @@ PRICES = {
     "output_cost_per_token": "0.000008",
 }
 _DEPLOYMENTS = (
-    # alias, LiteLLM's model name, path before /v1
+    # per model: alias, LiteLLM's model name, path before /v1
     ("fast", "openai/gpt-4o", ""),
     ("thinker", "openai/gpt-5", ""),
     ("broken", "openai/gpt-4o-mini", "/fail-500"),

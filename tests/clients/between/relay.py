@@ -14,7 +14,7 @@ import urllib3
 from tests.clients.capture import SentRequest
 from tests.clients.loopback import Loopback, body_of
 
-# headers that are needed to read a body; the key and connection headers are not recorded
+# Only headers that are needed to read a body are recorded. The key and the connection headers are not.
 KEPT_HEADERS = ("content-type", "x-langfuse-ingestion-version")
 _OF_A_CONNECTION = ("host", "connection", "content-length", "transfer-encoding", "accept-encoding")
 _INFLATE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}

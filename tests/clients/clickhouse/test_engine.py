@@ -30,7 +30,7 @@ from tests.rounds import IS_LONG
 pytestmark = pytest.mark.clients
 MONTH_NS = 31 * 86400 * NS
 RECORDS = 60
-KILLED, KILLS = 400, 4  # number of records, and number of kills while they are inserted
+KILLED, KILLS = 400, 4  # number of records, and number of kills while the records are inserted
 KILL_ROUNDS = 20 if IS_LONG else 2
 
 

@@ -46,8 +46,8 @@ class Broker:
     directory: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
-    more: str = ""  # properties, which take precedence over the defaults of the same names
-    users: Sequence[str] = ()  # users in the syntax of StorageTool
+    more: str = ""  # broker properties that override the defaults of the same names
+    users: Sequence[str] = ()  # users in the syntax of Kafka's StorageTool
     controller: int = field(default_factory=free_port)
 
     @property

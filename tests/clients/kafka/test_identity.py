@@ -36,7 +36,8 @@ pytestmark = [
     # the library may leave a refused connection unclosed
     pytest.mark.filterwarnings("ignore:(?s).*unclosed:pytest.PytestUnraisableExceptionWarning"),
 ]
-# `mutual` requires a client certificate, `signed` a user and a password, `aws` a token that `SignedTokens` accepts.
+# Listeners: `mutual` requires a client certificate, `signed` requires a user and a password, and `aws`
+# requires a token that `SignedTokens` accepts.
 PROPERTIES = """
 listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed},AWS://127.0.0.1:{aws}
 advertised.listeners=PLAINTEXT://127.0.0.1:{plain},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed},AWS://127.0.0.1:{aws}

@@ -26,7 +26,7 @@ from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.clients
 SEEDS = range(20 if IS_LONG else 2)
-MOST_STEPS = 24  # limit of steps before a kill; all deliveries together take 80 steps
+MOST_STEPS = 24  # maximum number of steps before a kill; all deliveries together take 80 steps
 
 
 async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int, int]:
@@ -39,7 +39,7 @@ async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int
         words = ("-m", "tests.clients.kafka.victim", str(data), broker.address, steps)
         process = start_process([sys.executable, *words], cwd=cwd, is_read=True)
         ending = asyncio.create_task(asyncio.to_thread(ended, process))
-        if killed == 1:  # the broker is killed once, while this gateway runs or after it was killed
+        if killed == 1:  # the broker is killed only once, while this gateway runs or after it was killed
             broker.kill()
             broker.start()
             await broker.until_ready()

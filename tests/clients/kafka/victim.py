@@ -21,7 +21,7 @@ from tests.integration.lake.victim import die
 
 RECORDS = 95
 WAITS = 5
-# in the second delivery: before its mark is stored, its transaction begins, is committed, and is settled
+# The process is killed in the second delivery before the named step, or at the "end", after all deliveries.
 PLACES = ("mark", "begin", "commit", "settle", "end")
 
 
@@ -56,7 +56,7 @@ async def main(data: Path, address: str, wanted: str, *, transactions: bool = Tr
         producer.begin_transaction = armed("begin", producer.begin_transaction)
         producer.commit_transaction = armed("commit", producer.commit_transaction)
         async with house.forwarding(type="kafka", url=address, tls=False, transactions=transactions):
-            for _ in range(WAITS):  # a broker may be restarting
+            for _ in range(WAITS):  # several waits, because the broker may be restarting
                 with suppress(TimeoutError):
                     await house.until(name=ROUTE, queued=0)
                     break

@@ -37,7 +37,7 @@ def azurite(place: Path, directory: Path) -> Iterator[str]:
         _make_container(address)
         yield address
     finally:
-        process.kill()  # on a polite stop it waits minutes for open client connections
+        process.kill()  # kill the emulator, because on SIGTERM it waits minutes for open client connections
         process.wait()
 
 

@@ -86,7 +86,9 @@ async def test_a_lake_in_google_has_every_record_once(
         await house.add(calls(1, 25, cost="0.1", cost_source="reported"))
         await house.until(queued=0, delivered=25)
     assert (25, Decimal("2.5"), []) == await verified(store, tmp_path / "scratch")
-    assert 7 == server[1].passed - before  # three files, three manifests and the owner's name
+    assert (
+        7 == server[1].passed - before
+    )  # the requests upload three files, three manifests and the owner's name
 
 
 async def test_a_kill_at_any_place_loses_nothing_in_google(

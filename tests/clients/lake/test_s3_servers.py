@@ -26,7 +26,7 @@ from tests.integration.lake.store_contract import StoreContract
 
 pytestmark = pytest.mark.clients
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
-OBJECTS: dict[str, Path] = {}  # folder of the objects by server address
+OBJECTS: dict[str, Path] = {}  # the folder that stores a server's objects, by server address
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_kill_at_any_place_leaves_every_row_once(
         assert [(victim.RECORDS, victim.RECORDS, Decimal("9.5"))] == sums
     if (
         request.node.callspec.params["settings"] == "gateway"
-    ):  # the proxy does not read files that it did not write
+    ):  # only the gateway reads files that it did not write itself
         _change(sorted((lake / names.DATA).rglob("*.parquet")))
         broken = asyncio.run(verified(store, tmp_path / "scratch"))
         assert {"missing", "foreign", "content"} == {each.kind for each in broken.differences}

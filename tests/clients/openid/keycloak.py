@@ -19,7 +19,7 @@ from tests.free_ports import free_port
 
 REALM = "tollhouse"
 ADMIN = "admin"
-PASSWORD = "any"  # password of every person
+PASSWORD = "any"  # all test people have this password
 REDIRECT = "http://127.0.0.1:33418/callback"
 SCOPES = ("tollhouse.read", "tollhouse.write")
 START = ("start-dev", "--db=dev-mem", "--http-host=127.0.0.1", "--cache=local", "--log-level=warn")
@@ -95,7 +95,8 @@ async def running(resource: str, directory: Path) -> AsyncIterator[Keycloak]:
             yield keycloak
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # its script may wait for another process
+            # kill the whole group, because Keycloak's start script may wait for another process
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 

@@ -80,7 +80,8 @@ async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
     ada = await sign_in(place, "ada", "auto", "https://client.example.com/metadata.json")
     before = await ada.told()
     assert ["authorization_code"] == place.grants()
-    written = await ada.told()  # the client id is the address of a document, which needs no registration
+    # the client id is the address of a metadata document, so the client needs no registration
+    written = await ada.told()
     assert written["written"] and 2 == len(written["asked"])
     await ada.go_on("over")
     after = await ada.told()

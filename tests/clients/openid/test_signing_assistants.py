@@ -55,7 +55,9 @@ async def ended(
     except TimeoutError:
         process.kill()
         await process.wait()
-    await asyncio.wait(readers, timeout=5)  # a browser that hangs keeps the pipes open
+    await asyncio.wait(
+        readers, timeout=5
+    )  # wait only briefly, because a browser that hangs keeps the pipes open
     assert process.returncode is not None
     return process.returncode, said.decode(), errors.decode()
 

@@ -26,14 +26,14 @@ ENGINE: Final = "ReplacingMergeTree ORDER BY id SETTINGS non_replicated_deduplic
 class Table:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.inserts: list[tuple[str, bytes]] = []  # token and body
+        self.inserts: list[tuple[str, bytes]] = []  # the token and the body of each insert
         self.asked: list[dict[str, str]] = []
         self.users: set[str | None] = set()
-        # password and certificate header of each request
+        # the password and the certificate header of each request
         self.signed: set[tuple[str | None, str | None]] = set()
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
-        self.forgets = False  # whether the server has forgotten the tokens of inserts
+        self.forgets = False  # whether the server has forgotten the deduplication tokens of earlier inserts
         self.fails = ""  # how the next insert fails, as one of REFUSED
 
     async def answer(self, request: web.Request) -> web.Response:

@@ -93,7 +93,7 @@ async def test_one_that_is_refused_is_named(own: Certificates, others: Certifica
     async with served(Table(), tls=asking(own)) as url:
         for words, changes in wrong.items():
             found = await checked(settings(url, own, **changes))
-            # If the connection was cut during a write, the server's message is lost, so try again.
+            # If the connection was cut during a write, the server's message is lost. In that case, try again.
             while found.status == UNAVAILABLE:
                 found = await checked(settings(url, own, **changes))
             said = (found.words or "").lower().replace("_", " ")

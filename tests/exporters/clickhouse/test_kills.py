@@ -19,8 +19,10 @@ from tests.processes.copied import Process, start_process
 from tests.rounds import IS_LONG
 
 SEEDS = range(50 if IS_LONG else 3)
-MOST_REQUESTS = 8  # in one life of the process; delivering all records takes at least 20 requests
-FAILS = ("", "", "", "", "answer", "busy")  # outcomes of an insert; an empty text is success
+MOST_REQUESTS = (
+    8  # maximum number of requests in one life of the process; delivering all records takes at least 20
+)
+FAILS = ("", "", "", "", "answer", "busy")  # possible failures of an insert; an empty text is a success
 
 
 class Killing(Table):

@@ -16,7 +16,7 @@ from exporters.settings import DestinationSettings
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 
 
-# Results of `aws-msk-iam-sasl-signer-python` 1.0.2 for the same second.
+# `aws-msk-iam-sasl-signer-python` 1.0.2 has these results for the same second.
 @pytest.mark.parametrize(
     ("session", "signature"),
     [

@@ -28,7 +28,7 @@ async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: py
     producer = AIOKafkaProducer(bootstrap_servers=SETTINGS.url)
 
     async def send() -> None:
-        with suppress(asyncio.CancelledError):  # the library's sender does the same
+        with suppress(asyncio.CancelledError):  # like the library's sender, end without an error
             await asyncio.Event().wait()
 
     before = asyncio.all_tasks()

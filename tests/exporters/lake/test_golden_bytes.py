@@ -14,9 +14,9 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, CURRENCY, NS, Correction, Inference, Record, UsageMetric
 from tests.exporters.lake.records import NOON
 
-ROWS = 5000  # enough rows for more than one part, and for more than one batch of writes
-# Digests of the bytes by format and writer number, as FORMATS lists them. Never change a line. Add a line for
-# a new number.
+ROWS = 5000  # enough rows for several parts, and for several batches of writes
+# Digests of the bytes by format and writer number, as FORMATS lists them. Never change a line. For a new
+# number, add a line.
 GOLDEN = {
     ("parquet", 2): "825c16ea73b84311d47ddcef04493a4171bc3d6566df8148d2218ee09f55d9f1",
     ("ndjson", 2): "77efd41fae21beb0c7750843c40090dc4668a93f4d1db720e8a2693d1190d0ac",

@@ -24,7 +24,7 @@ from tests.exporters.notifications.examples import waiting
 from tests.exporters.spools import SPEC, calls, spooled
 
 STEP_S = 0.01
-BORDERS = range(12)  # more positions than a round has reads of the clock
+BORDERS = range(12)  # more borders than the number of times that a round reads the clock
 
 
 class SteppingClock:
@@ -46,7 +46,7 @@ class Tried(BaseException):
     """Raised when the waiting item is tried."""
 
 
-# runs one round and returns the seconds until the loop wakes again
+# A function of this type runs one round and returns the seconds until the loop wakes again.
 Rest = Callable[[SteppingClock, float, Path], Awaitable[float]]
 
 
@@ -103,7 +103,7 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         await route.forward_once()
         due_at = await spool.deliveries.next_due_at(SPEC.name)
         assert due_at is not None
-        # so that the item becomes due at the border
+        # The clock is set so that the item becomes due at the border.
         clock.at += due_at - route._throttle.now() - (border - clock.at)
         clock.step_s = STEP_S
         if await route.forward_once():

@@ -33,9 +33,9 @@ class BalancedOracle(Oracle):
         super().__init__(path, rng, key)
         self._urls = urls
         self.patience_s = PATIENCE_S
-        self._given_up: Counter[bytes] = Counter()  # number of timeouts by body
-        self.twice = 0  # requests that two gateways acknowledged
-        self.answers: Counter[str] = Counter()  # responses to senders by status
+        self._given_up: Counter[bytes] = Counter()  # number of timeouts per request body
+        self.twice = 0  # number of requests that two gateways acknowledged
+        self.answers: Counter[str] = Counter()  # number of responses to senders, by status
 
     def post(self, url: str, sent: SentRequest, patience_s: float) -> urllib3.BaseHTTPResponse:
         answer = super().post(url, sent, patience_s)
@@ -88,7 +88,9 @@ class BalancedOracle(Oracle):
             return self.send(url, sent, patience_s)
         except urllib3.exceptions.HTTPError:
             self.answers["none"] += 1
-            if time.monotonic() - began >= patience_s:  # a timeout, not a broken connection
+            if (
+                time.monotonic() - began >= patience_s
+            ):  # the request timed out; otherwise, the connection broke
                 with self._lock:
                     self._given_up[sent.body] += 1
             return False

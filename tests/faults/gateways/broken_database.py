@@ -14,9 +14,9 @@ from tests.faults.scenarios import Trial
 from tests.spool.postgres_cluster import Pair
 
 COMMIT_TIMEOUT_S = 2.0
-# The shortest setting: how long commits wait for the standby or for a frozen server.
+# How long commits wait for the standby or for a frozen server. This is the shortest valid setting.
 SPOOL = f'commit_wait = "{COMMIT_TIMEOUT_S:.0f}s"'
-ANSWERED_S = 180.0  # generous for a busy machine; the test prints the measured time
+ANSWERED_S = 180.0  # limit in seconds, generous for a busy machine; the test prints the measured time
 
 
 class BrokenDatabase:

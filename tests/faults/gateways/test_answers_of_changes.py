@@ -24,11 +24,12 @@ from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.scenarios import LONG, Trial
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, folder
 
-KINDS = 3  # kinds of deleted objects per round, because each deletion waits for a second
-FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # how long no standby is named
-NAMED_S = 0.0 if LONG else 0.1  # how long a standby is named in between; a deletion waits ten times as long
+KINDS = 3  # number of object kinds to delete from per round; few, because each deletion waits for a second
+FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # how long synchronous_standby_names is empty
+# how long it names a standby before the next change; a deletion waits ten times as long
+NAMED_S = 0.0 if LONG else 0.1
 
-# database tables and columns of the objects
+# the database table and the key column of each kind of object
 ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents", "id"))
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
@@ -145,7 +146,7 @@ class Deletions:
         self._rng = rng
         all_things = things(gateways[0])
         self._things = {name: all_things[name] for name in rng.sample(sorted(all_things), KINDS)}
-        # status of the response per deleted object; a 503 does not count as a response
+        # the response's status per deleted object; a 503 does not count as a response
         self.answered: dict[str, int] = {}
         wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
 

@@ -27,7 +27,7 @@ from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, confirming, f
 pytestmark = pytest.mark.timeout(1800)
 
 HOLD_S = 0.5
-COMMIT_WAIT_S = 6.0  # long enough that a reader that waits for a commit continues after the takeover
+COMMIT_WAIT_S = 6.0  # long enough for a reader that waits for a commit to continue after the takeover
 
 
 class LaggingPair:

@@ -32,7 +32,7 @@ from tests.spool.postgres_cluster import cluster as cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
-CALLS_BESIDE = 2000 if LONG else 400  # calls that are sent while a transaction is open
+CALLS_BESIDE = 2000 if LONG else 400  # number of calls that are sent while a transaction is open
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,9 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
     site, damaged_calls = broken.site, 0
     for _ in trial.rounds(short=1, full=5):
         with broken.row(trial, load=False):
-            site.upstream.behave(refuse(503))  # keep the damaged records unread
+            site.upstream.behave(
+                refuse(503)
+            )  # the upstream refuses, so that no gateway reads the damaged records
             body, terms, ids = [sent_alone(broken) for _ in range(3)]
             broken.is_booked(ids.commit)
             for number in range(len(site.gateways)):
@@ -313,13 +315,14 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
             site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=1)
             stack.callback(site.close)
             site.start()
-            site.oracle.patience_s = ANSWERED_S  # a repeat would be another commit
+            # wait long enough for every answer, because a repeated request would be another commit
+            site.oracle.patience_s = ANSWERED_S
             site.passes()
             pair.catch_up()
             pair.standby.stop()
             site.upstream.behave(
                 refuse(503)
-            )  # otherwise the upstream would have the records that the database lost
+            )  # the upstream refuses; otherwise it would have the records that the database lost
             tail = [site.oracle.make(5) for _ in range(20)]
             for sent in tail:
                 assert site.oracle.is_taken(site.gateways[0].url, sent)

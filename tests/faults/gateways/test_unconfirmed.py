@@ -26,7 +26,8 @@ pytestmark = pytest.mark.timeout(7200)
 
 CALLS = 1500
 MANY = 200  # number of calls
-IN_HAND = 400  # the standby had four deliveries of 100 records, so these may be sent
+# maximum number of delivered records: the standby had four deliveries of 100 records, so these may be sent
+IN_HAND = 400
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 WAYS: tuple[Way, ...] = (flapping, emptied, lagging)
@@ -52,7 +53,7 @@ def sites(
                 site.start()
                 yield site, pair, rng, way
                 pair.primary.stop()
-                pair.standby.start()  # without the commits made after it stopped
+                pair.standby.start()  # the standby lacks the commits that were made after it stopped
                 stack.enter_context(confirming(pair.standby))
                 pair.promote()
                 pair.standby.change(synchronous_standby_names=SUCCESSOR)

@@ -64,7 +64,7 @@ def _call(size: int, number: bytes) -> bytes:
 def _generation(size: int, number: bytes) -> bytes:
     body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(
         size, number
-    )  # without an id, so it is rejected after reading
+    )  # the generation has no id, so it is read and then rejected
     return b'{"id":"e","type":"generation-create","body":%b}' % body
 
 

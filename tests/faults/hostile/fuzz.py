@@ -222,7 +222,7 @@ def statuses(address: tuple[str, int], sent: bytes, *, is_whole: bool) -> Sequen
             connection.sendall(sent)
             while piece := connection.recv(65536):
                 answer += piece
-        except ConnectionError:  # a server may refuse without reading the rest
+        except ConnectionError:  # a server may refuse a request without reading the rest
             pass
         except TimeoutError:
             if is_whole:

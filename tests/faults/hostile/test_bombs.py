@@ -21,16 +21,16 @@ from tests.faults.hostile.bombs import BOMBS, MIB
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 
-# size of a body; a short round has smaller bodies and proportionally smaller limits
+# size of a body in bytes; a short round has smaller bodies and proportionally smaller limits
 SIZE = (60 if LONG else 3) * MIB
-# the full body has 2,000,000 items and more; beyond the limit, the response is 413
+# A full body has at least 2,000,000 items. Beyond the item limit, the response is 413.
 SERVER = "" if LONG else "max_items = 12_500"
 OVER_MIB = (
     270 if LONG else 140
-)  # allowed growth of a new process of about 80 MiB; before limits, 60 MiB bodies took 600 to 4,700 MiB
+)  # limit in MiB for the growth of a new process of about 80 MiB; before limits, 60 MiB bodies took 600 to 4,700 MiB
 YARDSTICK = (
     b"[" + b"[]," * (64 * MIB // 3) + b"[]]"
-)  # parsing it at once takes about 130 ms of processor time
+)  # parsing this text at once takes about 130 ms of processor time
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
 PAUSE_S = (
@@ -113,7 +113,7 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
                 )
                 assert answer.status in ANSWERS, name
                 assert peak - before < OVER_MIB, name
-                # Before bodies were read in turns, this time was up to 50 s. The machine may be slower now
-                # than at the start, so measure the yardstick again.
+                # Before bodies were read in turns, the event loop was busy for up to 50 s at once. The
+                # machine may be slower now than at the start, so measure the yardstick again.
                 assert prober.busiest_s < turn_s or prober.busiest_s < 3 * one_go_s(), name
         site.close(trial)

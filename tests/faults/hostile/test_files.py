@@ -16,7 +16,7 @@ from tests.hostile_files.files import FILES, MIB, SHORT
 
 MOST = (
     256 * MIB
-)  # memory limit per process over its lifetime; before limits, most files took 300 MiB to 10 GiB
+)  # limit for the memory peak of each process; before limits, most files took 300 MiB to 10 GiB
 ALL = [f"{way}/{name}" for way, names in FILES.items() for name in names]
 TIMEOUT_S = 1800
 

@@ -27,7 +27,7 @@ listen = "127.0.0.1:0"
 grpc_listen = "127.0.0.1:0"
 """
 CONNECTIONS, CALLS = (8_000, 8_000) if LONG else (250, 250)
-GROWTH_MIB = 100  # growth after the first tenth of the requests
+GROWTH_MIB = 100  # limit in MiB for memory growth after the first tenth of the requests
 OUR_MISTAKES = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 
 

@@ -17,8 +17,8 @@ from tests.faults.site import FaultSite
 from tests.faults.test_load import ROOT, SOME, SteadySenders
 from tests.faults.upstream import ACCEPT, refuse
 
-# Share of its rate that a key retains in the best of several tries on a busy machine. Without fair turns it
-# retained a quarter to two fifths. `python -m tests.bench.fairness` measures the share on a quiet machine.
+# A key must retain this share of its rate in the best of several tries on a busy machine. Without fair turns
+# it retained a quarter to two fifths. `python -m tests.bench.fairness` measures the share on a quiet machine.
 LEAST = 0.5
 TRIES = 4
 

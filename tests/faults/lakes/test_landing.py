@@ -28,7 +28,7 @@ KILLS = 8  # kills per lake; one delivery lands before the first kill, and at mo
 
 @dataclass(frozen=True)
 class Judged:
-    ids: list[str]  # record ids of all rows in all files
+    ids: list[str]  # the record ids of all rows in all files
     verified: VerifiedLake
     differences: list[LakeDifference]
 

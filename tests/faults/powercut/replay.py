@@ -23,13 +23,13 @@ _LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    # (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename, (U)nlink,
-    # (M)ake a directory
+    # One letter: (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename,
+    # (U)nlink, (M)ake a directory.
     operation: str
     inode: int
     offset: int
     data: bytes
-    end: int  # end of its record in the trace
+    end: int  # position in the trace at which the operation's record ends
 
     @property
     def names(self) -> list[str]:
@@ -98,8 +98,8 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
 
 Inventory = list[
     tuple[str, int, bytes | None]
-]  # paths with inode and content (None for a directory), parents first
-Names = dict[str, "_File | None"]  # by path relative to the root; None is a directory
+]  # paths with their inode and content (None for a directory), parents first
+Names = dict[str, "_File | None"]  # files by their path relative to the root; None is a directory
 
 
 class Disk:

@@ -15,7 +15,7 @@ from focus_data_toolkit.schema.registry import REMOVED_COLUMNS, mandatory_column
 DATASET, MODELLED = "Cost and Usage", "1.4"
 
 source, version = sys.argv[1:]
-model_version = min(version, MODELLED)  # later drafts have no published model
+model_version = min(version, MODELLED)  # later draft versions have no published model
 with Path(source).open(encoding="utf-8", newline="") as file:
     rows = list(csv.DictReader(file))
 names = set(rows[0])
@@ -25,7 +25,7 @@ wrong = [
 ]
 wrong += [f"not there: {name}" for name in sorted(mandatory_columns(DATASET, model_version) - names)]
 gone = REMOVED_COLUMNS[DATASET]
-if model_version >= "1.3":  # from 1.3 on, values follow the rules of 1.4
+if model_version >= "1.3":  # from version 1.3 on, values follow the rules of version 1.4
     modelled = [{name: value for name, value in row.items() if name not in gone} for row in rows]
     found = lint_focus_1_4_structure(DATASET, modelled).violations
     wrong += [f"{each.column}, row {each.row_index}: {each.rule}: {each.message}" for each in found]

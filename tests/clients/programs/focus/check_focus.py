@@ -25,9 +25,10 @@ types = dict.fromkeys(names, pyarrow.string())
 types |= {name: pyarrow.float64() for name in NUMBERS if name in names}
 types |= {name: pyarrow.timestamp("us", "UTC") for name in TIMES if name in names}
 options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-typed = Path(tempfile.mkdtemp()) / "rows.parquet"  # from CSV, a whole number would not be read as decimal
+# Parquet has types; in a CSV file, the validator would not read a whole number as decimal
+typed = Path(tempfile.mkdtemp()) / "rows.parquet"
 parquet.write_table(csv.read_csv(path, convert_options=options), typed)
-os.chdir(Path(focus_validator.__file__).parents[1])  # the package reads a list by a relative path
+os.chdir(Path(focus_validator.__file__).parents[1])  # the package reads one of its files by a relative path
 asked = ["--data-file", typed, "--validate-version", version, "--applicability-criteria", criteria]
 program = Path(sys.executable).with_name("focus-validator")
 sys.exit(

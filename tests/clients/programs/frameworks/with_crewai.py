@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-# disables its own telemetry to its vendor
+# CrewAI must not send its own telemetry to its vendor.
 os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
 
 from crewai import LLM, Agent, Crew, Task

@@ -11,8 +11,8 @@ from openinference.instrumentation.google_adk import GoogleADKInstrumentor
 from telemetry import all_exported
 
 os.environ["GOOGLE_API_KEY"] = "fake"
-# Its events of LiteLLM responses count reasoning twice, but its spans do not. The order of arrival would
-# decide the result.
+# ADK's events of LiteLLM responses count reasoning tokens twice, but its spans do not. With both, the order
+# of arrival would decide the result.
 with all_exported(events=sys.argv[1:] == ["tools"]) as provider:
     GoogleADKInstrumentor().instrument(tracer_provider=provider)
     asyncio.run(google_adk_calls.run(sys.argv[1:]))
