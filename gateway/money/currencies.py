@@ -44,9 +44,7 @@ _EURO = "EUR"
 _OWN_COLUMNS = ("date", "currency", "usd")
 _NO_QUOTATION = ("", "N/A")
 _MOST_DIGITS = 40
-MAX_QUOTATIONS: Final = (
-    500_000  # limit of quotations per file; enough for a century of quotations by the bank
-)
+MAX_QUOTATIONS: Final = 500_000  # maximum quotations per file; the bank's quotations of a century are fewer
 _DAY = re.compile(r"""<Cube\s+time=["'](\d{4}-\d\d-\d\d)["']\s*>(.*?)</Cube>\s*(?=<|$)""", re.DOTALL)
 _RATE = re.compile(r"""<Cube\s+currency=["'](\w{3})["']\s+rate=["']([^"']{1,40})["']\s*/>""")
 LOOK_BACK_DAYS: Final = 7
@@ -54,7 +52,7 @@ CONFIGURED: Final = "configured"
 _log = logging.getLogger(__name__)
 Days = dict[
     str, dict[str, list[str]]
-]  # by day, then by currency: dollars as a fraction, source, day of the quotation
+]  # day -> currency -> its value in dollars as a fraction, its source, and the day of the quotation
 
 
 class RatesUnreadable(ValueError):
@@ -207,11 +205,11 @@ class DayValue(NamedTuple):
     """Dollars per unit of a currency, with the source and the day of the rate."""
 
     usd: Fraction
-    source: str  # "configured", "own" or "ecb"
+    source: str  # one of "configured", "own" and "ecb"
     quoted: int
 
 
-Frozen = Mapping[int, Mapping[str, DayValue]]  # values by day, then by currency
+Frozen = Mapping[int, Mapping[str, DayValue]]  # day -> currency -> value
 _ONE = DayValue(Fraction(1), CONFIGURED, 0)
 
 
@@ -315,7 +313,7 @@ class ExchangeRates:
         self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
         self._table = table_of(section, ())
         self._seen: tuple[int, int] | None = None
-        self._lock = threading.Lock()  # a lock is needed because database threads call this object
+        self._lock = threading.Lock()  # database threads also call this object
         self.problem: str | None = None
 
     def __call__(self, from_currency: str, to_currency: str, day: int) -> int | None:

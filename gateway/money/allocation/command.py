@@ -19,7 +19,7 @@ from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show
 from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import printable
 
-_MOST_SHOWN = 20  # limit of elements that the command shows per dimension
+_MOST_SHOWN = 20  # maximum elements that the command shows per dimension
 _VERSION_COLUMNS = ("namespace", "version", "is_in_force", "dimensions", "last_updated", "last_updated_by")
 _JOB_COLUMNS = ("id", "namespace", "state", "base_version", "version", "submitted", "submitted_by", "error")
 _NAMESPACE_COLUMNS = ("id", "name", "version", "dimensions", "broken", "last_updated")

@@ -29,14 +29,14 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text, optional_text
 from spool.shares import Holdings, fullest_first, may_add
 
-# Texts are separate documents, because all other documents are loaded into memory.
+# Texts of definitions are stored as separate documents, because the server loads all other documents into memory.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
 
 JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
 
 DEFAULT = ""  # the default namespace, which always exists
 DEFAULT_WORD = (
-    "default"  # name of the default namespace in addresses and output, so no namespace may have this id
+    "default"  # name of the default namespace in addresses and output; no namespace may have it as its id
 )
 MAX_NAME = 200
 MAX_DESCRIPTION = 1000
@@ -50,7 +50,7 @@ QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED = (
     "cancelled",
 )
 STATES = (QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED)
-WAITING = frozenset((QUEUED, VALIDATING))  # states in which a job can be cancelled
+WAITING = frozenset((QUEUED, VALIDATING))  # states of a job in which it can be cancelled
 OVER = frozenset((DONE, FAILED, CANCELLED))
 
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -462,7 +462,7 @@ class AllocationTable(ManagedTable[Namespace]):
             job = _job(documents, id)
             was_over = job.state in OVER
             if was_over:
-                return documents  # unchanged, because another process has already finished the job
+                return documents  # the documents stay unchanged, because another process has already finished the job
             after = edited(job, change(job), last_updated=now)
             if after is job:
                 return documents

@@ -31,13 +31,11 @@ from gateway.money.allocation.definition import (
 )
 from spool.people import People
 
-MAX_VALUE = 256  # limit in characters for an element, the same limit as for a value in the totals
-MOST_REMEMBERED = (
-    100_000  # limit of cached elements for all dimensions of a definition, which take 10 to 30 MB
-)
+MAX_VALUE = 256  # maximum characters of an element; values in the totals have the same limit
+MOST_REMEMBERED = 100_000  # maximum cached elements for all dimensions of a definition; they take 10 to 30 MB
 _NOT_WORD = re.compile(r"[\W_]+")
 
-Values = Mapping[str, str]  # value by dimension; "" is unknown
+Values = Mapping[str, str]  # value by dimension; "" means that the value is unknown
 
 
 def element(dimension: Dimension, values: Values) -> str:
@@ -129,7 +127,7 @@ class Decision:
     def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
         self.dimension = dimension
         self._memory = memory
-        # dimensions to evaluate in order; the last is the dimension itself
+        # dimensions in the order of their evaluation; this dimension is the last
         self._needed = _needed(dimension, earlier)
         needed_ids = {needed.id for needed in self._needed}
         names = (name for needed in self._needed for name in needed.sources if name not in needed_ids)

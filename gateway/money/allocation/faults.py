@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 Path: TypeAlias = "tuple[str | int, ...]"
-# limit of faults reported for a definition; after repairing these, the user sees the remaining faults
+# Maximum faults reported per definition. After repairing these faults, the user sees the remaining ones.
 MAX_FAULTS = 100
-_SHOWN = 100  # limit in characters for a value shown in a fault
+_SHOWN = 100  # maximum characters of a value in a fault
 
 
 class Fault(NamedTuple):

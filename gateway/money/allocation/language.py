@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "joined", "parse"]
 
-MAX_KEY = 64  # limit in characters for a dimension's key
+MAX_KEY = 64  # maximum characters of a dimension's key
 MAX_SOURCES = 10
 MAX_TRANSFORMS = 10
 MAX_INDEX = 99  # largest index for Split
@@ -145,7 +145,8 @@ class _Parser:
         self._limits = limits
         self._sources = {name.lower(): name for name in known if not name.startswith((TAG, PREFIX))}
         self._tags = {name.removeprefix(TAG): name for name in known if name.startswith(TAG)}
-        self._earlier: dict[str, str] = {}  # ids of the dimensions above the current one
+        # ids of the dimensions that the definition lists above the current dimension
+        self._earlier: dict[str, str] = {}
         self._later: set[str] = set()
         self._rules = 0
 

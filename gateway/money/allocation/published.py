@@ -27,7 +27,7 @@ class Published:
         self._ledger = ledger
         ledger.derive(BUILT_IN)
         self.definition = Definition()
-        self.version = ""  # version of the definition, or "" if nothing is published
+        self.version = ""  # version of the published definition, or "" if nothing is published
 
     def put(self, definition: Definition, *, version: str) -> None:
         self._ledger.derive([*BUILT_IN, *derived(definition, self._ledger.people)])

@@ -32,10 +32,10 @@ from spool.registry.operators import Actor
 
 _log = logging.getLogger(__name__)
 
-_Version = tuple[int, float]  # number of a version, and the time when it was created
+_Version = tuple[int, float]  # number of a definition's version, and the time when it was created
 
-RETRY_S = 5.0  # delay in seconds before a retry if the registry could not be written
-# No limits, because published definitions stay in force even if the settings of the limits become smaller.
+RETRY_S = 5.0  # seconds to wait before a retry if the registry could not be written
+# Published definitions are read without limits, because they stay in force even if the configured limits shrink.
 _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
@@ -70,7 +70,7 @@ class Publishing:
         self._broken: dict[str, InvalidDefinition] = {}
         self._taken: dict[
             str, _Version
-        ] = {}  # by namespace: the version that was last put in force or found to be broken
+        ] = {}  # by namespace: the version that was last put in force or last found to be broken
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 

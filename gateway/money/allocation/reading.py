@@ -15,7 +15,7 @@ import yaml
 from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
 
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
-MAX_DEPTH = 24  # limit of nested mappings and lists
+MAX_DEPTH = 24  # maximum depth of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
@@ -36,9 +36,9 @@ def read(text: bytes, faults: Faults) -> Node:
 
 def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
     root: list[Node] = []
-    # the nodes that are not complete yet, from the root down, each with its path
+    # incomplete nodes from the root down, each with its path
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
-    keys: list[str | None] = []  # for each open node, the key that waits for its value
+    keys: list[str | None] = []  # for each incomplete node, the key that waits for its value
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _unreadable("only one YAML document is allowed", event)

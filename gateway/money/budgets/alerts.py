@@ -20,7 +20,7 @@ FORECAST_HOLDS_S = (
 CLEAR_AFTER_S = (
     24 * HOUR_S
 )  # seconds that a forecast must stay below the threshold before its alert is cleared
-CLEAR_BELOW = 5  # percentage points that a forecast must be below the threshold
+CLEAR_BELOW = 5  # a forecast counts as below the threshold if it is lower by this number of percentage points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,9 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
         alert = after.get((ACTUAL, percent))
         if alert is None:
             fresh.append(percent)
-        elif alert.state == CORRECTED:  # a notice was already sent for this threshold, so none is sent again
+        elif (
+            alert.state == CORRECTED
+        ):  # an earlier notice reported this threshold, so no second notice is sent
             after[ACTUAL, percent] = replace(alert, state=FIRED, since=reading.now)
     return _fire(ACTUAL, fresh, after, reading, reading.actual, limit)
 
@@ -134,7 +136,7 @@ def _forecast(
         alert = after.get(key)
         is_above = is_past(forecast, limit, percent)
         if alert is None or alert.state == PENDING:
-            # If the actual spend already reached the threshold, the alert for actual spend reports it.
+            # If the actual spend has already reached this threshold, the alert for actual spend reports it.
             if not is_above or (ACTUAL, percent) in after:
                 after.pop(key, None)
             elif alert is None:

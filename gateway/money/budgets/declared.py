@@ -36,7 +36,7 @@ from spool.registry.views import VIEWS, View
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
-MEASURES = (COST, TOKENS, CALLS)  # measures of a budget besides the meters in METERS
+MEASURES = (COST, TOKENS, CALLS)  # measures of a budget; a budget may also measure one of the METERS
 REAL_COST = "real_cost"
 UTC_ZONE = "UTC"
 BUDGET_MONEY = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
@@ -47,7 +47,9 @@ MAX_PLANNED = 400
 MAX_ALERTS = 20
 MAX_PERCENT = 1000
 MAX_CHANNELS = 20
-_ZONE_DAYS = 400  # number of days for which the offsets of a zone are checked: a year with its clock changes
+_ZONE_DAYS = (
+    400  # days for which the offset of a time zone is checked: a year with its clock changes, and a margin
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ class BudgetDraft:
     cost_type: str = REAL_COST
 
 
-# Fields on which alerts depend. A change of any of them evaluates the running period again.
+# Fields on which alerts depend. If one of them changes, the running period is evaluated again.
 RULES = (
     "view_id",
     "granularity",
@@ -219,7 +221,7 @@ def _zone(name: str, granularity: str, now: float) -> str:
         ValueError,
         OSError,
         LookupError,
-    ):  # the name is invalid, names a directory, or names an unknown zone
+    ):  # the name is invalid, is a directory of zones, or is an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     today = datetime.fromtimestamp(now, UTC)
     offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
@@ -287,7 +289,7 @@ class PeriodAlerts:
 BUDGET_ALERTS = DocumentKind("budget_alerts", PeriodAlerts, "budget's alerts")
 
 
-KEPT_S = 92 * 86400.0  # seconds for which the alerts of a period are stored after its end
+KEPT_S = 92 * 86400.0  # seconds for which alerts stay stored after the end of their period
 NO_VIEW = "view.id: there is no view with this id"
 FINDER = "budget"  # prefix of the keys of findings about budgets
 

@@ -29,10 +29,10 @@ from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
 
 EVERY_S = 600.0
-LOOK_S = 15.0  # interval in seconds between checks whether an early evaluation is needed
+LOOK_S = 15.0  # seconds between checks whether an early evaluation is needed
 RECORDS = 10_000  # number of new records that triggers an early evaluation
 _log = logging.getLogger(__name__)
-# Limit of owners that get their own time series, because each series takes memory in the monitoring system.
+# Maximum owners that have their own time series, because each series takes memory in the monitoring system.
 MAX_OWNERS = 200
 
 
@@ -45,8 +45,8 @@ class BudgetRun:
     evaluated: int
     broken: int
     told: int
-    # Reason why nothing was evaluated, or None. While totals are counted again, money would look as if it had
-    # never been spent.
+    # Reason why nothing was evaluated, or None. For example, while totals are counted again, the sums
+    # are too low.
     waits: str | None = None
 
 
@@ -79,7 +79,9 @@ class BudgetEvaluator:
         max_owners: Callable[[], int],
         link: Callable[[SpendBudget], str],
     ) -> None:
-        self.figures: Mapping[str, BudgetFigures] = {}  # results of the last evaluation, by budget id
+        self.figures: Mapping[
+            str, BudgetFigures
+        ] = {}  # by budget id: the results of the last full evaluation
         self._registry = registry
         self._ledger = ledger
         self._log = log
@@ -89,8 +91,8 @@ class BudgetEvaluator:
         self._turn = asyncio.Lock()
         self._single_turn = asyncio.Lock()
         self._is_running = False
-        # Figures of budgets that were evaluated one by one since the last full evaluation began. They may be
-        # newer than the figures of the full evaluation.
+        # Figures of budgets that were evaluated singly since the last full evaluation began. These figures
+        # may be newer than those of the full evaluation.
         self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
         self._basis: _Basis | None = None

@@ -37,7 +37,7 @@ from spool.ledger import money
 from spool.record import border
 from spool.registry.views import View
 
-# number of periods in a history, by granularity; a monthly budget has the months of four quarters
+# granularity -> number of periods in a history; a monthly budget shows the months of four quarters
 _PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}
 _QUARTERS = 4
 
@@ -183,7 +183,8 @@ async def forecast_of(
         "low": rounded(budget.measure, widened_forecast.low),
         "high": rounded(budget.measure, widened_forecast.high),
         "reason": None,
-        "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},  # errors in percent
+        # `error` is in hundredths of a percent, and the response is in percent
+        "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},
     }
 
 

@@ -23,7 +23,7 @@ from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
 from spool.registry.views import View
 
-_BILLS_S = 62 * DAY_S  # number of seconds to search back for the last day with a bill
+_BILLS_S = 62 * DAY_S  # seconds to search back for the last day with a bill
 _MEASURES = {
     COST: ("calls",),
     CALLS: ("calls",),
@@ -101,9 +101,10 @@ class BudgetLedger:
     max_owners: int
     divided: Callable[
         [str], Awaitable[AnswersCosts]
-    ]  # returns the totals without the calls that plans cover, or only the totals of these calls
+    ]  # a function that returns the totals without the calls that plans cover, or only the totals of these calls
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
-    _billed_until: list[float] = field(default_factory=list)  # cache of `known_until`, with at most one value
+    # cached result of `known_until`: a list with at most one value
+    _billed_until: list[float] = field(default_factory=list)
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = problem_of(budget, view, self.ledger.dimensions())
@@ -174,9 +175,9 @@ class BudgetLedger:
         divides = budget.cost_type in PLAN_TYPES
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
-        # This runs in a thread, because with thousands of owners it would block the senders for too long.
+        # This sum runs in a thread, because with thousands of owners it would block the senders for too long.
         spent_by_owner = await asyncio.to_thread(_by_owner, budget.measure, rows)
-        if not owner:  # cache only results without owners, because results by owner are too large
+        if not owner:  # only results without owners are cached, because results by owner are too large
             self._known[cache_key] = spent_by_owner
         return spent_by_owner
 

@@ -19,15 +19,15 @@ from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 
 DAY = timedelta(days=1)
-WINDOW_DAYS = 28  # number of days of history that the methods read
-HOURS_DAYS = 14  # number of days from which the profile of a day is computed
-LEAST_DAYS = 7  # minimum number of days since the first day with spend
+WINDOW_DAYS = 28  # days of history that the forecast methods read
+HOURS_DAYS = 14  # days of history from which the profile of a day is computed
+LEAST_DAYS = 7  # minimum days since the first day with spend
 LEVEL_DAYS = 10
-# number of average days added to each weekday of the profile, so that one spike does not look like a habit
+# average days that are added to each weekday of the profile, so that one spike does not look like a habit
 SHRINK_DAYS = 2
-# number of earlier periods for which a forecast from the data of that time is computed, to measure its error
+# number of earlier periods whose forecasts are computed from the data of that time, to measure the forecast error
 PERIODS_BACK = 3
-_PARTS = 10_000  # a share is a number of these parts
+_PARTS = 10_000  # a share is stored as a number of parts; _PARTS parts are the whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,8 +68,8 @@ class Judgement:
         rules = rules_digest(figures.budget, figures.view)
         is_first = stored is None or stored.rules != rules
         before = _EMPTY if stored is None or is_first else stored
-        # A new or changed budget sends no notice for thresholds that are already crossed. The response to its
-        # author lists these thresholds.
+        # For thresholds that are already crossed, a new or changed budget sends no notice. The response to
+        # its author lists these thresholds.
         is_old_news = is_first and (
             stored is not None or budget.rules_since > period.period.start.timestamp()
         )
@@ -176,7 +176,7 @@ def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
     """Hash the rules on which alerts depend. If the hash changes, the running period is judged again."""
     rules = {name: getattr(budget, name) for name in RULES}
-    # leave this cost type out of the hash, so that budgets from before `cost_type` existed keep their hash
+    # Real cost stays out of the hash, so that budgets from before `cost_type` existed keep their hash.
     if budget.cost_type == REAL_COST:
         del rules["cost_type"]
     filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}

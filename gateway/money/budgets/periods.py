@@ -11,15 +11,15 @@ from spool.ledger.periods import beginning, next_beginning
 
 LATE_S = (
     3 * 86400.0
-    # seconds after its end in which a period can still fire alerts, because a late call counts in the period in
-    # which it started
+    # Seconds after the end of a period in which alerts can still fire for it, because a late call counts in
+    # the period in which the call started.
 )
 BILLED_LATE_S = (
     14 * 86400.0
-)  # the same for billed money; it is longer, because bills arrive days after the usage
+)  # the same limit for billed money, which is longer, because bills arrive days after the usage
 FORECAST_AFTER_S = (
     3 * 86400.0
-)  # seconds of a period before which a forecast fires no alert; in a short period, a tenth of the period instead
+)  # a forecast fires no alert in these first seconds of a period, or in its first tenth if that is shorter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,8 @@ from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_questio
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
-DECISIONS_OF_A_ROW = 10  # limit of decisions per row, so that the work takes at most a few seconds
-LEAST_ELEMENTS = 20  # minimum number of elements that are shown for each dimension
+DECISIONS_OF_A_ROW = 10  # maximum decisions per row, so that the evaluation takes at most a few seconds
+LEAST_ELEMENTS = 20  # minimum elements that are shown per dimension
 
 
 class DefinitionDraft(RequestBody):

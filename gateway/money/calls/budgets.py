@@ -62,7 +62,7 @@ from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _log = logging.getLogger(__name__)
-_NO_PERCENT = -1  # value that sorts before every percentage
+_NO_PERCENT = -1  # stands for a missing percentage and sorts before every percentage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ OWNERS: List[OwnerRow] = List(
     show=describe_owner,
     identity=Sort(value=lambda row: row.owner),
     sorts={
-        # only for sorting; the response has the exact value
+        # This float is only for sorting. The response has the exact value.
         "actual": Sort(value=lambda row: row.spent.actual / money.UNIT),
         "owner": Sort(value=lambda row: row.owner),
         "percent": Sort(value=lambda row: _NO_PERCENT if row.percent is None else row.percent),

@@ -27,8 +27,8 @@ from spool.registry.permission_sets import (
     VIEW_OPERATION,
 )
 
-# Start of an error that quotes the response of a receiver. It is a status, with the mail recipient if there
-# is one, or it says that there was no answer.
+# Start of an error that quotes the receiver's response: a status, after the mail recipient if there is one,
+# or a report that there was no answer.
 _ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
 
 

@@ -29,7 +29,7 @@ from spool.registry.insights import IN_PROGRESS, NEW, Insight
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 ONCE = ("view", "from", "to")
-MOST_DAYS = 100  # limit of days in the chart
+MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")

@@ -54,8 +54,8 @@ from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 LATEST = "latest"
 FORM = "multipart/form-data"
 YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
-# bytes that a body may have in addition, for the envelope of a form, and so that a text slightly over the
-# limit gets its own error
+# Bytes that a body may have above the text limit. They leave space for the envelope of a form, and a text
+# slightly over the limit gets its own error.
 SLACK_BYTES = 16 * 1024
 _MOST_DIGITS = 9
 
@@ -137,7 +137,7 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
 
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
 
-# List of the versions of the default namespace.
+# Versions of the default namespace.
 VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,
@@ -147,7 +147,7 @@ VERSIONS: List[ShownVersion] = List(
     filters={"last_updated_by": _LAST_UPDATED_BY},
 )
 
-# List of the versions of all namespaces.
+# Versions of all namespaces.
 ALL_VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,

@@ -33,7 +33,7 @@ Effort = Literal["not_set", "low", "medium", "high"]
 
 HIDE_RESOLVED = "hide_resolved"
 RESOLVED = ("addressed", "ignored")
-NOTHING = ("",)  # filter values for a status and a category that no insight has
+NOTHING = ("",)  # values of a filter for a status or a category that no insight has
 ABOUT = "about"
 MONEY, OPERATION = "money", "operation"
 
@@ -89,7 +89,7 @@ INSIGHTS: List[Insight] = List(
     identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
     sorts={
         "category": Sort(field=SortField("category", is_text=True), value=lambda insight: insight.category),
-        "cost_impact": Sort(  # only for sorting; the response has the exact value
+        "cost_impact": Sort(  # This value is only for sorting. The response has the exact value.
             field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
         ),
         "effort": Sort(
@@ -104,7 +104,7 @@ INSIGHTS: List[Insight] = List(
     default_sort=("status", "asc"),
     filters={
         "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
-        # Filter that clients of the cost service set. The value "false" hides nothing.
+        # Clients of the cost service set this filter. The value "false" hides nothing.
         HIDE_RESOLVED: Filter(
             holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
             valid_values=YES_NO,
@@ -160,7 +160,7 @@ class InsightRows:
         if len(subjects) != 1:
             return await self._stored.page(listed, replace(wanted, filters=filters))
         known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
-        if not known:  # if there are too many categories, the storage does not list them
+        if not known:  # the storage does not list the categories if there are too many
             return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
         of_operation = subjects == {OPERATION}
         chosen = tuple(category for category in known if (category in _OF_OPERATION) == of_operation)
@@ -388,7 +388,7 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     return {"comment": describe_comment(comment)}
 
 
-# The catalogue of scopes has no scope for deleting a comment, so the scope for changing comments is used.
+# No scope exists for deleting a comment, so this address requires the scope for changing comments.
 @_call(
     "DELETE",
     _COMMENTS + "/{comment}",

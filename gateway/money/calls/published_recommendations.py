@@ -133,7 +133,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         show=describe_recommendation,
         identity=Sort(value=lambda row: row.id),
         sorts={
-            # only for sorting; the response has the exact value
+            # This float is only for sorting. The response has the exact value.
             "savings": Sort(value=lambda row: float(Decimal(row.saving.monthly_savings))),
             "last_updated": Sort(value=lambda row: row.last_updated),
             "status": Sort(value=lambda row: STATUSES.index(row.status)),

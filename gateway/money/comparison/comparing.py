@@ -44,7 +44,7 @@ from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
-MOST_APART: Final = 500  # limit of groups that are queried by their values
+MOST_APART: Final = 500  # maximum groups that are read separately, by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +187,8 @@ class _Changes:
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
         self._largest, self._rest = _divided(unranked(before, now, {}), top)
         self.others = [driver for driver in self._rest if driver.has_kinds]
-        # If other groups have kinds of tokens, groups without kinds are read as well, so that they can be
-        # subtracted from the sum of all groups.
+        # If the joined groups have kinds of tokens, they are read as the sum of all groups minus the groups
+        # that are read separately. So groups without kinds are read separately as well.
         without_kinds = [driver for driver in self._rest if not driver.has_kinds] if self.others else []
         self.apart = frozenset([driver.group for driver in (*self._largest, *without_kinds)])
         self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
@@ -201,7 +201,8 @@ class _Changes:
         }
         drivers = [weighed(driver, known) for driver in self._largest]
         if self._rest:
-            # The groups that are read separately have no kinds of tokens, so old prices change none of their parts.
+            # Of the joined groups, those that were read separately have no kinds of tokens. Old prices change
+            # none of their parts, so only `other_rows` are priced.
             other_driver = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
             drivers.append(
                 self._priced(other_driver, at_old_prices(old.other_rows, new.other_rows, prices, at))

@@ -14,14 +14,14 @@ from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.record import NS
 
-KINDS = ("provider", "model")  # dimensions that are added to the groups of a query
+KINDS = ("provider", "model")  # dimensions that are added to a query's groups, because prices depend on them
 MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
-_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a row that the weights need
+_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a CostRow that the weights need
 
-Rates = Sequence[tuple[int, Rate]]  # the result of PriceBook.rates
+Rates = Sequence[tuple[int, Rate]]  # result of PriceBook.rates
 Row = tuple[
     str | None, str | None, CostRow, int
-]  # provider, model, the row of the totals, and its cost in units
+]  # provider, model, row of the totals, and the row's cost in units
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:

@@ -10,8 +10,8 @@ from gateway.money.comparison.split import PARTS, Driver
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
-MOST = 3  # limit of drivers in the sentence
-_LITTLE = 20  # a driver is omitted if it is smaller than the largest driver divided by this number
+MOST = 3  # maximum drivers in the sentence
+_LITTLE = 20  # drivers smaller than 1/_LITTLE of the largest driver are omitted
 
 
 def sentence(comparison: Comparison) -> str:

@@ -154,11 +154,11 @@ def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
         return Parts(gone=-old.cost)
     has_tokens = old.tokens > 0 and new.tokens > 0
     has_calls = old.calls > 0 and new.calls > 0
-    if not has_tokens:  # calls without tokens, such as images, are measured by their number
+    if not has_tokens:  # calls without tokens, such as images, are measured by the number of calls
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, prices=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
-    # without a number of calls, as with counters, use tokens instead
+    # If the number of calls is unknown, as with counters, tokens are the measure.
     by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
     priced = by_tokens if at_old_prices is None else at_old_prices
     return Parts(

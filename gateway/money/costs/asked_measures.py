@@ -25,7 +25,7 @@ from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.streams import StreamReader
 
-STREAM = "stream:"  # prefix for the name of a unit-cost stream whose values count the units
+STREAM = "stream:"  # a unit with this prefix is a unit-cost stream, and the stream's values count the units
 _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
@@ -152,7 +152,7 @@ async def _asked(
     if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         part_query = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
-        # `saved` counts responses from a gateway's own cache, so exclude them here
+        # `saved` includes responses from the gateway's own cache, so this query excludes such responses.
         part_query = within(part_query, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(part_query)
         await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)

@@ -18,7 +18,7 @@ MONEY_KINDS = (
     REAL_COST,
     *PLAN_TYPES,
     *BILLED_TYPES,
-)  # the kinds of money that a report may have as its `cost`
+)  # kinds of money that the `cost` of a report may have
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
     ExplainedType: TypeAlias = str
@@ -30,9 +30,9 @@ USAGE_AMOUNT = "usage_amount"  # the published cost type that means usage instea
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
-METER = "meter"  # dimension that groups usage by meter
+METER = "meter"  # name of the dimension that groups usage by meter
 
-# Fields of a CostRow that count usage, each with its unit.
+# Field of a CostRow that counts usage -> its unit.
 USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
@@ -53,13 +53,13 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# Measures that are included only on request. The first two count the unit that the query names.
+# A result has these measures only on request. UNITS and COST_PER_UNIT count the unit that the query names.
 UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
-# The cost types that measures need in addition to the cost type of `cost`. Calls and tokens need none.
+# Measure -> cost type that it needs in addition to the cost type of `cost`. Calls and tokens need none.
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
-_DECIMALS = 12  # number of decimal places of a quotient
+_DECIMALS = 12  # decimal places of a quotient
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
 PREVIOUS = "previous"

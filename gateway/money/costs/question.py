@@ -18,7 +18,7 @@ from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
-# periods with a fixed length; all other periods last a week or more
+# periods with a fixed length; each of the other periods lasts a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 
 
@@ -40,13 +40,14 @@ class CostQuestion:
     exclude: Wanted = field(default_factory=dict)
     view: View | None = None
     cost_type: str = REAL_COST  # the kind of money in `cost`
-    fills: bool = False  # True if counted costs replace missing bills
-    measures: Sequence[str] = ()  # the needed fields of CostRow; empty means all fields
-    meter: str = ""  # the only meter that the rows count, or ""
+    fills: bool = False  # True if counted costs replace bills that are missing
+    measures: Sequence[str] = ()  # the fields of CostRow that the caller needs; empty means all fields
+    meter: str = ""  # the only meter that the rows count; "" means all meters
     currency: str = CURRENCY
-    top: int | None = None  # number of separate groups, the largest by `top_by`; all other groups are joined
+    # Number of groups that stay separate: the largest by `top_by`. All other groups are joined. None joins nothing.
+    top: int | None = None
     top_by: str = "cost"
-    compares: bool = False  # True if the result includes the period before
+    compares: bool = False  # True if the result also has the costs of the previous period
     tells: Sequence[str] = ()
 
     @property

@@ -27,7 +27,9 @@ class CostReader:
     """
 
     whole: Ledger
-    require_registry: Callable[[], Registry]  # raises Refusal 503 while the registry cannot be read
+    require_registry: Callable[
+        [], Registry
+    ]  # a function that raises Refusal 503 while the registry cannot be read
     rights: Rights = ALL_RIGHTS
 
     @property

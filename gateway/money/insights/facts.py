@@ -100,49 +100,50 @@ class Facts:
     now: float
     days: Sequence[
         Spend
-    ] = ()  # spend of six weeks by day and team; on the days of a team's spike also by model
-    views: Sequence[ViewSpend] = ()  # spend of six weeks for each view with anomaly detection
+    ] = ()  # spend of six weeks by day and team; on days on which a team has a spike, also by model
+    views: Sequence[ViewSpend] = ()  # by view with anomaly detection: the spend of six weeks
     # Spend of seven days and today by day, source, provider and model. Calls without a team and a user are
     # also split by key. All other calls have OTHER as their team or user.
     week: Sequence[Spend] = ()
-    unpriced: Sequence[Spend] = ()  # successful calls of the same week that have no price
-    # amounts of the same week without an exchange rate, as decimal text by currency
+    unpriced: Sequence[Spend] = ()  # successful calls without a price in these seven days and today
+    # By currency: the amounts of these seven days and today without an exchange rate, as decimal text.
     unconverted: Mapping[str, str] = field(default_factory=dict)
     hours: Sequence[Spend] = ()  # spend of three days by hour, source, model and team
-    failed: Sequence[Spend] = ()  # the failed calls in the same hours
-    # newest records of a week in order of arrival, excluding duplicates kept for reference
+    failed: Sequence[Spend] = ()  # failed calls of these three days
+    # Newest records of a week in order of their arrival, without the duplicates that are kept for reference.
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[
         ReadOtherwise
-    ] = ()  # spans that the compiled module read differently from the rules, since the start of the process
+    ] = ()  # since the process started: spans that the compiled module read differently from the rules
     late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
     unmapped: Sequence[EventType] = ()  # event types for which no stream is set
-    series: int = 0  # number of known cumulative counters
+    series: int = 0  # number of cumulative counters that are known
     max_series: int = 0
-    # number of ids that are recorded more than once, so far apart in time that duplicate detection missed them
+    # Number of ids that are recorded more than once. The reports came so far apart that duplicate
+    # detection missed them.
     repeated_ids: int = 0
     missed_records: int = 0  # number of record numbers that the totals skipped
     differing_periods: int = 0  # number of hours and days whose totals differ from the log
     clock_step_s: float = 0.0  # seconds by which the wall clock is ahead of the time that Tollhouse uses
     node_settings: Sequence[
         NodeSettings
-    ] = ()  # gateways that share storage; empty if their settings are equal
+    ] = ()  # gateways that share storage but have different settings; empty if the settings are equal
     # Age in seconds of the oldest open transaction of any client of the shared database. None if it is
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
-    shares: Sequence[KeyShare] = ()  # keys that nearly use up their share of a common limit
-    # clusters that stopped reporting; `last_seen` is when the cluster or its device last reported
+    shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
+    # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.
     silent_clusters: Sequence[Cluster] = ()
     unapplied_configs: Sequence[UnappliedConfig] = ()
-    reconciled: Sequence[ReconciledMonth] = ()  # this month and the last month, for each provider with bills
+    reconciled: Sequence[ReconciledMonth] = ()  # for each provider with bills: this month and the last month
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
-    # returns the estimated cost of a call
+    # a function that returns the estimated cost of a call
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)
 
 

@@ -15,8 +15,8 @@ from spool.printable import printable
 from spool.registry.insights import Concerned, Draft, Finding, dollars
 
 MAX_NAME = 60
-MAX_ROWS = 12  # limit of rows in the description of an insight
-MAX_FINDINGS = 20  # limit of findings per detector and run; the most costly findings are kept
+MAX_ROWS = 12  # maximum rows in the description of an insight
+MAX_FINDINGS = 20  # maximum findings per detector and run; the most costly findings are kept
 
 
 def finding(

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gateway.normalise.memory.learning import ReadOtherwise
     from gateway.service.monitoring.late_reports import KeptLateReports
 
-RECENT = 20_000  # limit of records, which take some tens of megabytes while the detectors run
+RECENT = 20_000  # maximum records; they take some tens of megabytes while the detectors run
 STEP = 4096
-MAX_DEAD = 5_000  # limit of dead letters that are read per route; the rest is only counted
+MAX_DEAD = 5_000  # maximum dead letters that are read per route; further dead letters are only counted
 
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")

@@ -16,10 +16,10 @@ from spool.registry.insights import Finding, Merged
 from spool.registry.tables.insights import InsightTable
 
 EVERY_S = 600.0
-STATES_EVERY_S = 60.0  # interval in seconds between checks whether a reported state has ended
+STATES_EVERY_S = 60.0  # seconds between checks whether a reported state has ended
 _log = logging.getLogger(__name__)
 
-# Findings are listed in this order.
+# The detectors in the order in which findings are listed.
 DETECTORS: tuple[Detector, ...] = (
     spending.spend_spike,
     spending.view_anomaly,
@@ -56,8 +56,8 @@ DETECTORS: tuple[Detector, ...] = (
     records.late_reports,
 )
 
-# Detectors that report a current state of a route, a key or a device. The end of the state is noticed
-# within a minute.
+# Detectors that report a current state of a route, a key or a device. These detectors run every
+# STATES_EVERY_S, so the end of a state is noticed within a minute.
 OF_STATES: tuple[Detector, ...] = (
     records.stuck_route,
     records.unknown_arrival,

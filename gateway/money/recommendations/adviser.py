@@ -25,7 +25,7 @@ from spool.registry.tables.recommendations import RecommendationTable
 EVERY_S = 3600.0
 
 _log = logging.getLogger(__name__)
-LEAST_DAYS = 14  # minimum number of whole days since the recommendation was addressed
+LEAST_DAYS = 14  # minimum whole days after a recommendation was addressed, before its effect is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,12 @@ from spool.ledger import money
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
-MOST = 20  # limit of opportunities per type; the largest are kept
+MOST = 20  # maximum opportunities per type; the opportunities with the largest savings are kept
 MOST_VALUES = (
-    50  # limit of values per dimension of a recommendation; the values with the largest savings are kept
+    50  # maximum values per dimension of a recommendation; the values with the largest savings are kept
 )
-# After a recommendation was addressed, only events later than this number of seconds count for it, because a
-# change needs some time to take effect.
+# Seconds after a recommendation was addressed. Earlier events do not count against it, because a change needs
+# some time to take effect.
 GRACE_S = 3 * 86400.0
 
 _log = logging.getLogger(__name__)
@@ -220,8 +220,8 @@ def settle(
             for index, claim in opportunity.claims.items()
             if uses[index].cost
         }
-        # The claim of a use that would cost more is negative. It shrinks if an earlier opportunity claimed a
-        # part of the use, so the sum could exceed the gross savings without this limit.
+        # A claimed saving is negative if the use would cost more. It shrinks if an earlier opportunity
+        # claimed a part of the use, so without this limit the sum could exceed the gross savings.
         saving = min(opportunity.gross, sum(claimed.values()) + opportunity.fees)
         if saving <= 0 or saving < least(type):
             continue

@@ -21,13 +21,13 @@ from spool.record import Inference
 from spool.registry.recommendations import Processing
 
 DAY_S = 86400
-DAYS = 30  # number of days in the month for which savings are stated
+DAYS = 30  # days in the month for which savings are stated
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one day and one set of dimensions, with their real cost and their cost at list prices."""
 
-    day: int  # start of the day in epoch seconds
+    day: int  # start of the day (UTC) in epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     cost: int
@@ -87,7 +87,7 @@ class UnusedSeat:
 
     plan: str
     user: str
-    person: str  # name of the user in records
+    person: str  # name of the user as in records
     team: str
     fee: int
     first_day: int
@@ -100,15 +100,15 @@ class SavingFacts:
 
     now: float
     uses: Sequence[Use] = ()
-    recent: Sequence[RecentCall] = ()  # the newest calls of at most a week, in order of time
+    recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in order of time
     hours: Mapping[Work, Mapping[int, int]] = field(
         default_factory=dict
-    )  # number of calls without a user, by hour
+    )  # by hour: the number of calls without a user
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
     newer: Callable[[str], Sequence[str]] = (
         lambda _: ()
-    )  # returns the successors of a model, the newest first
+    )  # a function that returns the successors of a model, newest first
     seats: Sequence[UnusedSeat] = ()
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 

@@ -38,7 +38,7 @@ from spool.registry.views import EXCLUDES
 RECENT_DAYS = 7
 # the dimensions from which the fields of Work are read
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")
-# Limit of sums per day. Only the most expensive sums are read. No recommendation is made for the other sums.
+# Maximum sums that are read per day: the most expensive. No recommendation is made from the other sums.
 MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]
@@ -49,7 +49,7 @@ class Sources:
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]
-    registry: Registry | None = None  # if None, no plans are read
+    registry: Registry | None = None  # None means that no plans are read
 
 
 async def gather(
@@ -86,7 +86,7 @@ async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], in
     """Return the unused seats and the cost of all seats in the last month."""
     if sources.registry is None or not sources.registry.table(PlanTable).all():
         return (), 0
-    # imported here, because it is needed only if there are plans
+    # imported here, because only installations with plans need this module
     from gateway.money.recommendations.seats import unused_seats
 
     return await unused_seats(sources.ledger, sources.registry, now)
@@ -108,7 +108,7 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
     return [
         Use(
             day=day_sum.day,
-            # equal dimensions of different days are stored once to save memory
+            # Equal dimensions of different days share one object, to save memory.
             dimensions=known.setdefault(day_sum.dimensions, day_sum.dimensions),
             tokens=day_sum.tokens,
             cost=day_sum.cost,

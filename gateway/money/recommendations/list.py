@@ -31,4 +31,6 @@ TYPES: tuple[RecommendationType, ...] = (
     response_cache,
 )
 BY_NAME = {type.NAME: type for type in TYPES}
-OF_SEATS = frozenset({idle_seat.NAME})  # types for which the minimum share is a share of the cost of seats
+OF_SEATS = frozenset(
+    {idle_seat.NAME}
+)  # types of recommendations whose minimum share is a share of the cost of seats

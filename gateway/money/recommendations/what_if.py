@@ -30,10 +30,12 @@ ASSUMPTIONS = (
     "The other model costs its current list price, scaled by the share of list prices that these calls paid.",
 )
 Group = tuple[str | None, ...]
-# provider, response model, request model, mode, and time (ns)
+# provider, response model, request model, mode, and time of a call (ns)
 _Named = tuple[str | None, str | None, str | None, str, int]
-DAYS_AT_ONCE = 6  # number of days whose sums are in memory at once; other queries wait while these are read
-DAYS_OF_CHOSEN = 2  # number of days at once if all sums of a day are read
+DAYS_AT_ONCE = (
+    6  # days whose sums are in memory at the same time; other queries wait while these sums are read
+)
+DAYS_OF_CHOSEN = 2  # the same number if all sums of a day are read
 
 
 @dataclass(slots=True)

@@ -28,11 +28,11 @@ from spool.registry.permission_sets import VIEW_COSTS
 REPEATED = ("where",)
 ONCE = (*ONE_SPAN, "view")
 ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
-MOST_MODELS = 50  # number of models that are considered: the models with the most calls
+MOST_MODELS = 50  # only this number of models is considered: the models with the most calls
 MOST_MARKS = 100
-NEW_AFTER = timedelta(days=365)  # a model without calls for this time counts as new
-MOST_DAYS = 366  # in a time range of more days, a new model is marked on the first day of its month
-_SHORT = -1  # minimum input size that stands for the prices of short prompts
+NEW_AFTER = timedelta(days=365)  # a model is new again if it had no calls for this time
+MOST_DAYS = 366  # if the time range has more days, a new model is marked on the first day of its month
+_SHORT = -1  # stands for the prices of short prompts, in place of a minimum input size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
     for row in sorted(rows, key=lambda row: row.start):
         if row.calls and row.group in new:
             first.setdefault(str(row.group[0]), row.start)
-    # Without any calls before the range, all models would be new, so models of the first day are not marked.
+    # If there are no calls before the range, every model would be new, so models of the first day are not marked.
     begin = min(first.values(), default=None) if known is None else None
     return [
         ChartMark(

@@ -61,7 +61,7 @@ from spool.meters import METERS
 from spool.people import People
 
 PAGE = 10_000
-MAX_VALUES = 10_000  # limit of values per tag
+MAX_VALUES = 10_000  # maximum values per tag
 
 _ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
@@ -267,7 +267,7 @@ def _tag(tag: TagValues) -> dict[str, Any]:
 
 class _Rows:
     def __init__(self, money: MoneyServices, people: People) -> None:
-        self.beside: dict[str, object] = {}  # other members of the response's root object, filled by `page`
+        self.beside: dict[str, object] = {}  # other members of the response's root object, which `page` adds
         self._money = money
         self._people = people
         self._reads = reader_of_key(money)

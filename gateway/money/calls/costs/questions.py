@@ -57,8 +57,8 @@ ONCE = (
 FORMATS = ("json", "csv")
 LINES = ("meters",)
 ROWS = "rows"
-_OF_BILLS = ["cost"]  # the only measure that a report of billed money has
-_PLACE = "place"  # sort name that keeps the order of the report
+_OF_BILLS = ["cost"]  # the only measure of a report of billed money
+_PLACE = "place"  # name of the sort that keeps the report's own order
 
 Row = TypeVar("Row")
 
@@ -73,7 +73,7 @@ class ReportForm:
     show: Sequence[str]
     unit: str
     as_csv: bool
-    has_lines: bool  # True if rows have price lines
+    has_lines: bool  # True if the rows have price lines
 
 
 async def report_question(
@@ -173,7 +173,7 @@ def times(
         ValueError,
         OSError,
         LookupError,
-    ):  # the name is invalid, names a directory, or names an unknown zone
+    ):  # the name is invalid, is a directory of zones, or is an unknown zone
         raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
     if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
@@ -259,6 +259,6 @@ async def enveloped(
         "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
         "current": {
             name: list(values) for name, values in current.items()
-        },  # filters from `where` and from the view
+        },  # combined filters of `where` and of the view
     }
     return {ROWS: shown, **page, "filtering": filtering}

@@ -143,7 +143,7 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         ValueError,
         OSError,
         LookupError,
-    ):  # the name is invalid, names a directory, or names an unknown zone
+    ):  # the name is invalid, is a directory of zones, or is an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")

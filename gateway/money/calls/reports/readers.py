@@ -12,7 +12,7 @@ from spool.registry.roles import EVERYTHING, Holder, Rights, holder_of
 
 IsDefault = Callable[
     [str, Collection[str]], bool
-]  # function of (issuer, groups): whether the account's role is the default role
+]  # a function of an account's issuer and groups that returns whether the account's role is the default role
 
 
 class NotReadable(Exception):

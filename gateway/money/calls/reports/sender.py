@@ -81,8 +81,7 @@ class ReportSender:
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
                 if not await self.services.ledger.is_complete():
-                    # send no report now, because money would look as if it had never been spent while the
-                    # totals are counted again
+                    # While totals are counted again, the sums are too low, so no report is sent now.
                     return sent
                 addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
                 sent += await self._table.keep_sent(report, due, addressed, problem)

@@ -15,7 +15,7 @@ from spool.ledger.sums import OTHER
 from spool.record import CURRENCY
 
 BAR = "\N{FULL BLOCK}"
-WIDTH = 20  # length of the longest bar in characters
+WIDTH = 20  # characters of the longest bar
 CHANGES = 3
 TOP = 5
 _LITTLE = money.UNIT // 100
@@ -42,11 +42,11 @@ class ReportFigures:
     insight_count: int
     unconverted: Mapping[str, str] = field(
         default_factory=dict
-    )  # amounts without an exchange rate, by currency
-    billed: str = ""  # cost type of billed money, or "" for counted costs
+    )  # by currency: the amount that has no exchange rate
+    billed: str = ""  # the cost type if the report shows billed money, or "" if it shows counted costs
     billed_days: Mapping[str, int] = field(
         default_factory=dict
-    )  # number of days by state of their bills, such as open or final
+    )  # state of a day's bills, such as open or final -> number of days
 
 
 def title(figures: ReportFigures) -> str:

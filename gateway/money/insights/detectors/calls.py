@@ -14,21 +14,21 @@ from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
 # Thresholds of the detector no_owner.
-LEAST_OWNERLESS_SHARE = Decimal("0.05")  # minimum share of the week's spend
-LEAST_OWNERLESS = Decimal(1)  # minimum amount in dollars
+LEAST_OWNERLESS_SHARE = Decimal("0.05")  # minimum share of the week's spend that has no owner
+LEAST_OWNERLESS = Decimal(1)  # minimum spend without an owner, in dollars
 # Thresholds of the detector doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
 LEAST_PAIRED_SHARE = 0.2  # minimum share of the smaller source's calls that have a twin
-LEAST_TOKENS = 50  # minimum number of tokens, because shorter calls look alike by chance
+LEAST_TOKENS = 50  # minimum tokens of a compared call, because shorter calls look alike by chance
 # Thresholds of the detector repeated_ids.
 LEAST_REPEATED = 10
 # Thresholds of the detector retry_storm.
-LEAST_ERRORS = 30  # minimum number of errors per hour
+LEAST_ERRORS = 30  # minimum failed calls per hour
 LEAST_FAILED_SHARE = 0.5
 
 Pair = tuple[Inference, Inference]
-Client = tuple[str | None, str | None, str | None]  # source, model and team of calls
+Client = tuple[str | None, str | None, str | None]  # source, model and team of a call
 
 
 def no_owner(facts: Facts) -> Sequence[Finding]:

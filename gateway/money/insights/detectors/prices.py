@@ -16,11 +16,11 @@ from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 # Thresholds of the detector missing_price.
-LEAST_UNPRICED = 5  # minimum number of calls
+LEAST_UNPRICED = 5  # minimum calls without a price
 # Thresholds of the detector cost_gap.
 LEAST_CALLS = 20
-LEAST_GAP = Decimal("0.15")  # minimum difference, as a share of the larger cost
-LEAST_APART = Decimal(1)  # minimum difference in dollars
+LEAST_GAP = Decimal("0.15")  # minimum difference between the two costs, as a share of the larger cost
+LEAST_APART = Decimal(1)  # minimum difference between the two costs, in dollars
 
 
 def missing_price(facts: Facts) -> Sequence[Finding]:

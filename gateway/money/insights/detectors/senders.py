@@ -41,7 +41,7 @@ _STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
 SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )
-AGENT_READS = "insights:read_insights"  # the container agent uses this scope to check its key at startup
+AGENT_READS = "insights:read_insights"  # scope with which the container agent checks its key at startup
 SOON_S = 14 * DAY_S
 _GIVES_WAY = {
     MAX_SENDERS: (

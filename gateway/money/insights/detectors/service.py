@@ -10,9 +10,9 @@ from gateway.money.insights.findings import finding, named
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 
-DIFFERENT_AFTER_S = 600.0  # longer than the time in which a new configuration reaches all gateways
+DIFFERENT_AFTER_S = 600.0  # seconds; by this time, a new configuration has reached all gateways
 MOST_SETTINGS = 10
-OLD_AFTER_S = 600.0  # the alert TollhouseOldTransaction has the same threshold
+OLD_AFTER_S = 600.0  # seconds; the alert TollhouseOldTransaction has the same threshold
 
 
 def missed_records(facts: Facts) -> Sequence[Finding]:

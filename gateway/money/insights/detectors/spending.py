@@ -13,20 +13,20 @@ from gateway.money.insights.findings import day, finding, money, named, ordered
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
-REPORTED_DAYS = 7  # number of days for which a spike is reported
-LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # number of days that is enough to find the start of a spike
+REPORTED_DAYS = 7  # days for which a spike stays reported
+LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # days of history that are enough to find the start of a spike
 STREAK_GAP_DAYS = (
-    3  # maximum number of days between two spikes of one streak, so that a weekend does not split it
+    3  # maximum days between two spikes of one streak, so that a weekend does not split the streak
 )
 WEEKS = 4
 ENOUGH_WEEKS = 3
 ENOUGH_DAYS = 7
-TIMES = 2  # a spike is at least this multiple of the expected spend
-# a spike exceeds the expected spend by this multiple of the median deviation; 1.4826 converts it
-# to standard deviations
+TIMES = 2  # a spike is at least this multiple of the expected spend of its day
+# A spike exceeds the expected spend by this multiple of the median deviation. The factor 1.4826 converts a
+# median deviation to a standard deviation.
 SPREADS = Decimal("6") * Decimal("1.4826")
-LEAST = Decimal(1)  # a spike exceeds the expected spend by at least this number of dollars
-# a spike exceeds the expected spend by at least this share of the organization's median spend per day
+LEAST = Decimal(1)  # minimum dollars by which a spike exceeds the expected spend
+# A spike also exceeds the expected spend by at least this share of the organization's median spend per day.
 LEAST_SHARE = Decimal("0.1")
 EVERYBODY = "*"  # team name that means the whole organization; no team has this name
 

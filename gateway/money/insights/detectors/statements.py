@@ -14,16 +14,18 @@ from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, n
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# Thresholds of the detector coverage_drop.
-# numbers of settled days: recent days, earlier days to compare with, and the minimum of earlier days
+# Thresholds of the detector coverage_drop. RECENT and BEFORE are numbers of settled days: the recent days,
+# and the earlier days to compare them with. LEAST_BEFORE is the minimum of earlier days.
 RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7
-POINTS = Decimal(5)  # minimum drop in percentage points
+POINTS = Decimal(5)  # minimum drop of the coverage, in percentage points
 # Thresholds of the detector statement_stale.
-MONTHLY = 2  # number of months with imports after which an import is expected each month
-FORGOTTEN_S = 100 * DAY_S  # seconds without an import after which no further import is expected
+MONTHLY = 2  # after imports in this number of months, an import is expected every month
+FORGOTTEN_S = 100 * DAY_S  # after this number of seconds without an import, no further import is expected
 MAX_FAILURE = 300
 
-Amounts = Callable[[Line], tuple[int, int]]  # returns the counted and the billed amount of a line
+Amounts = Callable[
+    [Line], tuple[int, int]
+]  # a function that returns the counted and the billed amount of a line
 
 
 def reconciliation_difference(facts: Facts) -> Sequence[Finding]:

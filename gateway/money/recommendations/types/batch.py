@@ -22,9 +22,9 @@ FORMULA = "cost at standard prices - cost of the same tokens at batch prices"
 CONFIDENCE = WEAK
 EFFORT = MEDIUM
 ASSUMPTIONS = ("Nobody waits for the responses, so a batch may take up to a day.",)
-LEAST_DAYS = 5  # minimum number of the last seven days on which the job must have run
+LEAST_DAYS = 5  # minimum days of the last seven on which the job must have run
 LEAST_CALLS = 100
-SPAN = 3  # number of consecutive hours of a day that have nearly all calls of the job
+SPAN = 3  # consecutive hours in which a scheduled job makes nearly all of its calls of a day
 NEARLY_ALL = 90  # percentage of a day's calls that counts as nearly all
 _HOUR_S = 3600
 

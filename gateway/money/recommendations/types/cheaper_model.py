@@ -32,8 +32,8 @@ ASSUMPTIONS = (
 )
 LEAST_CALLS = 20
 LEAST_PEERS = 3
-# number of users of a work that are compared, the users with the highest cost; each is compared with
-# all other users
+# Maximum users of a work that are compared: the users with the highest cost. Each of them is compared with
+# all other users of the work.
 MOST_WORKERS = 300
 TIMES = 3  # minimum ratio between the user's price per token and the median of the other users
 ALIKE = 2  # maximum ratio between the mean lengths of similar inputs or outputs

@@ -26,7 +26,7 @@ ASSUMPTIONS = (
     "is at most a quarter above the size.",
     "The removed tokens are not counted as savings.",
 )
-OVER = 4  # an input may exceed the size by one part in this number, which is a quarter
+OVER = 4  # an input may exceed the size by at most 1/OVER of the size
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

@@ -19,7 +19,7 @@ ASSUMPTIONS = (
     "Telemetry reports every call of the assistant.",
     "The vendor accepts returned seats at the end of a billing cycle.",
 )
-MOST_NAMED = 10  # limit of seats named in a sentence or a formula; the seats with the highest fee are named
+MOST_NAMED = 10  # maximum seats named in a sentence or a formula: the seats with the highest fees
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

@@ -31,12 +31,12 @@ ASSUMPTIONS = (
     "A call begins with the whole input of the previous call in its session.",
     "The provider keeps cached input for five minutes.",
 )
-# only calls of the last days count, so that the recommendation soon ends after a client was changed
+# Only calls of the last five days count, so that the recommendation ends soon after a client was changed.
 RECENT_NS = 5 * DAY_S * NS
-ALIVE_NS = 300 * NS  # time for which providers keep unread cache entries, in nanoseconds
-LEAST_INPUT = 1024  # minimum number of tokens, because shorter inputs are not cached
+ALIVE_NS = 300 * NS  # nanoseconds for which providers keep a cache entry that no call reads
+LEAST_INPUT = 1024  # minimum input tokens, because providers do not cache shorter inputs
 LEAST_CALLS = 20
-LEAST_SHARE = 10  # minimum saving in percent of the cost of the calls
+LEAST_SHARE = 10  # minimum saving, in percent of the calls' cost
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

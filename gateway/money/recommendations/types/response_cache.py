@@ -27,8 +27,8 @@ ASSUMPTIONS = (
 )
 WITHIN_NS = 3600 * NS
 LEAST_CALLS = 20
-LEAST_SHARE = 10  # minimum number of repeats in percent of the calls
-BY_CHANCE = 4  # at most one in this number of repeats may be by chance
+LEAST_SHARE = 10  # minimum share of repeats, in percent of the calls
+BY_CHANCE = 4  # at most 1/BY_CHANCE of the repeats may be by chance
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
