@@ -296,7 +296,8 @@ class DeviceLifecycle:
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
-        # once per device, so that a device that retries every minute does not fill the audit list
+        # A second fingerprint is audited only once per device. Otherwise a device that retries every minute
+        # would fill the audit list.
         if device.flagged_at is None:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
@@ -492,7 +493,8 @@ class DeviceKeys:
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:
         """Return whether a genuine key is newer than what this gateway knows about its device."""
-        if device is None:  # the first generation of a device equals the time of its enrolment
+        # a device that this gateway does not know may be new: its first generation equals the time of its enrolment
+        if device is None:
             return generation > self._clock.now() - NEWS_S
         is_given = device.has_key or device.state == REVOKED
         return generation > device.generation or (generation == device.generation and not is_given)

@@ -62,7 +62,7 @@ READING = frozenset({"GET", "HEAD"})
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
-_ROWS = "__address_rows__"  # attribute of a handler
+_ROWS = "__address_rows__"  # name of the handler attribute that holds the handler's rows
 
 # Names of the security schemes for key holders in the OpenAPI document.
 KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"
@@ -177,8 +177,8 @@ class Address:
     passes: tuple[str, ...] = ()  # content codings that the body may keep, because it is stored as it arrives
     # maximum bytes of a body; None means WHOLE_BYTES for a struct and server.max_body_bytes for bytes
     max_bytes: int | None = None
-    limit: BodyLimit | None = None  # another setting that limits the body instead
-    # The content of each status. The first status is used for answers that are mappings.
+    limit: BodyLimit | None = None  # another setting, which limits the body instead of max_bytes
+    # Response content by HTTP status. A mapping that the handler returns is sent with the first status.
     gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
@@ -193,11 +193,10 @@ class Address:
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # type of a list row
     takes_idempotency_key: bool = False  # the Idempotency-Key header has an effect; other addresses ignore it
-    # the request needs much memory and processor time, so it waits for a turn within [answers]
+    # True if the request needs much memory and processor time, so that it waits for a turn (see [answers])
     in_turn: bool = False
-    asks_much: Callable[[Any], bool] | None = (
-        None  # whether a body needs a turn; with None, every body needs one
-    )
+    # function that returns whether a body needs a turn; with None, every body needs a turn
+    asks_much: Callable[[Any], bool] | None = None
 
     def __call__(self, handler: Served) -> Served:
         """

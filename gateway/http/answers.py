@@ -34,7 +34,7 @@ CHALLENGE = "WWW-Authenticate"
 
 MAX_MESSAGE = 1000  # maximum characters of a message; clients limit the text that they read
 MAX_EXAMPLES = 3
-SLOW_S = 60.0  # seconds that a reader may take for one piece
+SLOW_S = 60.0  # seconds that a client may take to read one piece of a response
 
 UNCACHED: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -45,7 +45,7 @@ _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 # maximum JSON bytes for one call of the encoder, which take well under a millisecond
 SLICE_BYTES = 128 * 1024
-_PIECE_BYTES = SLICE_BYTES // 4  # bytes; smaller pieces are joined up to this length
+_PIECE_BYTES = SLICE_BYTES // 4  # bytes; smaller pieces of a response are joined up to this length
 # Minimum weight of a member in bytes. Inspecting a member costs as much as encoding this number of bytes.
 _MEMBER = 48
 

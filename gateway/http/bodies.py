@@ -30,14 +30,15 @@ else:
 
 MAX_BODY = "server.max_body_bytes"
 PIECE = 256 * 1024  # maximum bytes that an inflater returns in one piece
-TURN = 512 * 1024  # bytes after which other tasks get a turn
+TURN = 512 * 1024  # number of bytes to process before other tasks get a turn
 BLOCK = 64 * 1024  # bytes in a block of a compressed body that waits to be inflated
 IDLE_S = 30.0  # seconds; a body that pauses longer is rejected
 SLACK_S = 10.0  # seconds that a large body may lag behind `server.min_upload_rate`
 TOTAL_S = 600.0  # seconds; a body that is incomplete after this time is rejected
 # seconds until a slow sender should retry; it gets 503, because OTLP senders drop a batch answered with 408
 SLOW_RETRY_S = 5
-ZSTD_WINDOW_LOG = 23  # a window of 8 MiB, the maximum that RFC 9659 allows for a content coding
+# base-2 logarithm of the zstd window: 8 MiB, the maximum that RFC 9659 allows for a content coding
+ZSTD_WINDOW_LOG = 23
 
 SUPPORTED = "gzip, deflate, zstd"
 
@@ -220,7 +221,7 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
         share.take(len(body))
         return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
     await _send_continue(request)
-    buffer = io.BytesIO()  # its getvalue() returns the buffer without a second copy
+    buffer = io.BytesIO()  # BytesIO, because getvalue() returns its buffer without a second copy
     blocks = _Blocks()
     try:
         await _receive(content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate)

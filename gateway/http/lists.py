@@ -386,8 +386,8 @@ def _cursors(
         if page.before:
             previous = Position(value=first_value, identity=first_identity, backward=True)
     elif page_query.position is not None:
-        # All rows in this direction were deleted meanwhile. So the cursor of the other direction includes the
-        # row at the border.
+        # All rows in this direction were deleted meanwhile, so the page has no row for a cursor. The cursor
+        # of the other direction is made from the requested position, and includes the row at this position.
         position = page_query.position
         turned = replace(position, backward=not position.backward, inclusive=not position.inclusive)
         following = turned if page.after else None

@@ -228,7 +228,8 @@ class Questions:
         except asyncio.CancelledError:
             if turn in self._queue:
                 self._queue.remove(turn)
-            elif not turn.cancelled():  # the place was assigned just before the cancellation
+            # this request received its turn just before the cancellation, so it must give the turn back
+            elif not turn.cancelled():
                 self._leave()
             raise
 

@@ -164,8 +164,9 @@ class BillingConnections:
         self.table.get(id)
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection; change the configuration first")
-        # Remove the connection from the costs first. If the deletion is repeated because it was not
-        # confirmed, the connection no longer exists, so the repetition ends before this step.
+        # Remove the connection from the costs before it is deleted. If the deletion is not confirmed, the
+        # caller repeats it. The connection may no longer exist by then, so the repetition would end before
+        # a later removal.
         if self._registry and id in self._registry.connections_in_costs.all():
             await self._registry.connections_in_costs.remove(id, actor=actor, action="")
         async with self._turn(id):

@@ -82,7 +82,6 @@ class Intake:
         part_size = PART
         if work is not None and work.turns.commits_are_shared:
             part_size = SHARED_POINTS if outcome.points else SHARED_PART
-        # A payload of this size is stored as one part.
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= part_size:
             return await self._keep(outcome, bearer, pending, ())
         receipts: list[Receipt] = []

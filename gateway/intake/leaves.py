@@ -131,9 +131,8 @@ class PartRate(NamedTuple):
     per_request: int
     digits: int
     apart: tuple[str, ...] = ()
-    charges_writes: bool = (
-        False  # True if the model has separate prices for cache writes, even if they are unknown
-    )
+    # True if the model has separate prices for cache writes, even if they are unknown
+    charges_writes: bool = False
 
     @property
     def is_by_tokens(self) -> bool:

@@ -45,7 +45,7 @@ class Quote(NamedTuple):
     high: int
     rate: Rate | None  # rate of calls that report only text
     tiers: tuple[tuple[int, Rate], ...] = ()
-    # rates of all calls, by the minimum input. The largest minimum is first.
+    # Rates of all calls, each with the minimum input from which it applies. The largest minimum is first.
     parts: tuple[tuple[int, PartRate], ...] = ()
 
 

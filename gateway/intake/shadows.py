@@ -56,7 +56,8 @@ STEP = 1024  # number of records to read at a time; unpacked, a record takes abo
 MOST_READ = 200_000  # maximum number of records to read if no callers are stored
 KINDS_OF_CALLS = 4096  # cache size: number of combinations of source, service and models
 
-# For libraries that only mark their spans: source of the counters by source of the spans.
+# Source of the counters by source of the spans. Some libraries mark only their spans, so their counters
+# have another source.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 # Source of the summed calls by source and operation of the agent's span. The Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}

@@ -21,9 +21,9 @@ from spool.streams import (
     may_create,
 )
 
-FRESH_S: Final = 1.0  # interval in seconds in which sizes are read at most once
-# Delay in seconds before a retry. Every minute, a background task deletes totals that the
-# upstream has acknowledged.
+FRESH_S: Final = 1.0  # seconds before the sizes are read again
+# Seconds after which a refused sender should retry. By then, a background task, which runs every minute, may
+# have deleted totals that the upstream has acknowledged.
 RETRY_S: Final = 300
 
 

@@ -31,7 +31,8 @@ STEP = 1024  # number of records to read at a time
 TURN = 64  # number of groups to read between two turns of the event loop
 LOOKED_AT = 1024  # number of reporters to check between two turns of the event loop
 MOST_BEHIND = 200_000  # maximum number of records to search for a group from before a restart
-_BELIEVED_NS = 2 * 3600 * NS  # the ledger accepts a call's own time only up to this far after the arrival
+# nanoseconds; the ledger accepts a call's own time only if it is at most this long after the arrival
+_BELIEVED_NS = 2 * 3600 * NS
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +44,12 @@ class Counted(msgspec.Struct, array_like=True):
     This is also the stored format, so new fields may only be added at the end.
     """
 
-    after: int  # lowest possible record number
+    after: int  # lowest possible record number of these counters
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
     # (series, time) of cumulative counters, which are needed because the log creates the ids of these counters.
     points: set[tuple[bytes, int]] = set()
-    last: int = 0  # highest possible record number, or 0 if it is unknown
+    last: int = 0  # highest possible record number of these counters, or 0 if it is unknown
     key: str = ""  # name of the sender's key
 
     @property
@@ -81,9 +82,8 @@ class _Members:
 class _Kept(NamedTuple):
     at: float
     counted: Counted
-    version: int = (
-        NOTHING  # version of the entry when it was read, because other processes may reverse it as well
-    )
+    # version of the entry when it was read, because other processes may reverse it as well
+    version: int = NOTHING
 
 
 class TakeBacks:

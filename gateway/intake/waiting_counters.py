@@ -230,7 +230,7 @@ class WaitingCounters:
         self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(stored):  # the keys of reports sort by arrival
+        for report in sorted(stored):  # the keys of reports sort by arrival, so the oldest report comes first
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of(next(iter(group.members())))
@@ -271,7 +271,7 @@ class WaitingCounters:
         appending = asyncio.ensure_future(self._log.append(rest))
         appending.add_done_callback(lambda task: self._appended(task, waiting))
         receipt = await asyncio.shield(appending)
-        if self._is_over_full:  # `shield` prevents that a cancelled request interrupts the release
+        if self._is_over_full:  # `shield` keeps a cancelled request from interrupting the release
             await asyncio.shield(asyncio.ensure_future(self._try_to_release(room=True)))
         return receipt
 
@@ -403,7 +403,8 @@ class WaitingCounters:
                 items += group.items
                 room += group.items
                 room_bytes += len(group.body)
-        return dict(sorted(due_groups.items()))  # the keys of groups sort by arrival
+        # the keys of groups sort by arrival, so the oldest group comes first
+        return dict(sorted(due_groups.items()))
 
     async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         """Return some groups that waited long enough or do not have to wait, oldest first."""

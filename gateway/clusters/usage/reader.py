@@ -35,9 +35,12 @@ from spool.container_files.values import ClusterIdentity, ContainerFile
 from spool.errors import Invalid
 from spool.settings import ContainerPrice
 
-SLACK_S = 3600.0  # seconds that are read again, because other processes receive files at about the same time
-MANY = 100  # files per step of reading
-LARGE = 1 << 20  # bytes of documents; if a round stores more, the next round starts only after REST_S
+# seconds before the read position that are read again, because other processes receive files at about
+# the same time
+SLACK_S = 3600.0
+MANY = 100  # number of files to read per step
+# limit in bytes for the documents that a round stores; above it, the next round starts only after REST_S
+LARGE = 1 << 20
 REST_S = 600.0
 DAY_S = 86_400
 OPEN_DAYS = 2  # number of days in the open document; each older day has its own document

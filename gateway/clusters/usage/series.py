@@ -24,15 +24,17 @@ from spool.container_files.values import REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
 
 MOST = 256 * 1024 * 1024  # maximum bytes of an unpacked file
-MOST_BLOCK = 64 * 1024 * 1024  # maximum bytes of a body of remote write, which is unpacked as a whole
-MAX_SYMBOLS = 500_000  # maximum number of texts in a body
+MOST_BLOCK = 64 * 1024 * 1024  # maximum bytes of a remote-write body, because it is unpacked as a whole
+MAX_SYMBOLS = 500_000  # maximum number of symbols (texts) in a remote-write body
 _PIECE = 256 * 1024
 NAME = "__name__"
 _V2 = "io.prometheus.write.v2.Request"
 _GZIP = b"\x1f\x8b"
-_FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5  # numbers of fields in the messages of remote write 1 and 2
+# protobuf field numbers: the series in remote write 1, then the symbols and the series in remote write 2
+_FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
-_LONG = 60  # from this tag on, a literal stores its length after the tag
+# from this value of the tag's upper six bits on, Snappy stores the length of a literal after the tag
+_LONG = 60
 
 
 class MetricSeries(NamedTuple):

@@ -101,7 +101,8 @@ def remove(text: str, path: Sequence[str]) -> str:
         start, end = line, rest + (2 if text[rest : rest + 2] == "\r\n" else 1)
     index = node.members.index(member)
     text = text[:start] + text[end:]
-    if member.comma is None and index:  # the previous member is now the last
+    # the removed member was the last member, so the new last member must lose its comma
+    if member.comma is None and index:
         comma = node.members[index - 1].comma
         if comma is not None:
             text = text[:comma] + text[comma + 1 :]
@@ -128,7 +129,7 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
         return f"{text[: last.node.end]}, {added}{text[last.node.end :]}"
     indent = _indent_at(text, members[0].start)
     added = newline + indent + _member(name, value, indent, unit, newline)
-    if last.comma is not None:  # if the file ends its last line with a comma, keep this style
+    if last.comma is not None:  # the last member has a comma, so the added member gets a comma as well
         at = _after_comment(text, last.comma + 1)
         return f"{text[:at]}{added},{text[at:]}"
     at = _after_comment(text, last.node.end)

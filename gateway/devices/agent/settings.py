@@ -58,7 +58,7 @@ class _Record(msgspec.Struct):
 
 def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
     """Return the changed text, but write nothing. Raises NotEditable if the file cannot be changed."""
-    path = path.resolve()  # change the target of a link, so that the link stays
+    path = path.resolve()  # if the file is a symbolic link, write to its target, so that the link stays
     before = _read(path)
     text = _text(before)
     for key, value in assistant.keys(endpoint.rstrip("/")).items():
@@ -90,7 +90,8 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
         edited.path.parent.mkdir(parents=True, exist_ok=True)
         _replace_file(edited.path, edited.after, _mode(edited.path))
     except OSError:
-        if not record.existed:  # Tollhouse created no file, so a file that exists later belongs to the user
+        # the file did not exist and was not created, so a file that appears later belongs to the user
+        if not record.existed:
             record_path.unlink()
         raise
     return replace(edited, backup=backup if record.existed else None)
@@ -139,7 +140,7 @@ def _without_ours(
     for key, written in values:
         old_value = editor.get(old, key)
         if editor.get(text, key) != written:
-            continue  # the user has changed the key since
+            continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:
             text = editor.remove(text, key)
             if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:

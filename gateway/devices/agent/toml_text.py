@@ -110,7 +110,7 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
         at = _line_end(text, statement.end)
         if statement.value is None and statement.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
-        # dotted keys in a file without a header
+        # The file has dotted keys and no table header, so the new key is dotted as well.
         if statement.value is not None and statement.path[:-1] == path[:-1] and not statement.table:
             dotted = ".".join(map(_key, path))
             return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"
@@ -206,7 +206,7 @@ def _after_quotes(text: str, at: int) -> int:
     while not text.startswith(quote, at):
         at += 2 if text[at] == "\\" and quote[0] == '"' else 1
     at += len(quote)
-    # Quotes before the closing quotes that belong to the text.
+    # If more than three quotes follow, the last three close the text, and the quotes before them belong to it.
     while len(quote) == 3 and text[at : at + 1] == quote[0]:
         at += 1
     return at

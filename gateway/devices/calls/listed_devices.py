@@ -44,7 +44,7 @@ class ListedDevices:
         self._turn = asyncio.Lock()
         self._interval_s = 0.0
         self._latest = inf  # the latest time for which a state was computed
-        # the time after which a device's state must be computed again, by id
+        # by device id: the time after which the device's state must be computed again
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
@@ -58,8 +58,8 @@ class ListedDevices:
         return await self._rows.page(listed, wanted)
 
     async def _begin(self) -> None:
-        # The value is infinite until all states are computed. So after a cancellation, the next
-        # request starts again.
+        # `_latest` is infinite until all states are computed. So if this request is cancelled, the next
+        # request builds the rows again.
         self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
         self._interval_s = self._lifecycle.interval_s
@@ -94,7 +94,8 @@ class ListedDevices:
             return
         self._rows.put(Shown(device, state_of(device, now=now, interval_s=self._interval_s)))
         due_at = changes_after(device, now=now, interval_s=self._interval_s)
-        # A later time is entered only when the earlier time is due, because every report postpones the time.
+        # The heap gets only times that are earlier than the entered time. Every report postpones the time, so
+        # a later time is entered only when the earlier time is due.
         if due_at < self._due.get(id, inf):
             self._due[id] = due_at
             heappush(self._heap, (due_at, id))
@@ -158,7 +159,8 @@ class OrderedRows(Generic[Row]):
         old = self._rows.get(identity)
         sort_keys = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
         if old is not None:
-            for name in sort_keys:  # find the id by the values of the old row, before that is replaced
+            # the values of the old row locate its id, so this is done before the row is replaced
+            for name in sort_keys:
                 ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
                 del ids[bisect_left(ids, key(identity), key=key)]
             del self._rows[identity]

@@ -77,7 +77,7 @@ class DemoMonth(Generic[Month]):
             if self.state == NONE:
                 return
             await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
-            self._folder.rename(self._unfinished)  # the new name keeps new readers out
+            self._folder.rename(self._unfinished)  # after the rename, no new reader finds the folder
             await self._unread.wait()
             await self._stack.aclose()
             self._month = None

@@ -271,8 +271,8 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
-    memory: Once[SpanMemory] | None = None  # only with the compiled module
-    late_reports: KeptLateReports | None = None  # only while the registry is damaged
+    memory: Once[SpanMemory] | None = None  # None without the compiled module
+    late_reports: KeptLateReports | None = None  # set only while the registry is damaged
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake

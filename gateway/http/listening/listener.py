@@ -28,10 +28,11 @@ from spool.turns.fair_turns import FairTurns, current_work
 _log = logging.getLogger(__name__)
 
 MAX_HEADER = 17 * 1024  # bytes per header; a token of a person with 200 groups has up to 16 KiB
-# more than the 60 s at which OpenTelemetry's metric readers export; also the limit for receiving headers
+# Seconds that an idle connection stays open. OpenTelemetry's metric readers export every 60 s, so the limit
+# is longer. The limit also applies to receiving the headers.
 KEEP_ALIVE_S = 75.0
 LINGER_S = 5.0  # seconds for reading the rest of a rejected upload, so that its sender receives the answer
-STOP_S = 2.0  # seconds that each of the two steps of a stop may take; requests have finished before
+STOP_S = 2.0  # seconds for each of the two steps of a stop; the requests have finished before the first step
 # seconds for the TLS handshake; a connection counts toward the limit only after its handshake
 HANDSHAKE_S = 10.0
 BACKLOG = 1024
@@ -161,7 +162,7 @@ class Listener:
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         self._proxies = proxies or TrustedProxies()
-        # auto_decompress is off because aiohttp accepts a truncated gzip body (gateway.http.bodies inflates).
+        # auto_decompress is off because aiohttp accepts a truncated gzip body. gateway.http.bodies inflates bodies.
         self._settings: dict[str, Any] = {
             "auto_decompress": False,
             "access_log": None,

@@ -42,7 +42,8 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     `otherwise`, the application's own handler, handles all other paths, requests with `Expect`, and every
     request of an application with middlewares.
     """
-    matches: dict[str, web.UrlMappingMatchInfo] = {}  # as many entries as the application has such paths
+    # cache by path, with at most one entry for each path of the application that the router reads literally
+    matches: dict[str, web.UrlMappingMatchInfo] = {}
     if application.middlewares:
         return otherwise
 

@@ -34,7 +34,7 @@ class Certificate:
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._stamps()
-        # for every HTTP listener; open connections keep the certificate with which they began
+        # the TLS context of every HTTP listener; open connections keep the certificate with which they began
         self.context = self._read()
         self.text = self._read_text()
 

@@ -16,8 +16,8 @@ from gateway.http.visible import NOTHING, SLICED, WHOLE
 from gateway.service.mounts import OPERATOR_API
 from gateway.service.schemas import OBJECT, Schema
 
-# Keys of two functions that every application of the operator API has. They import the modules that are not
-# loaded yet, in a thread. OPENED returns the operations by scope.
+# Keys of two functions that every application of the operator API has. OPENED returns the operations by scope,
+# and ALL_ROWS returns all addresses. Both first import the modules that are not loaded yet, in a thread.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
 ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
 
@@ -69,7 +69,7 @@ class OperatorAddress(Address):
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
-    asks_closed: Callable[[Any], bool] | None = None  # a function of the OperatorRequest
+    asks_closed: Callable[[Any], bool] | None = None  # function that is called with the OperatorRequest
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property

@@ -49,7 +49,7 @@ NO_ADDRESS = (
 # also right if a proxy adds a prefix to the path.
 FOLDER = ""
 
-LOCAL = web.RequestKey("LOCAL", bool)  # only the operator socket sets it
+LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over the operator socket
 
 
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
@@ -84,7 +84,6 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 or not row.asks_closed(admitted)
             ):
                 return answer
-            # imported late, because the server can start without it
             from gateway.http.operator.admission import tagged
 
             secret = services.installation.cursor_secret

@@ -31,7 +31,7 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 def maker(model: str) -> str | None:
     """Return the maker of a model as the price list names it. `model` is in lower case."""
-    if model.startswith("gpt-oss"):  # this is an open model, so each provider sets its own price
+    if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
     provider = models.maker(model)
     return None if provider is None else providers.card_name(provider)
@@ -139,7 +139,7 @@ def place_of(model: str) -> Place | None:
         match = pattern.fullmatch(model)
         if match is not None:
             major, minor = [*map(int, re.findall(r"\d+", match["version"])), 0][:2]
-            # gpt-4o was released after gpt-4 and before gpt-4.1.
+            # gpt-4o ("omni") was released after gpt-4 and before gpt-4.1, so it sorts between them.
             omni = int(bool(match.groupdict().get("omni")))
             return Place(line=f"{maker}-{match['rank'] or 'base'}", version=(major, minor, omni))
     return None

@@ -117,18 +117,20 @@ def check_free(address: str, *, reuse_port: bool) -> None:
 
 def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
+        # connections above this limit are closed at once
         (
             "grpc.max_allowed_incoming_connections",
             max_connections,
-        ),  # connections above this limit are closed at once
+        ),
         # Limit in bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
+        # decompression is off, because gRPC would inflate bytes before Tollhouse can check its limit
         (
             "grpc.per_message_decompression",
             0,
-        ),  # decompression is off, because gRPC would inflate bytes before Tollhouse can check its limit
-        # Limit in bytes buffered for a call that does not receive yet. Without this limit, gRPC may buffer
-        # megabytes for each call.
+        ),
+        # This option and the next limit the bytes that are buffered for a call that does not receive yet.
+        # Without them, gRPC may buffer megabytes for each call.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
         # Without this option, gRPC shares a port that is in use, so a second server would silently get half

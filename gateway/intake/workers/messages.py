@@ -21,7 +21,7 @@ from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
-HEAD: Final = Struct("<IBI")  # the head: number of payload bytes, message kind, job number
+HEAD: Final = Struct("<IBI")  # head of a message: number of payload bytes, message kind, job number
 # number of rows of each list per message; reading them takes a few milliseconds of the event loop
 PIECE: Final = 4096
 

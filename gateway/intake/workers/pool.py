@@ -33,9 +33,8 @@ from spool.turns.fair_turns import Party, current_work
 WINDOW: Final = 1024 * 1024
 # A body is refused after this number of worker deaths. Fewer deaths may have another cause, such as `kill -9`.
 MOST_KILLS: Final = 3
-FIRST_PAUSE_S: Final = (
-    0.1  # delay in seconds before a worker is started again; it doubles after each further death
-)
+# delay in seconds before a worker is started again; it doubles after each further death
+FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 60.0  # if a worker has run for this number of seconds, its death counts as a new problem
 NO_WORKER_S: Final = 30.0  # seconds that a job waits for a worker if only a worker may do it
@@ -287,7 +286,8 @@ class WorkerPool:
             self._assign()
             return
         job = worker.jobs.get(message.job)
-        if job is None:  # this is a further part of a result that could not be decoded
+        # an earlier part of this job's result could not be decoded, so the further parts are ignored
+        if job is None:
             return
         try:
             self._take_of(worker, job, message)

@@ -19,12 +19,11 @@ from gateway.intake.workers.messages import HEAD, MessageKind, WorkerMessage, me
 from gateway.normalise.outcome import Options
 from gateway.service.errors import Refusal
 
-JOINED_S: Final = (
-    0.001  # maximum delay in seconds of a result, so that results of small jobs are sent together
-)
+# maximum delay in seconds of a result, so that results of small jobs are sent together
+JOINED_S: Final = 0.001
 JOINED_BYTES: Final = 256 * 1024
-LONG_JOB: Final = 32 * 1024  # size in bytes of a job before which waiting results are sent
-TURN_S: Final = 1.0  # interval in seconds in which a long job reports that it is running
+LONG_JOB: Final = 32 * 1024  # before a job of at least this number of bytes, the waiting results are sent
+TURN_S: Final = 1.0  # a long job reports at this interval, in seconds, that it is still running
 
 Encode = Callable[[bytes], Sequence[bytes]]
 

@@ -38,7 +38,8 @@ GUESSES = 30  # unknown keys that one address may try at once; after that, one m
 GUESSES_PER_S = 0.5
 MOST_BEARERS = 10_000  # maximum number of bearers cached between requests
 _DEFAULTS = ServerSettings()
-KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # scopes whose requests store nothing after the key has ended
+# requests with these scopes store nothing after their key has ended
+KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 
 DEVICE_KEYS = "keys of devices"
 NOT_OPEN = {
@@ -223,7 +224,7 @@ class Access:
             return
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
-            # Earlier requests may have used up the bytes. Then refuse this request before its body is read.
+            # If earlier requests have used up the limit of bytes, refuse this request before its body is read.
             wait_s = buckets.wait_s(bearer.name) if requests or amounts[word] else 0
             if wait_s:
                 raise Refusal(

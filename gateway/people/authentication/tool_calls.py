@@ -13,7 +13,7 @@ from spool.registry.operators import Actor
 
 DAY_S = 86_400
 MINUTE_S = 60
-# Messages, such as lists and pings, that are allowed per allowed tool call.
+# For each tool call that the limit allows, this number of messages is allowed, such as lists and pings.
 MESSAGES_A_CALL = 10
 
 

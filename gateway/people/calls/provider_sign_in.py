@@ -113,7 +113,7 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
     if request.http.content_type != _FORM:
         raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
     body = await read_bounded(request.http)
-    # This larger limit applies because a provider may end many sessions at once.
+    # Logouts have the larger limit for shared addresses, because a provider may end many sessions at once.
     buckets, name = request.services.shared_sign_ins, f"logout {neighbourhood(request.actor.address)}"
     wait_s = buckets.wait_s(name)
     if wait_s:

@@ -134,7 +134,7 @@ class OwnVersions:
         if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
         visible = dict(self._visible)
-        # the calls are part of the value, because a call changes the amount that a budget has spent
+        # the calls are part of the value for budgets, because a call changes the amount that a budget has spent
         spent = visible.pop("budgets"), calls
         return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 

@@ -239,8 +239,8 @@ class RankedRows:
         for topic in topics:
             below = self._log.next_number(topic)
             first = await first_after(self._log, topic, start, below)
-            # too many records arrived since the start, so search only the records that arrived within
-            # the time range
+            # Too many records arrived since the start of the time range, so search only the records that
+            # arrived within the range.
             if below - first > remaining:
                 last = await first_after(self._log, topic, end, below)
                 until = end if last < below else until

@@ -71,7 +71,8 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(seen(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:
-        # hidden, because other people's calls decide whether the list of recent ids still has this id
+        # the record is hidden, because other people's calls decide whether the list of recent ids still
+        # has its id
         stored = None
     if stored is None:
         raise NotThere(
@@ -90,7 +91,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "price_lines": price_lines(stored.record, book),
         **await _corrected(request, services.spool.log, stored.record),
     }
-    if request.is_limited:  # left out, because a delivery also contains other people's records
+    if request.is_limited:  # deliveries are left out, because they also contain other people's records
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [delivery for delivery in await services.spool.deliveries.unsettled() if _holds(delivery, stored)]
     dead = [

@@ -35,11 +35,9 @@ BEGUN_LIFE_S = 600.0  # seconds for a person to type a password at the provider
 MAX_BEGUN = 1000
 MAX_LOGOUT_IDS = 10_000
 LOOK_EVERY_S = 15.0
-GRACE_S = (
-    # seconds after a due check; if the session's own gateway has not done the check by then, other gateways
-    # end the session
-    120.0
-)
+# seconds after a session's check is due; if the session's own gateway has not done the check by then, other
+# gateways end the session
+GRACE_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
