@@ -15,7 +15,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
 from gateway.service.errors import BadPayload
 
-_NEAR: Final = 4096  # the first member of an OTLP request has its name within this number of bytes
+_NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member within this number of bytes
 
 
 def recognise_signal(body: bytes) -> str | None:

@@ -34,9 +34,8 @@ from spool.record import Scalar, UsageEvent
 # the dedup key.
 MAX_ID: Final = 1024
 MAX_NAME: Final = 256  # limit in characters for a type or a subject
-TOLLHOUSE_ID: Final = (
-    "tollhouseid"  # name of an extension attribute that holds the id assigned by another Tollhouse
-)
+# name of an extension attribute that holds the id assigned by another Tollhouse
+TOLLHOUSE_ID: Final = "tollhouseid"
 BINARY: Final = "ce-"
 
 # Attributes that CloudEvents defines. All other attributes are extensions and become tags.

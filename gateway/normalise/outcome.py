@@ -87,14 +87,12 @@ class Outcome(msgspec.Struct):
     named: dict[int, str] = {}  # by position in `records`: the device that the resource names
     named_points: dict[int, str] = {}  # by position in `points`: the device that the resource names
     sessions: dict[Window, set[str | None]] = {}  # sessions by window (see `note_session`)
-    why: list[dict[str, Any]] | None = (
-        None  # for each record, by field: the attribute and the rule behind its value
-    )
+    # for each record, by field: the attribute and the rule behind its value
+    why: list[dict[str, Any]] | None = None
     dropped: list[Dropped] = []  # reasons for items without a record, filled only if `why` is filled
     packed: list[bytes] = []  # finished records and points, until `parts` unpacks them
-    count: int = (
-        0  # number of records and points that are in `packed`, or that `parts` has already removed from it
-    )
+    # number of records and points that are in `packed`, or that `parts` has already removed from it
+    count: int = 0
     is_last: bool = True  # True for the last part of a payload
     meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
     keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
@@ -236,17 +234,13 @@ def _pieces(part: _Part, max_items: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    keep_attributes: frozenset[str] = (
-        frozenset()
-    )  # setting privacy.keep_attributes: attributes to store as tags
-    keep_tags: frozenset[str] = (
-        frozenset()
-    )  # settings privacy.keep_tags and ledger.tags: tags that may have any text up to the length limit of a tag
-    counted: frozenset[str] = (
-        frozenset()
-    )  # sources with `count = true` in [sources.NAME]. The server counters of these sources are counted.
-    host_id: bool = (
-        False  # setting devices.host_id: if True, the resource attribute host.id may name a device
-    )
+    # setting privacy.keep_attributes: attributes to store as tags
+    keep_attributes: frozenset[str] = frozenset()
+    # settings privacy.keep_tags and ledger.tags: tags that may have any text up to the length limit of a tag
+    keep_tags: frozenset[str] = frozenset()
+    # sources with `count = true` in [sources.NAME]. The server counters of these sources are counted.
+    counted: frozenset[str] = frozenset()
+    # setting devices.host_id: if True, the resource attribute host.id may name a device
+    host_id: bool = False
     max_items: int = MAX_ITEMS  # setting server.max_items: limit of items in one body
     explain: bool = False  # True to fill Outcome.why

@@ -75,9 +75,8 @@ class Operations:
     """Operations of a valid request, and the state of their streams afterwards."""
 
     records: list[UnitCostOperation] = field(default_factory=list)
-    ids: list[bytes | None] = field(
-        default_factory=list
-    )  # record ids that another Tollhouse assigned, or None
+    # record ids that another Tollhouse assigned, or None
+    ids: list[bytes | None] = field(default_factory=list)
     streams: dict[str, Stream] = field(default_factory=dict)
 
 

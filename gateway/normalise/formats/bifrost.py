@@ -40,9 +40,8 @@ NAME = "bifrost"
 
 _CALL: Final = "llm.call"
 _ATTEMPTS: Final = frozenset({_CALL, "retry"})
-_MAX_ID: Final = (
-    1024  # limit in bytes for a trace id as JSON. The id is copied to every span, and no real id is longer.
-)
+# limit in bytes for a trace id as JSON. The id is copied to every span, and no real id is longer.
+_MAX_ID: Final = 1024
 
 
 class BifrostAttributes(msgspec.Struct):
@@ -128,7 +127,7 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
     if span.Status == "error":
         fail(record, attributes.error_type, attributes.older_error_type)
     record.cost = known_cost(record, money(attributes.cost, "gen_ai.usage.cost"))
-    # The exporter's OTLP push has the same trace and span ids.
+    # The OTLP that the same exporter pushes has these trace and span ids as well.
     identity = of_call(record, response_id=text(attributes.response_id), span=True, own_id=record.request_id)
     metadata = Metadata()
     tag_tier(metadata, attributes.service_tier)

@@ -72,7 +72,7 @@ class KongBlock(msgspec.Struct):
     meta: KongMeta | Other = None
     usage: KongUsage | Other = None
     cache: KongCache | Other = None
-    # an object instead of a list if it is empty, because Lua encodes an empty list as an object
+    # Kong sends an empty list as an object, because Lua encodes it so
     tried_targets: Any = None
 
     @property
@@ -110,7 +110,7 @@ def calls(event: KongEvent) -> Iterable[Call | BadValue]:
     Read one call from each block that has both `meta` and `usage`. A bad block does not affect other blocks.
     """
     blocks = _blocks(payload.peek(event.ai))
-    # JSON text is decoded once for all blocks, because there may be thousands.
+    # The JSON text of each object is decoded once for all blocks, because there may be thousands of blocks.
     objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}
     event = msgspec.structs.replace(event, **objects)
     own_id_taken = False
@@ -126,7 +126,7 @@ def calls(event: KongEvent) -> Iterable[Call | BadValue]:
 
 def _blocks(ai: Members) -> dict[str, KongBlock]:
     """Return the blocks that have both `meta` and `usage`, by plugin."""
-    if "meta" in ai and "usage" in ai:  # version 3.6 has only one plugin, and does not name it
+    if "meta" in ai and "usage" in ai:  # Kong 3.6 reports only one plugin, without its name
         only = KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))
         blocks: dict[str, KongBlock | None] = {"ai-proxy": only}
     else:

@@ -85,7 +85,7 @@ def recognised(body: bytes, *, how: str) -> str:
     """
     if (recognised_format := recognise(body)) is not None:
         return recognised_format
-    payload.items(body)  # call it only because it raises BadPayload if the body is not JSON
+    payload.items(body)  # this call only checks the body: it raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 

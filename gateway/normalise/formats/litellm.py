@@ -146,7 +146,7 @@ class LiteLLMEvent(msgspec.Struct):
     response: LiteLLMResponse | Other = None
     model_parameters: LiteLLMAsked | Other = None
     error_information: LiteLLMFailure | Other = None
-    # Rows of the spend log.
+    # Columns of the spend log.
     request_id: Any = None
     spend: Any = None
     user: Any = None
@@ -203,9 +203,8 @@ def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     record = _record(event, meta, event.request_id, money(event.spend, "spend"))
     record.team = first(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
-    record.session = first(
-        _client(meta), event.session_id
-    )  # a row without a session has the trace id in the session column
+    # a row without a session has the trace id in the session column
+    record.session = first(_client(meta), event.session_id)
     return record, _describe(record, event, meta, text(event.user), text(event.end_user))
 
 

@@ -36,15 +36,15 @@ class MemoryPace:
     spans_a_kind: int = 4000  # number of spans that must arrive before each further kind is learned
     most_in_turn: int = 4  # limit of kinds that may be due for learning at the same time
     look_share: float = 0.005  # share of all spans that may be looked up without success
-    free_looks: int = (
-        6000  # number of spans that may be looked up without success before `look_share` applies
-    )
+    # number of spans that may be looked up without success before `look_share` applies
+    free_looks: int = 6000
     most_rested: int = 15  # while no lookup succeeds, skip at most this number of requests in a row
 
 
+# setting for tests, which looks up every span
 AT_ONCE: Final = MemoryPace(
     least_known=0, most_skipped=0, least_seen=1, least_share=0, spans_a_kind=0, look_share=1, most_rested=0
-)  # setting for tests, which looks up every span
+)
 
 
 class TriedSender:

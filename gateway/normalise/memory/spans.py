@@ -45,7 +45,7 @@ MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
 MOST_BYTES: Final = 8 * 1024 * 1024  # limit in bytes for all keys, names and texts in the memory
-ONE_IN: Final = 1000  # one of this number of known spans is compared with the rules
+ONE_IN: Final = 1000  # one in this number of known spans is compared with the rules
 MOST_DIFFERENCES: Final = 20  # limit of differences that are kept for display
 MOST_SEEN: Final = 128  # while few spans are known, count at most this number of spans in one request
 _LONGEST_DIFFERENCES: Final = 300
@@ -92,9 +92,8 @@ class SpanMemory:
         self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
-        self.different: list[
-            ReadOtherwise
-        ] = []  # the first differences between memory and rules since the start
+        # the first differences between memory and rules since the start
+        self.different: list[ReadOtherwise] = []
 
     @property
     def kinds(self) -> int:
@@ -227,9 +226,8 @@ class SpanMemory:
                     clock.begin()
         unknown = sum([part.kinds.count(None) for part in found])
         most = selected.spans * (1 - self._pace.least_known)
-        if (
-            unknown > most
-        ):  # If so many spans are unknown, reading all spans at once is faster than reading them one by one.
+        # If so many spans are unknown, reading all spans at once is faster than reading them one by one.
+        if unknown > most:
             self._give_up(selected, found, most)
             return None
         self._trials.note_lookup(selected.sender, in_vain=0)
@@ -269,9 +267,8 @@ class SpanMemory:
         for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
             self._sample(context, span, encoded, selected.times)
-        in_vain = (
-            len(seen) + len(unknown) // 4 + 1
-        )  # a lookup without success costs a quarter of reading a span
+        # a lookup without success costs a quarter of the time for reading a span
+        in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
     def _is_accepted(self, part: LookedUp, place: int) -> bool:

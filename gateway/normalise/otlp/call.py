@@ -60,9 +60,8 @@ class SpanCall(Struct, gc=False):
     also: tuple[bytes, ...] = ()  # more dedup keys of the call (see spool.identity)
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
-    reports_stream: bool = (
-        False  # True if the span reports the result of a stream that a sibling span started
-    )
+    # True if the span reports the result of a stream that a sibling span started
+    reports_stream: bool = False
     is_attempt: bool = False  # True for a retry inside a call, which is never merged with the outer call
     is_logged: bool = False  # True if events without the id of the call report it as well
     is_of_sdk: bool = False  # True if the provider's own SDK wrote the span

@@ -83,7 +83,7 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
-# Counters in the draft of these conventions: tokens in total, input by cache, output by phase.
+# Prefix of the counters in the draft of these conventions: tokens in total, input by cache, output by phase.
 _DRAFT = "gen_ai.client.inference."
 
 
@@ -102,7 +102,7 @@ def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
 
 # Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
-    ("com.anthropic.sdk.", _is_of_sdk),  # prefix of Anthropic SDKs that write spans by themselves
+    ("com.anthropic.sdk.", _is_of_sdk),  # scopes of the Anthropic SDKs, which write spans by themselves
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
 )
 

@@ -18,7 +18,7 @@ CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # type for the sum of other types, which is dropped
+TOTAL = "total"  # token type for the sum of other types; such a point is dropped
 
 _MEASURES = frozenset(
     {
@@ -33,13 +33,12 @@ _MEASURES = frozenset(
         TOTAL,
     }
 )
-_SUBSETS = frozenset(
-    {"audio", "text", "image", "video"}
-)  # types that are parts of the input or the output, so they are never added to it
+# token types that are parts of the input or the output, so they are never added to it
+_SUBSETS = frozenset({"audio", "text", "image", "video"})
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # Larger values are timestamps, because no process counts that far.
+MAX_TOKENS = 10**15  # Larger values are timestamps, because no process counts this far.
 
 
 def tokens_of(value: object) -> int:

@@ -53,9 +53,8 @@ _NAMING = {
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
-_USAGE_UNITS = frozenset(
-    {"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"}
-)  # units are compared without braces
+# units of token and credit counts; the braces of a unit are removed before the comparison
+_USAGE_UNITS = frozenset({"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"})
 _CURRENCY = re.compile(r"[A-Z]{3}")  # currency codes of ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
 # units that Prometheus appends to a name and that are neither tokens nor money
@@ -63,7 +62,8 @@ _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
 UNCHANGED = "unchanged"  # reason: the counter did not increase
-_PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)  # a token type that is safe to show
+# a token type of this form is safe to show
+_PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)
 SMALLEST_COST = Decimal("1e-12")  # smaller amounts are ignored as rounding errors of floating-point sums
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
@@ -285,9 +285,8 @@ class PointReader:
         self._counted = options.counted
         self._series = SeriesKeys()
         self._meter: tuple[Resource, Scope] | None = None
-        self._counted_by: dict[
-            str, str
-        ] = {}  # by token type: the family through which the current meter counts that type
+        # by token type: the family through which the current meter counts that type
+        self._counted_by: dict[str, str] = {}
 
     def take(self, place: int, point: Point) -> None:
         """Read one point and account for it exactly once in the outcome."""

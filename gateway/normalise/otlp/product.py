@@ -23,11 +23,9 @@ from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thou
 from spool.record import Inference
 
 Names = tuple[str, ...]
-Fields = Mapping[
-    str, Any
-    # fields that a reader of several values may return: input, output, cache_read, cache_write, reasoning, total,
-    # cost, model, provider
-]
+# fields that a reader of several values may return: input, output, cache_read, cache_write, reasoning, total,
+# cost, model, provider
+Fields = Mapping[str, Any]
 
 TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
@@ -72,9 +70,8 @@ class AttributeShape(Struct, frozen=True, gc=False):
     names_operation: bool  # if False, the usage of a span decides whether the span is a call
     names_end_user: bool
     names_ai: bool  # True if a name is that of a model or a token count
-    own: dict[
-        Product, AttributeShape
-    ]  # the shape in which a product's own names are used, cached on first use
+    # the shape in which a product's own names are used, cached on first use
+    own: dict[Product, AttributeShape]
 
     @property
     def usage(self) -> Names:
@@ -132,9 +129,8 @@ class Kind:
     """An attribute that states the kind of a span, for any sender."""
 
     attribute: str
-    around: frozenset[str] = frozenset(
-        {"tool", "agent"}
-    )  # values, in lower case, that mark spans which enclose calls
+    # values, in lower case, that mark spans which enclose calls
+    around: frozenset[str] = frozenset({"tool", "agent"})
     # Values that mark spans which are never calls, even with counts, because they repeat the calls below
     # them. Spans with other values and counts are shown as unrecognized. None means every value except the
     # values of calls.
@@ -153,9 +149,8 @@ class SpanRole(NamedTuple):
     is_agent: bool = False
     # True if the span starts a stream. The call is the sibling span that reports the result.
     begins_stream: bool = False
-    usage_of: str | None = (
-        None  # kind of the operation whose usage the span repeats ("model_call" for a sibling call)
-    )
+    # kind of the operation whose usage the span repeats ("model_call" for a sibling call)
+    usage_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +169,9 @@ class SpanDialect:
     # Returns the provider's id of the call, and an id that several calls may share. Default: `semconv.ids`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
     refine: RefineCall | None = None  # handles special cases, and adds dedup keys of the call
-    refine_sent: RefineCall | None = (
-        # like `refine`, but applied to every call from the product's scopes, even if the span has
-        # another product's marks
-        None
-    )
+    # like `refine`, but applied to every call from the product's scopes, even if the span has
+    # another product's marks
+    refine_sent: RefineCall | None = None
     role: Callable[[Span, AttributeShape], SpanRole] | None = None
 
 
@@ -202,9 +195,8 @@ class LogDialect:
     tokens: TokenNames
     complete: Callable[[Attributes, Tokens], Tokens] | None = None  # adds counts from further attributes
     total: Names = ()
-    without_cache: Callable[[str | None], bool] | None = (
-        None  # returns whether input excludes the cache, by provider
-    )
+    # returns whether the input of a provider excludes the cache
+    without_cache: Callable[[str | None], bool] | None = None
     without_reasoning: bool = False
     operation: str = operations.CHAT
     response_id: Names = ()
@@ -256,9 +248,8 @@ class LogEvent:
     # True if the event adds to the call of another event, so its own id is not the id of the call
     adds_to_call: bool = False
     is_final: bool = False  # True if its cost replaces an earlier cost
-    refine: Callable[[Attributes, Inference], None] | None = (
-        None  # function that handles special cases of the event
-    )
+    # function that handles special cases of the event
+    refine: Callable[[Attributes, Inference], None] | None = None
     # Returns pairs of an own key and a key of another report, so that other reports of the call are
     # recognized (see spool.identity).
     links: Callable[[Attributes, Inference], Links] | None = None
@@ -304,9 +295,8 @@ class MetricFamily:
     # True if the metric counts calls that other sources report. Its records are kept only for reference,
     # unless [sources.NAME] sets `count = true`.
     repeats_calls: bool = False
-    is_served: bool = (
-        False  # True if the metric counts all calls that an inference server processed, for any client
-    )
+    # True if the metric counts all calls that an inference server processed, for any client
+    is_served: bool = False
 
 
 class TakeItem(Protocol):
@@ -337,9 +327,8 @@ class Product:
     # attributes that identify the product only if the function returns True for the span
     weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)
     marks_above_sender: bool = False  # True if marks take precedence over scope, SDK and service
-    scopes_above_marks: bool = (
-        False  # True if spans from its own scopes belong to it, even with another product's marks
-    )
+    # True if spans from its own scopes belong to it, even with another product's marks
+    scopes_above_marks: bool = False
     marks_points: bool = False  # True if marks also identify metric points
     kinds: tuple[Kind, ...] = ()
 
@@ -356,9 +345,8 @@ class Product:
     own_names: Mapping[str, Names] = field(default_factory=dict)
     # Attributes by tag. They are read from the item, or from its resource if the item has none.
     tags: Mapping[str, Names] = field(default_factory=dict)
-    more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = (
-        None  # computes tags from the attributes and the user
-    )
+    # function that computes further tags from the attributes and the user
+    more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = None
 
     # Functions by attribute. They read an attribute that holds several counts, or reduce a JSON text to the
     # parts that may be stored.
@@ -369,10 +357,8 @@ class Product:
     texts: Mapping[str, Callable[[str], dict[str, Any]]] = field(default_factory=dict)
 
     spans: SpanDialect = SpanDialect()
-    names_spans: bool = (
-        # False if its scope and service do not identify spans. Its spans are then read by the conventions' rules.
-        True
-    )
+    # False if its scope and service do not identify spans. Its spans are then read by the conventions' rules.
+    names_spans: bool = True
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
     # rules for the event of the conventions, if the product writes it in a different way
@@ -384,16 +370,14 @@ class Product:
     event_name: Callable[[LogRecord, str, str], str] | None = None
     twins: Callable[[], LogTwins] | None = None
 
-    metrics: Mapping[str, MetricFamily] = field(
-        default_factory=dict
-    )  # families by metric name. In a name, `*` matches one part between dots.
+    # metric families by metric name. In a name, `*` matches one part between dots.
+    metrics: Mapping[str, MetricFamily] = field(default_factory=dict)
     # Regular expressions for metrics that repeat a family's counts, such as distributions.
     repeated_metrics: Names = ()
     # True if its `gen_ai.client.token.usage` repeats the product's own token metric
     repeats_token_usage: bool = False
-    metric_name: Callable[[str], str] | None = (
-        None  # maps the sent metric name to the declared name, for metrics in the product's scopes
-    )
+    # maps the sent metric name to the declared name, for metrics in the product's scopes
+    metric_name: Callable[[str], str] | None = None
 
     # Attributes that mark items for the functions below, one function for each signal.
     taken_marks: Names = ()

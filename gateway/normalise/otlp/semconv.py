@@ -101,9 +101,8 @@ def _meter_names() -> dict[str, str]:
             f"llm.token_count.prompt_details.{kind}": f"input_{kind}_tokens",
             f"llm.token_count.completion_details.{kind}": f"output_{kind}_tokens",
         }
-    meter_names |= {
-        f"{_USAGE}details.{name}": name for name in meters.METERS
-    }  # pydantic-ai writes these names
+    # pydantic-ai writes these names
+    meter_names |= {f"{_USAGE}details.{name}": name for name in meters.METERS}
     meter_names |= {
         f"{_USAGE}web_search_requests": "web_searches",
         f"{_USAGE}server_tool_use.web_search_requests": "web_searches",
@@ -127,13 +126,14 @@ def is_meter_of_tollhouse(name: str) -> bool:
 
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
+# names that are used only if a call has none of the names above
 PLAIN_MODEL = (
     "model",
     "llm.model",
     "ai.model",
     "model_name",
     "model_id",
-)  # names that are used only if a call has none of the names above
+)
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id",
@@ -162,7 +162,7 @@ COST = (
     "gen_ai.cost.input_tokens",
     "gen_ai.cost.output_tokens",
 )
-# Read only from spans and events. On a resource, these names state where the sender runs.
+# REGION is read only from spans and events. On a resource, these names state where the sender runs.
 REGION = ("aws.region", "cloud.region")
 ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
 ERROR_TYPE = ("error.type", "gen_ai.error.type")

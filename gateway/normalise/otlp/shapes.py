@@ -47,9 +47,8 @@ _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
 
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 _MOST_SHAPES = 4096
-_LONGEST_SHAPE = (
-    128  # Limit of names in a cached shape. Shapes with more names are not cached, to limit memory.
-)
+# Limit of names in a cached shape. Shapes with more names are not cached, to limit memory.
+_LONGEST_SHAPE = 128
 _LARGEST_SHAPE = 8192  # limit in characters for all names of one cached shape
 _shapes: dict[Names, AttributeShape] = {}
 

@@ -36,9 +36,8 @@ T = TypeVar("T")
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
-_AT_ONCE = (
-    1024 * 1024
-)  # Limit in bytes for a body that is parsed whole, which is faster but takes 72 bytes of memory per element.
+# Limit in bytes for a body that is parsed whole, which is faster but takes 72 bytes of memory per element.
+_AT_ONCE = 1024 * 1024
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
 # number of bytes to decode or inflate before the event loop gets a turn (a multiple of four, for base64)
@@ -89,9 +88,8 @@ def items(body: bytes) -> Iterator[Raw]:
         return _elements(body)
     if first == b"{":
         return _documents(body)
-    if _has_object_line(
-        body
-    ):  # the first line may be a null, as LiteLLM writes it, or a greeting, as in some logs
+    # the first line may be a null, as LiteLLM writes it, or a greeting, as in some logs
+    if _has_object_line(body):
         return _lines(body)
     raise BadPayload("the body is not a JSON object, a JSON array or JSON lines")
 

@@ -21,16 +21,15 @@ T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
 # a generator that yields TURN now and then, and returns the value and its end
 Read = Generator[bytes, None, tuple[T, int]]
-Reader = Callable[[int], Read[Any]]  # a function that reads the value that starts at the position
+# type of a function that reads the value that starts at the given position
+Reader = Callable[[int], Read[Any]]
 
-WINDOW = (
-    256 * 1024
-)  # Number of bytes that the parser reads without a pause. Larger copies do not fit into the processor cache.
+# Number of bytes that the parser reads without a pause. Larger copies do not fit into the processor cache.
+WINDOW = 256 * 1024
 LONGEST_NAME = 64 * 1024  # limit in characters for a member name, including whitespace before the colon
 _DEPTH = 32  # limit of nested containers that are larger than a window
-_LONGEST_TOKEN = (
-    16  # largest number of bytes that are valid only together, such as a surrogate pair or a keyword
-)
+# largest number of bytes that are valid only together, such as a surrogate pair or a keyword
+_LONGEST_TOKEN = 16
 _HEAD = 12  # number of bytes that identify the start of the next element
 _TRIES = 4  # number of positions to try as the end of a window
 _MOST_SINGLE = 1024  # limit of elements parsed one by one before a window is tried again
@@ -188,9 +187,8 @@ class JsonCut:
                 alone -= 1
             if not depth:
                 stretches.add(begin, at, count)
-            if (
-                not depth or count == 1
-            ):  # elements skipped in windows are not counted, because they take no memory
+            # elements skipped in windows are not counted, because they take no memory
+            if not depth or count == 1:
                 self._allowance.count(count, at - begin)
             if self._allowance.is_due(at - begin, count):
                 yield TURN
@@ -337,9 +335,8 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
     while at < len(text):
         stop = at + WINDOW
         quote = text.find(b'"', at, stop)
-        escape = text.find(
-            b"\\", at, stop if quote < 0 else quote
-        )  # if the string has no escape, the search is ten times as fast
+        # a string without an escape needs no regular expression, so its search is ten times as fast
+        escape = text.find(b"\\", at, stop if quote < 0 else quote)
         match = None if escape < 0 else _TEXT.match(text, escape, stop)
         end = (stop if quote < 0 else quote) if match is None else match.end()
         if text[end : end + 1] == b'"':

@@ -27,15 +27,14 @@ from gateway.normalise.payload.json_cut import (
 )
 from gateway.service.errors import BadPayload
 
-MOST_ADDED: Final = (
-    1024 * 1024
-)  # Limit of bytes added when invalid UTF-8 is replaced. Without this limit, a body could triple its size.
+# Limit of bytes added when invalid UTF-8 is replaced. Without this limit, a body could triple its size.
+MOST_ADDED: Final = 1024 * 1024
 # searching for these signs is much faster than the regular expressions
 _SIGNS: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _PAIR = _HIGH + _LOW
 _GOOD = rb'[^"\\]{1,256}+|\\[^u]|\\u(?![dD][89a-fA-F])|' + _PAIR
-# Repetitions are counted. An end position would instead hide the text after it from the lookaheads.
+# The number of repetitions is limited. An end position would instead hide the text after it from the lookaheads.
 _TEXT = re.compile(rb"(?:" + _GOOD + rb"){0,1024}+", re.DOTALL)
 _OUTSIDE = re.compile(
     rb'(?:[^"NI-]{1,256}+|"(?:' + _GOOD + rb'){0,16}+"|-(?!Infinity)|N(?!aN)|I(?!nfinity)){0,1024}+',

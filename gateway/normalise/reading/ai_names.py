@@ -78,12 +78,11 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
-    if name.isupper():  # an upper-case name is a database column
+    if name.isupper():  # names of database columns may be in upper case
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 
 
 def _is_nothing(value: msgspec.Raw) -> bool:
-    return (
-        len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING
-    )  # large values are not copied for the comparison
+    # the length is compared first, so that large values are not copied
+    return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING

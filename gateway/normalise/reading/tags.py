@@ -21,9 +21,8 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 MAX_NAME = 64
 MAX_VALUE = 256
 MAX_FREE_WORDS = 5  # limit of words in a value under a name that is neither known nor configured
-MAX_FREE_VALUE = (
-    64  # Limit in characters for several words. A single word may be longer, such as an id or a path.
-)
+# Limit in characters for several words. A single word may be longer, such as an id or a path.
+MAX_FREE_VALUE = 64
 MAX_FREE_WORD = 128
 # Names of tags that Tollhouse's own readers write. Their meaning is the same for every sender.
 KNOWN = frozenset({
@@ -151,9 +150,8 @@ def is_brief(text: str) -> bool:
     words = text.split()
     if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
         return False
-    unspaced = (
-        0 if text.isascii() else len(_UNSPACED.findall(text))
-    )  # these scripts have about two letters per word
+    # scripts without spaces have about two letters per word
+    unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 
 

@@ -47,7 +47,7 @@ def instant(value: Any) -> int | None:
         return None
     if number is None or not 0 < number <= MAX_NS:
         return None
-    whole = int(number)  # compare as int, because that takes a tenth of the time
+    whole = int(number)  # the comparison of integers takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
             return _bounded(int(number * unit))

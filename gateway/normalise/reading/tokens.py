@@ -38,9 +38,8 @@ class Tokens(NamedTuple):
     cache_write: int | None = None
     reasoning: int | None = None
     cache_write_1h: int | None = None  # part of cache_write that is kept for an hour
-    meters: dict[str, int | str] | None = (
-        None  # meters of usage other than plain text (see spool.meters), or None if not stated
-    )
+    # meters of usage other than plain text (see spool.meters), or None if not stated
+    meters: dict[str, int | str] | None = None
 
     def __bool__(self) -> bool:
         """
@@ -121,7 +120,7 @@ class Usage(msgspec.Struct):
     input_token_details: Details | Other = None  # used in OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # Perplexity's name. The next two are Perplexity's as well.
+    num_search_queries: Any = None  # this name and the next two are Perplexity's
     citation_tokens: Any = None
     reasoning_tokens: Any = None
     prompt_audio_seconds: Any = None  # Mistral's name for seconds of audio
@@ -135,7 +134,7 @@ class Usage(msgspec.Struct):
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
     cacheDetails: CacheDetail | Other = None  # a list of CacheDetail
-    totalInputTokens: Any = None  # Nova Sonic's name. The next two are Nova Sonic's as well.
+    totalInputTokens: Any = None  # this name and the next two are Nova Sonic's
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
     billed_units: BilledUnits | Other = None  # Cohere's name for its charged units
@@ -174,7 +173,7 @@ def settle(
     """
     input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, found_meters = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
-    # if it is larger than the counted writes, it is not a part of them
+    # if the one-hour count exceeds all cache writes, it is not a part of them
     if one_hour and one_hour > (cache_write or 0):
         one_hour, reported = None, reported._replace(cache_write_1h=None)
     if not cache and not reasoning:

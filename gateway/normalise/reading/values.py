@@ -22,9 +22,8 @@ from gateway.normalise.reading.tags import text_of
 from spool.record import decimal_text
 
 MAX_TEXT: Final = 2048  # limit in characters for an id, a name or a model
-MAX_TOKENS: Final = (
-    10**9
-)  # Limit of a token count, more than any model can read. Larger values are in a wrong unit or are timestamps.
+# Limit of a token count, more than any model can read. Larger values are in a wrong unit or are timestamps.
+MAX_TOKENS: Final = 10**9
 MAX_COST: Final = Decimal(10**12)
 # limit of digits in a cost. Sums of doubles have fewer, and costs with this number of digits are still
 # added up quickly.
@@ -203,9 +202,8 @@ def number_of(value: Any, field: str) -> Decimal | None:
         return number
     if kind is int:
         return Decimal(value)
-    if (
-        kind is float
-    ):  # floats come from OTLP and untyped JSON; the shortest text of a float has the digits that were sent
+    # floats come from OTLP and untyped JSON; the shortest text of a float has the digits that were sent
+    if kind is float:
         return _read(repr(value), field)
     if kind is str:
         return _read(value.strip(), field)
@@ -233,9 +231,8 @@ _MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
 
 
 OTHER = "_OTHER"
-_READABLE = re.compile(
-    r"[\w.:/,$+-]{1,128}"
-)  # for example `com.shop.Client$Timeout` or `Shop.Client+Timeout`
+# for example `com.shop.Client$Timeout` or `Shop.Client+Timeout`
+_READABLE = re.compile(r"[\w.:/,$+-]{1,128}")
 
 
 def first_readable(types: Iterable[str | None]) -> str:

@@ -35,9 +35,8 @@ OTLP_SIGNALS: Final = {
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-MAX_LOOKED_AT: Final = (
-    4096  # limit of items that are searched for a format's sign. APISIX sends 1,000 at once.
-)
+# limit of items that are searched for a format's sign. APISIX sends 1,000 at once.
+MAX_LOOKED_AT: Final = 4096
 
 
 class Call(NamedTuple):
@@ -95,9 +94,8 @@ class FormatAnswer(NamedTuple):
     content_type: str = "application/json"
 
 
-Answering: TypeAlias = Generator[
-    None, None, FormatAnswer
-]  # a long response is encoded in steps, and the event loop gets a turn after each step
+# a long response is encoded in steps, and the event loop gets a turn after each step
+Answering: TypeAlias = Generator[None, None, FormatAnswer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +116,8 @@ class Format:
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
     # Schemas by HTTP status. A response without a body has None.
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
-    answers_each_item: bool = (
-        False  # True if `answer` lists the items even if all items of the body are malformed
-    )
+    # True if `answer` lists the items even if all items of the body are malformed
+    answers_each_item: bool = False
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
     refusal_schema: Schema | None = None
 

@@ -306,7 +306,7 @@ def events_of(body: bytes) -> Iterator[payload.Raw]:
             yield from payload.array_in(document, "batch")
         elif is_alone and not {"type", "body"} <= members.keys():
             raise BadPayload("the body has no batch of events")
-        else:  # a single event, or an item that is not an event
+        else:  # the document is a single event, or an item that is not an event
             yield document
 
 

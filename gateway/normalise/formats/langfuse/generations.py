@@ -59,10 +59,8 @@ class Generation(msgspec.Struct, omit_defaults=True):
     start_time: int | None = None
     end_time: int | None = None
     model: str | None = None
-    provider: str | None = (
-        # provider of the record, because the record's model may no longer have the prefix that names the provider
-        None
-    )
+    # provider of the record, because the record's model may no longer have the prefix that names the provider
+    provider: str | None = None
     details: Tokens | None = None  # counts from `usageDetails`
     usage: Tokens | None = None  # counts from the older `usage`
     details_cost: str | None = None

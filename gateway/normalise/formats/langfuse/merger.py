@@ -55,7 +55,7 @@ class RecordedGeneration(NamedTuple):
 
     generation: Generation
     identity: Identity
-    at: float  # time when it was first recorded
+    at: float  # time when the generation was first recorded
     trace_key: bytes | None
 
 

@@ -42,11 +42,9 @@ _LEFT_OUT: Pair = ("", None)
 _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tag bytes of an AnyValue's fields
 
 
-LARGE = (
-    256 * 1024
-    # Size in bytes. A larger attribute is read only if it is plain text, because it may be a list of millions
-    # of empty values.
-)
+# Size in bytes. A larger attribute is read only if it is plain text, because it may be a list of millions
+# of empty values.
+LARGE = 256 * 1024
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
@@ -252,11 +250,12 @@ T = TypeVar("T")
 # Field numbers on the path from the request through resource and scope to span, metric or log record. The
 # path has the same numbers for every signal.
 _PATH = (1, 2, 2)
+# the path to points continues from a metric over its kind of data
 _POINTS = (
     *_PATH,
     (5, 7, 9, 10, 11),
     1,
-)  # the path continues from a metric over its kind of data to its points
+)
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)

@@ -96,10 +96,11 @@ Span = _message("trace.v1.Span")
 
 Path = tuple[int | tuple[int, ...], ...]  # each step is a field number, or several alternative numbers
 
-_TURN = 1024  # number of fields to pass before the event loop gets a turn
+_TURN = 1024  # number of fields to read before the event loop gets a turn
 # limit of fields per item that the counting pass may visit, including the fields around the items
 _FIELDS_AN_ITEM = 8
-# a message with shared fields too large to repeat stays uncut up to the size of this number of pieces
+# If the shared fields of a message are too large to repeat in each piece, the message stays whole. Such a
+# message may have at most this number of times the size of a piece.
 _MOST_UNCUT = 8
 
 
@@ -260,10 +261,11 @@ class _TooManyFields(Exception):
 
 
 def _walk(message: memoryview, path: Path, allowance: Allowance, remaining: list[int]) -> Iterator[bytes]:
+    # `is_message` is False for alternative fields, which are parts of an item and not items
     wanted_tags, is_message = (
         _tags(path[0]),
         isinstance(path[0], int),
-    )  # False for alternative fields, which are parts of an item and not items
+    )
     at = 0
     while at < len(message):
         tag, start, at = field_at(message, at)

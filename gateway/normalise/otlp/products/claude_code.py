@@ -118,17 +118,16 @@ def _refuse(attributes: Attributes, call: Inference) -> None:
 
 
 _LOGGED = LogDialect(tokens=_TOKENS, without_cache=always, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
-_ENDED = replace(
-    _LOGGED, call_id=_CALL_ID
-)  # dialect for calls whose end another event reports, and for that other event
+# dialect for calls whose end another event reports, and for that other event
+_ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
     "claude_code.api_request": LogEvent(dialect=_ENDED),
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
-    # Ends the call with the same id, which was billed.
+    # This event ends the call with the same id. The call was billed.
     "claude_code.api_refusal": LogEvent(
         dialect=_ENDED, failed=True, refine=_refuse, adds_to_call=True, is_call=_names_request
     ),
-    # Repeats the last error of its prompt, or replaces an error that was not reported.
+    # This event repeats the last error of its prompt, or replaces an error that was not reported.
     "claude_code.api_retries_exhausted": LogEvent(
         dialect=_LOGGED, failed=True, timed=False, is_call=_names_prompt, links=_of_exhaustion
     ),
@@ -160,9 +159,8 @@ PRODUCT = Product(
     },
     tags={
         **{name: (name,) for name in ("query_source", "effort", "speed")},
-        **{
-            name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")
-        },  # the sender may mask the values of these attributes
+        # the sender may mask the values of these attributes
+        **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},
     },
     more_tags=_more_tags,
     spans=SpanDialect(

@@ -24,7 +24,7 @@ _TYPES = {
     "completion_reasoning": REASONING,
     "prompt_audio": "audio",
     "completion_audio": "audio",
-    # Parts of the counts above.
+    # The following counts are parts of the counts above, so TOTAL makes the reader drop them.
     "prompt_cached": TOTAL,
     "completion_accepted_prediction": TOTAL,
     "completion_rejected_prediction": TOTAL,

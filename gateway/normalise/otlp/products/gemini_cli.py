@@ -128,7 +128,7 @@ _LOGGED = LogDialect(
     complete=_with_tool_prompts,
     without_reasoning=True,
     operation="generate_content",
-    # Only the conventions' event states these fields.
+    # Only the event of the conventions states the following fields.
     provider=("gen_ai.provider.name",),
     response_model=("gen_ai.response.model",),
     response_id=("gen_ai.response.id",),

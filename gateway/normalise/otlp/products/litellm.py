@@ -18,9 +18,8 @@ _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id, so it identifies no call
-_TRACE_ID = (
-    "litellm.trace_id"  # same value as `trace_id` in LiteLLM's log; integrations without a call id write it
-)
+# same value as `trace_id` in LiteLLM's log; integrations without a call id write it
+_TRACE_ID = "litellm.trace_id"
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -68,9 +67,8 @@ def _refine(span: Span, call: SpanCall) -> None:
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
     if record.request_id is None:
-        record.request_id = values.text(
-            attributes.get(_CALL_ID)
-        )  # LiteLLM's generic callback uses the same id
+        # LiteLLM's generic callback reports the call under the same id
+        record.request_id = values.text(attributes.get(_CALL_ID))
     # All LiteLLM integrations write into one trace, but not all of them state the trace id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first(attributes, semconv.OPERATION)
@@ -85,7 +83,7 @@ def _usage_object(value: Any) -> Fields:
 PRODUCT = Product(
     source="litellm",
     scopes=("litellm",),
-    scopes_above_marks=True,  # its spans for Langfuse and Arize use OpenInference's names
+    scopes_above_marks=True,  # LiteLLM's spans for Langfuse and Arize use OpenInference's names
     scope_beginnings=("litellm.",),
     services=("litellm",),
     mark_beginnings=("metadata.user_api_key_", "litellm."),

@@ -35,7 +35,7 @@ PRODUCT = Product(
     },
     tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),
-    # Other events report the calls that these events sum up.
+    # These events only sum up calls, which other events report.
     no_calls=("qwen-code.chat_compression", "qwen-code.arena_agent_completed", "qwen-code.workflow_run"),
     metrics={
         "qwen-code.token.usage": MetricFamily(

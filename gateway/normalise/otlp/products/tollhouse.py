@@ -64,7 +64,7 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
-_CHARGE = "tollhouse.charge."  # prefix; a currency code follows
+_CHARGE = "tollhouse.charge."  # prefix of the attributes for charges; a currency code follows
 _VALUE = "tollhouse.value"  # the value is decimal text, because a double would round large sums of money
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 

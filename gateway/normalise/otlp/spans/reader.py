@@ -55,7 +55,8 @@ from spool.identity import (
 from spool.record import Inference
 
 _TURN = 16  # number of calls to add to the outcome between two checks of the clock
-SEALED = 96  # Limit in characters for ids that providers give. A gateway sealed (encrypted) any longer id.
+# Limit in characters for ids that providers give. A longer id was sealed (encrypted) by a gateway.
+SEALED = 96
 _NO_ROLE = SpanRole()
 
 
@@ -75,9 +76,8 @@ class SpanReader:
         self._has_links = False  # True if the other report of a call may be in another payload
         self._has_guesses = False  # True if a call was guessed and may repeat a sibling
         self._has_runs = False  # True if spans of several traces repeat one run
-        self._has_loose_streams = (
-            False  # True if a stream started without a parent, so its report may be in another trace
-        )
+        # True if a stream started without a parent, so its report may be in another trace
+        self._has_loose_streams = False
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._sender = OTEL

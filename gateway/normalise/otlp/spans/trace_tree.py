@@ -58,9 +58,8 @@ class TraceTree:
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
         self._outside: dict[Key, Key | None] = {}  # cache of `outside` for each span on the path
-        self._last_below: dict[
-            int, tuple[int, Key]
-        ] = {}  # by position of a call: end time and key of the span
+        # by position of a call: end time and key of the span
+        self._last_below: dict[int, tuple[int, Key]] = {}
 
     def above(self, parent: Key | None) -> Above:
         """Return everything that a span under `parent` inherits."""
@@ -68,7 +67,7 @@ class TraceTree:
             return NOTHING
         chain: list[Node] = []
         seen: set[int] = set()
-        # the check of `seen` stops at a cycle
+        # `seen` ends the loop if the parents of a span form a cycle
         while node is not None and node.below is None and id(node) not in seen:
             chain.append(node)
             seen.add(id(node))
@@ -86,9 +85,8 @@ class TraceTree:
         chain: list[Key] = []
         top = parent
         while top is not None and (node := self.nodes.get(top)) is not None:
-            if (
-                top in self._outside
-            ):  # spans of the current chain are stored as None first, so a cycle ends here
+            # each span of the current chain is stored first, with None, so a cycle ends here
+            if top in self._outside:
                 top = self._outside[top]
                 break
             self._outside[top] = None
