@@ -21,9 +21,9 @@ from spool.printable import printable
 if TYPE_CHECKING:
     from gateway.service.configuration.sections import Config
 
-# A command starts a garbage collection after this many allocations. With Python's default of 700, a command
-# starts a fifth slower, and the collections free nothing, because loaded modules stay in memory. A server
-# sets another number once it has started.
+# A command starts a garbage collection after this number of allocations. With Python's default of 700, a
+# command takes a fifth longer to start, and the collections free nothing, because loaded modules stay in
+# memory. A server sets another number after its start.
 NEW_OBJECTS = 50_000
 
 # command name -> module with a click command of the same name
@@ -77,7 +77,7 @@ COMMANDS = {
     "completion": "gateway.cli",
     "version": "gateway.cli",
 }
-# Resources that the list above does not name are listed last.
+# Resources that the list above does not name are added at its end.
 COMMANDS = {
     **COMMANDS,
     **{word: f"{package}.command" for word, package in RESOURCES.items() if word not in COMMANDS},
@@ -120,7 +120,7 @@ config_option = click.option(
 )
 data_option = click.option(
     "--data",
-    is_eager=True,  # read before --config, whose default depends on it
+    is_eager=True,  # this option is read before --config, because the default of --config depends on it
     type=click.Path(path_type=Path, file_okay=False),
     help="Data directory; default: the data_dir setting, or ./tollhouse-data.",
 )

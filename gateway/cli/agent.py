@@ -50,7 +50,7 @@ endpoint_option = click.option(
     metavar="URL",
     help="HTTP address of this machine's agent; default: the agent's server.listen.",
 )
-# The agent has its own configuration file, so the places of a gateway's file are not searched.
+# The agent has its own configuration file, so this option does not search the places of a gateway's file.
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -39,7 +39,7 @@ from spool.settings import SQLITE
 
 VALIDATED_HERE = "billing files are then validated only by this gateway"
 
-# Effect on the records of a route, by the status of its test request.
+# status of a route's test request -> effect on the records of this route
 _EFFECTS = {REFUSED: "would wait here until that is fixed", UNAVAILABLE: "would wait here and be retried"}
 
 

@@ -32,7 +32,9 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
     if settings.storage.engine != SQLITE:
         return
     try:
-        if socket_path(directory).exists():  # a server is running, and most commands need only its socket
+        if socket_path(
+            directory
+        ).exists():  # a server is running, and most commands then need only its socket
             return
 
         names = {path.name for path in directory.iterdir()} - {"lost+found"}

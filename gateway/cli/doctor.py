@@ -48,22 +48,24 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
 FLUSHES = 30
 SLOW_FLUSH_S, HANGING_FLUSH_S = 0.1, 2.0
-LEAST_ROOM = 256 * MIB  # bytes of free disk space; with less, a start may not be able to reserve space
+LEAST_ROOM = (
+    256 * MIB
+)  # bytes of free disk space; with less space, a start may not be able to reserve what it needs
 LEAST_DESCRIPTORS = 1024
 SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"), Path("/run/chronyd.pid"))
 LEFT_OUT = "(left out)"
-# Settings with text values that the bundle may show. Their values are fixed words, or names and addresses
-# that other lists show as well.
+# Settings with text values that the bundle may show. Their values are fixed words, or they are names and
+# addresses that other lists also show.
 _SHOWN = {
     "type", "policy", "emails", "level", "measure", "per", "by", "granularity", "start", "compression", "use_cases",
     "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",
     "metrics_listen", "idempotency_header",
 }  # fmt: skip
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
-# status of a diagnosis, by the status of a test request
+# status of a test request -> status of the diagnosis
 _TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}
 
-State = dict[str, Mapping[str, Any]]  # path of the operator API -> its response
+State = dict[str, Mapping[str, Any]]  # path of the operator API -> response of this path
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,8 @@ from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 
-MOST_ITEMS = 2_000_000  # maximum items in a file; larger than for a request, because a file may be larger
+# maximum items in a file; this is more than the limit of a request, because a file may be larger
+MOST_ITEMS = 2_000_000
 _WHY_IGNORED = {
     NOT_AI: "recognized, but not an AI call",
     UNRECOGNISED_AI: "mentions a model or tokens, but no rule reads it",
@@ -195,7 +196,8 @@ def _add_reasons(
     """Add `why` to records and ignored items, the price lines of estimates, and the dropped reports."""
     reasons_by_id: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
-        # a repeated report adds nothing to the record, so the reasons of the first report stay
+        # If a later report repeats the call, it adds nothing to the record, so keep the reasons of
+        # the first report.
         reasons_by_id.setdefault(record.id, why)
     for row, stored_record in zip(result["records"], records, strict=True):
         row["why"] = {**reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}

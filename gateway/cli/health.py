@@ -13,7 +13,8 @@ from gateway.service.configuration.sections import Config
 from gateway.service.configuration.values import split_address
 
 ANSWER_S = 10.0
-ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # addresses to use if the server listens on all interfaces
+# address on which the server listens on all interfaces -> address to connect to
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @click.command()
@@ -50,7 +51,7 @@ def _connection(config: Config) -> http.client.HTTPConnection:
     host = ANY.get(host, host)
     if uses_tls(server, operator_address) if operator_address else server.tls_cert_file:
         context = ssl.create_default_context()
-        # the certificate names the public host, and this connection goes to our own listener
+        # The certificate names the public host, but this connection goes to the local listener.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)

@@ -219,7 +219,7 @@ def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str]
         key = keys_by_name[name]
         value = values.get(name, key.default)
         text = written(key.kind, value) if key.kind in UNITS else value
-        # TOML writes strings and lists of strings as JSON does
+        # JSON is valid here, because TOML writes strings and lists of strings in the same way.
         line = f"{name} = {json.dumps(text, ensure_ascii=False)}"
         yield f"# {key.setting.words}"
         yield line if name in values else f"#{line}"

@@ -33,7 +33,8 @@ from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
 
 SIGHUP = Actor("SIGHUP", "local")
-STOP_WITHIN_S = 28.0  # all waits of a stop take at most 24 s; the rest is for closing files on a slow disk
+# seconds; the waits of a stop take at most 24 s, and the rest is for closing files on a slow disk
+STOP_WITHIN_S = 28.0
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +150,8 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     reload = _Reload(app, manager)
-    loop.add_signal_handler(signal.SIGHUP, reload.ask)  # without a handler, SIGHUP would end the process
+    # this handler replaces the default, with which SIGHUP would end the process
+    loop.add_signal_handler(signal.SIGHUP, reload.ask)
     starting = asyncio.create_task(manager.start(), name="starting")
     try:
         await app.start()
@@ -230,7 +232,7 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
         click.echo(WELCOME.format(key=first_key, url=app.url, span=_first_span()))
 
 
-# Without a line break inside the quotes, so that it can be pasted into a shell.
+# No line break inside the quotes, so that a person can paste the command into a shell.
 FIRST_SPAN = (
     '{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"traceId":"{trace_id}","spanId":"{span_id}","name":"chat gpt-4o",'
     '"kind":3,"startTimeUnixNano":"{start}","endTimeUnixNano":"{end}","attributes":['

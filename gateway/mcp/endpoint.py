@@ -63,7 +63,7 @@ def _is_local(request: web.Request) -> bool:
     return isinstance(name, tuple) and is_loopback(str(name[0]))
 
 
-_KEYS = ("th_", "thd_")  # prefixes of this installation's keys
+_KEYS = ("th_", "thd_")  # prefixes of all keys that this installation issues
 _BEARER = "bearer "
 
 
@@ -108,7 +108,7 @@ def _token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | N
     raise bad_token(oauth, "it is not a signed token in the compact form")
 
 
-MAX_BYTES = 256 * 1024  # maximum bytes of a message; tool arguments are small
+MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are far smaller
 
 _MESSAGE = closed({"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT})
 _FAILURE = closed(

@@ -13,7 +13,7 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-INSUFFICIENT_SCOPE = -32001  # in the range that JSON-RPC reserves for errors of implementations
+INSUFFICIENT_SCOPE = -32001  # JSON-RPC reserves a range for errors of implementations, and this code is in it
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 

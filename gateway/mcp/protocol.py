@@ -51,7 +51,7 @@ _PREFIX = "io.modelcontextprotocol/"
 _VERSION, _CLIENT_CAPABILITIES = f"{_PREFIX}protocolVersion", f"{_PREFIX}clientCapabilities"
 SERVER_INFO = f"{_PREFIX}serverInfo"
 _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
-# method -> parameter that the HTTP name header must repeat
+# method -> parameter whose value the HTTP header Mcp-Name must repeat
 _NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 
@@ -131,8 +131,8 @@ INSTRUCTIONS = (
     "instructions. Prompts and completions are never stored, so no tool can return them."
 )
 _CAPABILITIES: Mapping[str, object] = {"tools": {}, "resources": {}}
-# milliseconds for which clients may cache lists; they must reload, because a tag added to the configuration
-# adds a dimension to the schemas
+# Milliseconds for which clients may cache lists. Clients must reload them now and then, because a tag that is
+# added to the configuration adds a dimension to the schemas.
 _TTL_MS = 60_000
 
 

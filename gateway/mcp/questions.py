@@ -118,7 +118,7 @@ async def question(
         exclude=exclude,
         view=None if view is None else await asking.reads.view(view),
         cost_type=cost_type,
-        # a result with counted costs contains every counted cost type
+        # every counted cost type is part of a result with counted costs
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
     return cost_question, notes

@@ -81,7 +81,11 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     await asking.ledger.catch_up(asking.services.spool.log)
     try:
         answer = await tool.answer(arguments, asking)
-    except (Invalid, NotThere, Refusal) as error:  # for example, a dimension of the view no longer exists
+    except (
+        Invalid,
+        NotThere,
+        Refusal,
+    ) as error:  # for example, the view uses a dimension that no longer exists
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
     asking.told(tool.name, ANSWERED)

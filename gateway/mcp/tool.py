@@ -24,12 +24,12 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.roles import Rights
 
-MAX_BYTES = 40_000  # maximum bytes of a result: text and structured content together
+MAX_BYTES = 40_000  # maximum bytes of a result's text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
-# placeholder for the dimension names, which are known only when a client requests the schema
+# Placeholder in a schema. The names of the dimensions replace it when a client requests the schema.
 _DIMENSION = "dimension of the ledger"
 
-# The name of a dimension. The schema lists all dimensions of calls and of bills.
+# Name of a dimension. In the schema, this type lists all dimensions of calls and of bills.
 DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]
 
 Held = TypeVar("Held")
@@ -160,7 +160,7 @@ def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     definitions = copy.deepcopy(components)
     own_schema: dict[str, Any] = definitions.pop(kind.__name__)
-    # these descriptions come from docstrings, which are for developers
+    # Remove these descriptions and titles, because they come from docstrings, which are for developers.
     for definition in (own_schema, *definitions.values()):
         definition.pop("description", None)
         definition.pop("title", None)

@@ -25,16 +25,16 @@ _MAX_CELL = 80
 _NEAREST = 5
 _LEAST = Decimal("0.0001")
 UNKNOWN = "(unknown)"
-# Characters that Markdown reads as markup, even in renderers that ignore an escaped bracket. Underscores
-# count only at the edge of a word. Addresses count because some renderers make them links.
+# Characters that Markdown reads as markup, even in renderers that ignore an escaped bracket. Underscores are
+# markup only at the edge of a word. Addresses are matched because some renderers make them links.
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$@]|!(?=\[)|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE
 )
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
-MAX_LINK = 2000  # maximum characters of a link; results for longer queries have no link
-_MOST_GROUPS = 2  # maximum groups on the page Costs
-_UNKNOWN = "unknown"  # the console's name for a missing value
+MAX_LINK = 2000  # maximum characters of a link; if the link of a query is longer, the result has none
+_MOST_GROUPS = 2  # maximum groups that the console page Costs can show
+_UNKNOWN = "unknown"  # word that the console shows for a missing value
 
 
 def clean(name: str) -> str:

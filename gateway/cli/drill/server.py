@@ -50,7 +50,7 @@ class DrillServer:
 
     def start(self) -> None:
         """Start the server and return when it is ready."""
-        # A new port each time, because another program may have taken the previous one.
+        # Each start uses a new port, because another program may have taken the previous port.
         arguments = [str(self._config or ""), str(self._scratch), self._receiver, "127.0.0.1:0"]
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "gateway.cli.drill.server", *arguments],

@@ -30,8 +30,8 @@ PAUSE_S = 0.02
 PATIENCE_S = 30.0
 # size of the image file; the file is sparse, so it uses only the space that is written
 IMAGE_BYTES = 256 << 20
-_SHUTDOWN = 0x8004587D  # number of the ioctl EXT4_IOC_SHUTDOWN
-# argument EXT4_GOING_FLAGS_NOLOGFLUSH: shut down without flushing the journal
+_SHUTDOWN = 0x8004587D  # request number of the ioctl EXT4_IOC_SHUTDOWN
+# argument EXT4_GOING_FLAGS_NOLOGFLUSH of the ioctl: shut down without flushing the journal
 _WITHOUT_FLUSH = struct.pack("I", 2)
 _UNMOUNT_TRIES = 50
 
@@ -61,7 +61,9 @@ class Traffic:
     def __init__(self, server: DrillServer) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._waiting: list[Calls] = []  # requests that were not acknowledged before their sender ended
+        self._waiting: list[
+            Calls
+        ] = []  # requests of senders that ended before the server acknowledged the request
         self.acknowledged: set[str] = set()
         self.refused = 0
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
-_SHOWN = 100  # maximum differences printed without --json
+_SHOWN = 100  # maximum differences that are printed without --json
 _POLL_INTERVAL_S = 0.5
 STREAMS = ("kafka", "clickhouse")  # destination types that write no files
 DAY = click.DateTime(["%Y-%m-%d"])
@@ -198,7 +198,7 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     file's new bytes differ from the original ones, a second manifest describes it. Exit code 1 if the log no
     longer has the records of a file.
     """
-    client = _operator(config, installation(config))  # the operator API reads the records
+    client = _operator(config, installation(config))  # the records are read through the operator API
     settings = _chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)

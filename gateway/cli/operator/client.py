@@ -41,10 +41,12 @@ from spool.errors import SpoolError, SpoolLocked
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
-# Maximum wait for the data directory. A stopping server holds it for half a minute, other commands for seconds.
+# Seconds to wait for the data directory. A stopping server locks it for up to half a minute, other
+# commands for seconds.
 TURN_S = 40.0
-SILENCE_S = 60.0  # maximum silence of an event stream; a healthy stream sends something every 15 s
-ANSWER_S = 600.0  # maximum wait for a response; recounting a large queue takes minutes
+# seconds without an event after which a stream is broken; a healthy stream sends something every 15 s
+SILENCE_S = 60.0
+ANSWER_S = 600.0  # seconds to wait for a response; recounting a large queue takes minutes
 RETRY_EVERY_S = 0.1
 OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
@@ -64,7 +66,7 @@ class OperatorClient:
 
     config: Config
     actor: str
-    # whether `config` was read from a file; if so, routes that it does not name are orphaned
+    # True if `config` was read from a file; only then, a route that `config` does not name is orphaned
     has_file: bool = False
     opened: OpenDirectory | None = None
 
@@ -248,7 +250,7 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
             yield running
             return
         from gateway.service.offline import (
-            open_offline,  # imported late, because the import takes longer than a request to a server
+            open_offline,  # imported late, because the import takes longer than a whole request to a server
         )
 
         with suppress(SpoolLocked):  # a server is starting or stopping, or another command uses the directory
@@ -277,7 +279,7 @@ async def _running(data_dir: Path) -> Path | None:
                 return socket if await reader.read(1) else None
             finally:
                 writer.close()
-    except OSError:  # includes TimeoutError
+    except OSError:  # TimeoutError is an OSError
         return None
 
 

@@ -18,7 +18,8 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from spool.printable import printable
 
-Parameter = Callable[[Callable[..., None]], Callable[..., None]]  # click.argument(...) or click.option(...)
+# click.argument(...) or click.option(...), applied to a command's function
+Parameter = Callable[[Callable[..., None]], Callable[..., None]]
 Shown = Callable[[JsonObject], JsonObject]
 
 _WITH_BODY = ("POST", "PATCH")

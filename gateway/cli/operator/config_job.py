@@ -25,7 +25,7 @@ ANSWER_S = 30.0
 MOST_BYTES = 4 * 1024 * 1024
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MERGE_PATCH = "application/merge-patch+json"
-VERSION = "tollhouse/config-version"  # annotation with the version of the configuration
+VERSION = "tollhouse/config-version"  # name of the annotation that has the version of the configuration
 CONFIG, VALUES = "config.json", "values.yaml"
 KINDS = ("deployments", "daemonsets", "statefulsets")
 

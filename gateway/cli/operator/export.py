@@ -24,11 +24,11 @@ from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST
 from spool.record import CURRENCY
 
-_ALL = "1000"  # maximum page size of a list
+_ALL = "1000"  # maximum rows per page of a list
 _INVOICED, _CLOSED = "invoiced", "closed"
-_BESIDE = ("other",)  # values of the column `charge` for charges that are not for tokens
+_BESIDE = ("other",)  # values of the column `charge` for costs that are not costs of tokens
 _BY_METER = [("per", "hourly"), ("lines", "meters")]
-_Named = dict[tuple[str, str], list[str]]  # values of invoices or closed months, by provider and month
+_Named = dict[tuple[str, str], list[str]]  # by provider and month: values of invoices or closed months
 
 
 @click.group()
@@ -137,7 +137,7 @@ def _counted(
     counted = [*by, ("cost_type", METERED_COST)] if plans else by
     if lines is not None:
         counted = [*counted, ("lines", lines)]
-    # one day at a time, because a month of hours is too large for one response
+    # Each request is for one day, because the hours of a month are too large for one response.
     for day in _days(client, first, last):
         for rows in _rows(client, day, counted):
             charges = of_report(rows, tags)

@@ -28,7 +28,7 @@ def _answer_on_stdio(client: OperatorClient) -> None:
                 sys.stdout.buffer.flush()
 
 
-_on_stdio: Any = with_client(_answer_on_stdio)  # adds the options --data, --config and --as
+_on_stdio: Any = with_client(_answer_on_stdio)  # `with_client` adds the options --data, --config and --as
 
 
 @click.group(invoke_without_command=True, params=list(reversed(_on_stdio.__click_params__)))

@@ -30,7 +30,7 @@ NAME_COLUMNS = ("user", "name", "origin")
 SECRET = console_link("", "")  # part of a sign-in link between the address and the secret
 _AT_ONCE = 5000
 
-# Word of the API -> name of the role, which people see and type.
+# role as the API names it -> name that people see and type
 ROLE_NAMES: Mapping[str, str] = {
     word: "Admin" if word == ADMIN else BASES[word].name if word in BASES else word for word in ROLES
 }
@@ -272,7 +272,7 @@ def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
     for row in csv.reader(lines):
         lines.end_row()
         user = row[0].strip() if row else ""
-        if "@" in user or user.startswith("email:"):  # skips a header line
+        if "@" in user or user.startswith("email:"):  # skips other lines, such as a header
             yield {"user": user, "name": "".join(row[1:2]).strip()}
 
 

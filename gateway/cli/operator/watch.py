@@ -22,7 +22,7 @@ from spool.printable import json_for_people, printable
 from spool.settings import MIB
 
 LEAST_EVERY_S = 0.5
-SHOWN_SOURCES = 15  # maximum sources shown, busiest first; more do not fit on a screen
+SHOWN_SOURCES = 15  # maximum sources shown: the busiest; a screen has no space for more
 _UNKNOWN = "-"
 _WIDTHS = (24, 14, 24, 12, 12)  # column widths in characters; a longer value shifts the rest of its line
 

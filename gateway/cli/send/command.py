@@ -49,7 +49,7 @@ from spool.printable import printable
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
-MOST_NAMED = 20  # maximum rejected items printed per run
+MOST_NAMED = 20  # maximum rejected items that are printed per run
 _NS: Final = 1_000_000_000
 
 
@@ -76,7 +76,8 @@ def _otlp(call: ExampleCall) -> Any:
     return {"resourceSpans": [{"resource": {"attributes": [service]}, "scopeSpans": [{"spans": [span]}]}]}
 
 
-# One small payload per format, dated now, so that a first record needs no client.
+# Format -> a function that makes a small payload of this format, dated now. It sends a first record
+# without a client.
 EXAMPLES: dict[str, Callable[[ExampleCall], Any]] = {
     **{format.name: format.example for format in FORMATS},
     "otlp/traces": _otlp,

@@ -28,7 +28,7 @@ from gateway.service.errors import BadPayload
 
 MAX_ITEMS: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024
-# maximum bytes of one document; the default limit of a gateway for one request
+# maximum bytes of one document; by default, a gateway accepts requests of this size
 MAX_DOCUMENT: Final = 64 * 1024 * 1024
 
 SUFFIXES: Final = (".json", ".ndjson", ".jsonl", ".log", ".json.gz", ".ndjson.gz", ".jsonl.gz", ".log.gz")
@@ -36,9 +36,10 @@ UNREADABLE: Final = (OSError, EOFError, zlib.error, BadPayload)
 _UNKNOWN: Final = 0
 _PEEK: Final = 64 * 1024
 _CHUNK: Final = 1024 * 1024
-# A string (closed or not at the end of the buffer), or a bracket or comma outside of strings.
+# A string, which may be closed or reach the end of the buffer, or a bracket or comma outside of strings.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DOTALL)
-# digests that remain when the file of digests is shortened, newest first; each is for up to 512 items
+# Number of digests that remain when the file of digests is shortened: the newest. Each digest is for up
+# to 512 items.
 MOST_MARKS: Final = 250_000
 _DIGEST_BYTES: Final = 16
 _MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
@@ -49,7 +50,7 @@ class UploadBody:
     """One request: JSON lines, or the elements of an array."""
 
     items: Sequence[bytes]
-    places: Sequence[str] = ()  # position of each item in the file, such as `line 7`
+    places: Sequence[str] = ()  # position of each item in its file, such as `line 7`
     is_array: bool = False
     mark: bytes = b""  # digest of these items and of all earlier items in the file
     known: bool = False  # whether the gateway has already acknowledged these items
@@ -226,7 +227,7 @@ def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
     for number, line in enumerate(lines, start=first):
         if not line:
             continue
-        # parsed as a stream, without a list of all its elements in memory
+        # This line is parsed as a stream, so that memory never holds a list of all its elements.
         if line[:1] == b"[" and len(line) > MAX_BYTES:
             yield from _elements(line, io.BytesIO())
             continue
@@ -289,7 +290,7 @@ def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBod
     while True:
         try:
             item = next(items, None)
-        except UNREADABLE as error:  # items read before the error are sent
+        except UNREADABLE as error:  # items that were read before the error are still sent
             failure = error
             break
         if item is None:
@@ -298,7 +299,7 @@ def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBod
         if filling.items and (alone or not filling.has_room(item)):
             yield filling.body()
         known = filling.add(item, alone=alone)
-        # `known`: an earlier run ended a body at this item, because the file was shorter then
+        # If `known`, an earlier run ended a body at this item, because the file was shorter at that time.
         if alone or known:
             yield filling.body(known=known)
     if filling.items:
@@ -418,5 +419,5 @@ def _load(path: Path) -> set[bytes]:
             draft.write_text("".join(f"{line}\n" for line in lines), "ascii")
             draft.replace(path)
         return {bytes.fromhex(line) for line in lines}
-    except OSError:  # the file does not exist yet
+    except OSError:  # there is no file yet
         return set()

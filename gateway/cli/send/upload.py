@@ -22,8 +22,8 @@ from gateway.normalise.formats.engine.declaration import ItemFormat
 from gateway.normalise.formats.list import BY_NAME
 
 ATTEMPTS: Final = 8
-# Maximum seconds of retries while no server listens at the address. If the address has responded in this run,
-# all ATTEMPTS are used.
+# Seconds after which retries end if no server listens at the address. If the address has responded in this
+# run, all ATTEMPTS are used.
 UNHEARD_S: Final = 10.0
 LONGEST_HINT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0

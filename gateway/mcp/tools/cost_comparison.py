@@ -37,7 +37,7 @@ from spool.ledger.periods import preceding
 from spool.ledger.queries import CostQuery
 from spool.record import moment
 
-_PREVIOUS = "previous"  # the console's word for the previous period
+_PREVIOUS = "previous"  # value for the previous period in the address of the console page
 
 
 class ComparisonQuestion(ToolInput):
@@ -138,7 +138,8 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         against = {"against": _PREVIOUS if arguments.baseline is None else days}
     else:
         notes.append(billed_note(billed))
-        against = {"cost_type": arguments.cost_type}  # the console page compares only counted costs
+        # the address has no other cost type, because the console page compares only counted costs
+        against = {"cost_type": arguments.cost_type}
     posed = replace(posed, until=answer.query.until)
     page = _Page(
         arguments=arguments,

@@ -50,7 +50,7 @@ from spool.turns.threads import ordered
 NAME = "get_cost_data"
 USAGE = "usage"  # name of the measure that shows the quantity of a meter
 MAX_GROUPS = 3
-MAX_PERIODS = 800  # maximum periods in a result; enough for a month of hours
+MAX_PERIODS = 800  # maximum periods in a result; a month has fewer hours
 
 GROUPS = (
     "0 to 3 dimensions; default: only the total. Dimensions of bills (charge, service, ...) need a "
@@ -172,7 +172,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         "bin": "" if arguments.granularity == TOTAL else arguments.granularity,
     }
     if arguments.meter is not None:
-        shows["measure"] = "cost"  # the console page has no meters
+        shows["measure"] = "cost"  # the console page cannot show meters, so the link shows the cost
     if is_billed:
         shows["cost_type"] = arguments.cost_type
     if arguments.missing:

@@ -29,7 +29,7 @@ from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.registry import Registry
 
 _TOP = 5
-_NAMES = 20  # maximum names of views and budgets
+_NAMES = 20  # maximum names of views, and of budgets, in the result
 _TOPS = ("model", "team")
 
 
@@ -179,7 +179,7 @@ def _text(context: ContextAnswer) -> str:
         *context.notes,
     ]
     if context.org_context is not None:
-        # as JSON text, so that notes cannot look like a line of this result
+        # The notes are written as JSON text, so that they cannot look like a line of this result.
         notes = context.org_context
         noted = json.dumps(notes.text, ensure_ascii=False)
         lines.append(

@@ -26,7 +26,7 @@ from spool.turns.threads import ordered
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # maximum causes per provider
-_TEXT = 200  # maximum characters of evidence and advice
+_TEXT = 200  # maximum characters of a cause's evidence, and of its advice
 
 
 class ReconciliationQuestion(ToolInput):

@@ -30,7 +30,7 @@ from spool.registry.permission_sets import VIEW_OPERATION
 from spool.turns.threads import ordered
 
 DAYS = 30
-# kind -> cost dimension that has the ids of its rows as values
+# kind of resource -> cost dimension whose values are the ids of these resources
 COSTED_BY: Mapping[str, str] = {"device": "device", "key": "sender"}
 
 
@@ -195,7 +195,7 @@ def _shown_host(name: str) -> str:
 
 NAME = "get_resource_metadata"
 MOST = 100
-MOST_TAGS = 8  # maximum tags per row of a list; a row requested by id has all its tags
+MOST_TAGS = 8  # maximum tags per row of a list; a resource that is requested by id has all its tags
 MOST_FACETS = 10
 _MOST_NAME = 200
 _FIELDS = ("state", "provider", "service", "region", "account", "team", "user")

@@ -13,7 +13,7 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, page, suggestion, tab
 from spool.streams import Stream
 
 MOST = 100
-MAX_SHOWN = 200  # maximum characters of a name
+MAX_SHOWN = 200  # maximum characters of a stream's name
 
 
 class StreamsQuestion(ToolInput):

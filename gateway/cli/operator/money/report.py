@@ -64,7 +64,7 @@ _BY_DEFAULT = (
     f"Default: {MODEL_FAMILY}, which shows all variants of a model as one row, or the grouping of --view."
 )
 _OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
-# Options that cannot be used together: error message -> options.
+# error message -> options that cannot be used together
 _NOT_AS_IF = {
     "--as-if allows only --by, --where, --view, --range, --from, --to, --tz and --json": (
         "show", "compare", "latency", "calls", "csv", *_OF_SUMS
@@ -103,7 +103,7 @@ _CALL_COLUMNS = (
 )
 _BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
 _MODEL = "model="
-_MOST_DECIMALS = 6  # maximum decimals in a table; --json and --csv have every digit
+_MOST_DECIMALS = 6  # maximum decimals in a table; the output of --json and --csv has every digit
 
 
 @click.command()
@@ -271,7 +271,7 @@ def _span(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None) -> None:
     """Print totals by group, or the parts of a change."""
     shown = _columns(client, options)
-    # checks that each is NAME=VALUE, because the API would read `team` as calls without a team
+    # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
     for _ in conditions(options["where"]):
         pass
     once = {name: options[name] for name in _OF_SUMS} | {"compare": PREVIOUS if options["compare"] else None}
@@ -549,7 +549,7 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], *, as_json: 
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:
         raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")
-    for _ in conditions(options["where"]):  # checks that each is NAME=VALUE
+    for _ in conditions(options["where"]):  # conditions() rejects a text that is not NAME=VALUE
         pass
     query = [*_span(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
     query += [("where", term) for term in options["where"]]
