@@ -28,11 +28,11 @@ CLAUSES = frozenset({"What", "Of", "Those", "By", "As", "Who", "Where", "How", "
 _TRIPLE = "|".join(rf"{quote}(?:[^\\]|\\[\s\S])*?{quote}" for quote in ('"{3}', "'{3}"))
 _SINGLE = "|".join(rf"{quote}(?:[^\\\n{quote}]|\\[\s\S])*{quote}" for quote in "\"'")
 _STRING = rf"(?i:[bfru]|[bf]r|r[bf])?(?:{_TRIPLE}|{_SINGLE})"
-# The same tokens as the module tokenize, in a third of the time. Comments and spaces have no group.
+# These are the tokens of the module tokenize, in a third of its time. Comments and spaces are in no group.
 _TOKEN = re.compile(rf"#[^\n]*|\\\n|\s+|({_STRING}|{tokenize.Number}|\w+|{tokenize.Special})")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Place = tuple[int, int]  # line and column
+Place = tuple[int, int]  # a line and a column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Figures:
     long_lines: int
     code_lines: int
     tokens: int
-    type_tokens: int  # tokens in annotations
+    type_tokens: int  # number of tokens in annotations
     functions: Sequence[int]  # number of lines of each function
     classes: int
     docstrings: int  # number of functions with a docstring

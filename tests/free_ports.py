@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import socket
 
-# Below the range of ports that the system assigns by itself. Other tests request such ports all the time.
+# These ports are below the range that the system assigns by itself, from which other tests request ports
+# all the time.
 FIRST, LAST = 10_000, 31_999
 _CHANCE = random.SystemRandom()
 

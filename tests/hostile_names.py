@@ -40,6 +40,6 @@ HOSTILE_NAMES = (
     "=",
     "x" * 290,
 )
-# Characters that no displayed line may contain: controls, line separators, and marks that reverse or hide text.
+# No displayed line may contain these characters: controls, line separators, and marks that reverse or hide text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 FORMULA = re.compile(r"\s*[=+\-@\uff1d]")

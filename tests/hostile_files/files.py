@@ -103,7 +103,7 @@ def lying(path: Path) -> None:
 
 
 def _varint(value: int) -> bytes:
-    value <<= 1  # zigzag encoding of Thrift
+    value <<= 1  # Thrift's zigzag encoding
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -227,7 +227,7 @@ LAUGHS = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
 )
 CUBE = b"<Cube time='2026-01-02'><Cube currency='USD' rate='1.5'/></Cube>"
 
-# By the way in which Tollhouse receives the file, and by name.
+# Files by the way in which Tollhouse receives them, and by name.
 FILES: Mapping[str, Mapping[str, Callable[[Path], None]]] = {
     "report": REPORTS,
     "page": {
@@ -280,7 +280,8 @@ FILES: Mapping[str, Mapping[str, Callable[[Path], None]]] = {
         "entries": repeated(b"Dimensions:\n", b"- a\n", 32_000),
     },
 }  # fmt: skip
-# Files of short runs: for each kind, a file that once took the most memory and is now quick to read.
+# A short run reads only these files: for each kind, a file that once took the most memory and is now
+# quick to read.
 SHORT = (
     "report/parquet-alike", "report/parquet-one-cell", "report/csv-one-line", "report/csv-lines-of-a-row",
     "report/json-number", "seats/rows", "container/parquet", "remote_write/one-series", "definition/laughs",

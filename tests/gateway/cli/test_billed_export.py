@@ -16,7 +16,7 @@ from gateway.cli.operator.export import of_bills
 
 FIRST, LAST = date(2026, 10, 30), date(2026, 11, 1)
 NO_MORE = {"pagination": {"cursor": {"next_cursor": None}}}
-# Billed amounts per day and provider. The last day is not final for every provider.
+# Billed amounts per day and provider. On the last day, not every provider's amount is final.
 BILLED = {"2026-10-30": {"openai": "4"}, "2026-10-31": {}, "2026-11-01": {"openai": "2", "anthropic": "1"}}
 FINAL = {"2026-10-30": ("openai",), "2026-10-31": (), "2026-11-01": ("anthropic",)}
 

@@ -19,7 +19,8 @@ from tests.exporters.test_focus import ALLOWED
 
 BY = focus.BY
 DAY = datetime(2026, 10, 31, tzinfo=UTC)
-# columns: charge, basis, team, billed amount, effective amount; a discount is a separate negative amount
+# Columns: charge, basis, team, billed amount, effective amount. A discount is a separate row with
+# a negative amount.
 BILL = (
     ("usage", "exact", "search", "4", "4"), ("discount", "shared", "search", "-0.4", "-0.4"),
     ("usage", "unallocated", "", "1", "1"), ("commitment", "exact", "search", "0", "2"),

@@ -24,7 +24,8 @@ NEED_NONE = {
     "agent setup", "agent status", "clusters apply", "completion", "explain", "health", "lake import", "lake manifest",
     "lake sql", "lake verify", "send", "version",
 }  # fmt: skip
-# Arguments that a command needs before it looks for data. PLACE is another folder, FILE an empty file in it.
+# Arguments that a command needs before it looks for data. PLACE is another folder. FILE is an empty
+# file in PLACE.
 WORDS = {
     "operators role": ["mira@example.com", "Member"],
     "restore": ["PLACE"],

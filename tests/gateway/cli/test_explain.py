@@ -156,7 +156,7 @@ def test_what_another_tollhouse_sends_names_its_attributes() -> None:
     )
     assert [] == [name for name in NUMBERS if record.get(name) is not None and "." not in record["why"][name]]
     assert "tollhouse.estimated_cost" == record["why"]["estimated_cost"]
-    # price lines of this price book would not add up to an estimate of another one
+    # Another price book made the estimate, so price lines of this price book would not add up to it.
     assert "price_lines" not in record
 
 

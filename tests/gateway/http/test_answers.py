@@ -174,7 +174,7 @@ def test_no_call_encodes_much(value: Any, encoded: list[int]) -> None:
     pieces = list(json_pieces(value))
     assert expected == sum(map(len, pieces))
     assert 2 * SLICE_BYTES > max(*encoded, *map(len, pieces))
-    assert 8 * expected / SLICE_BYTES > len(pieces)  # pieces must not be tiny either
+    assert 8 * expected / SLICE_BYTES > len(pieces)  # the answer must not have many tiny pieces either
 
 
 def test_a_small_value_is_one_piece(encoded: list[int]) -> None:

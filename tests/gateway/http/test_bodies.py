@@ -163,7 +163,9 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     start, piece = (
         packer.compress(bytes(16 * MIB)) + packer.flush(zlib.Z_FULL_FLUSH) for packer in (first, more)
     )
-    bomb = start + 63 * piece  # pieces of the stream can be concatenated, because each ends with a full flush
+    bomb = (
+        start + 63 * piece
+    )  # the compressed pieces can be concatenated, because each ends with a full flush
     tracemalloc.start()
     try:
         async with (

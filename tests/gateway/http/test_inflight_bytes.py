@@ -65,7 +65,7 @@ def test_a_key_within_its_share_loses_nothing(senders: Senders) -> None:
         senders.ask("large", 20)
     senders.ask("steady", 40)
     with pytest.raises(Refusal):
-        senders.ask("third", 60)  # more than a third of the limit
+        senders.ask("third", 60)  # this request is more than a third of the limit
     senders.ask("third", 20)
     assert ["large"] == senders.cut
 

@@ -87,7 +87,7 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
     A request is read although the body before it has so many chunks that reading pauses at the last one.
     aiohttp's parser then stops inside the next body.
     """
-    chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may be queued
+    chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one chunk more than the parser may queue
     first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
     said = await raw.talk(
         listener.port, first + raw.post("/read", b"next", close=False) + raw.post("/read", b"end")

@@ -156,7 +156,7 @@ async def test_a_walk_sees_every_row_that_stays_exactly_once(
     await _walk_both_ways(kind, seed, count, limit, sort, order, colors)
 
 
-# a part of the combinations that has each kind and each order once
+# This part of the combinations has each kind and each order at least once.
 @pytest.mark.parametrize(("kind", "sort", "order"), part(WAYS, every=5))
 async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
     """Walk 1,000 rows with limit 7 forwards and backwards, while another task inserts and deletes."""

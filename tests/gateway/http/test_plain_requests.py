@@ -25,7 +25,7 @@ class Stand:
 
     is_short: list[bool] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
-    # requests with the wish "wait" wait for this event
+    # A request with the wish "wait" is answered only after this event.
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
@@ -52,7 +52,7 @@ class Stand:
         told = web.Response(
             text=f"{request.method} {request.path_qs} {sorted(request.headers.items())} {body!r}"
         )
-        # let the keep-alive time run out while the request is handled
+        # The keep-alive time ends while the request is still handled.
         if wish == "late" and isinstance(request.protocol, PlainRequests):
             request.protocol._next_keepalive_close_time = 0.0
             request.protocol._process_keepalive()
@@ -90,7 +90,7 @@ class Client:
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
-        with suppress(ConnectionError):  # the connection has ended
+        with suppress(ConnectionError):  # the other side may have closed the connection already
             await self._writer.drain()
 
     async def answer(self) -> bytes:
@@ -144,7 +144,7 @@ async def test_a_later_request_is_answered_as_the_first(stand: Stand, wish: str)
     alone = [(await answers(stand, [request]))[0] for request in requests]
     stand.is_short.clear()
     together = await answers(stand, requests)
-    if wish == "bug":  # a bug closes the connection
+    if wish == "bug":  # after an error in the handler, the server closes the connection
         assert [alone[0], b"", b"", b""] == together
         return
     assert alone == together
@@ -192,7 +192,7 @@ async def test_a_request_in_pieces_is_for_the_parser(stand: Stand) -> None:
             await client.send(plain[:end])
             if end < len(plain):
                 stand.asked.clear()
-                await stand.asked.wait()  # the handler starts when the header has arrived
+                await stand.asked.wait()  # the handler starts as soon as the header has arrived
                 await client.send(plain[end:])
             assert first == await client.answer()
     assert [False, False, False, True] == stand.is_short
@@ -248,7 +248,7 @@ async def test_a_stop_waits_for_a_request() -> None:
         await client.send(waits)
         await stand.asked.wait()
         stopping = asyncio.create_task(listener.stop())
-        for _ in range(3):  # the stop has begun
+        for _ in range(3):  # let the stop begin before the request ends
             await asyncio.sleep(0)
         stand.gate.set()
         assert expected == await client.answer()

@@ -21,7 +21,7 @@ from tests.integration.certificates import Certificates
 from tests.tools import program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-BODY = bytes(range(256)) * 100  # more than one TLS record
+BODY = bytes(range(256)) * 100  # longer than one TLS record
 
 
 @dataclass

@@ -12,7 +12,7 @@ from spool.errors import NotCertain, SpoolError, SpoolUnavailable
 
 UNAVAILABLE = (503, "spool_unavailable", 1), (503, "unavailable", None)
 FAILED = (500, "internal", None), (500, "failed", None)
-# For each storage error: what key holders receive, and what operators receive.
+# For each storage error: the message for key holders, and the message for operators.
 TOLD = {
     "AlreadyThere": ((409, "not_allowed", None), (409, "already_exists", None)),
     "AskedTooMuch": ((422, "asked_too_much", None), (422, "asked_too_much", None)),

@@ -103,7 +103,7 @@ async def test_every_path_is_answered_as_by_aiohttp(ports: Ports, method: str) -
     for path in PATHS:
         request = raw.post(path, b"four").replace(b"POST", method.encode(), 1)
         plain = await told(ports.aiohttps, request)
-        for _ in range(2):  # only the first request uses the router
+        for _ in range(2):  # two requests, because only the first one uses the router
             assert plain == await told(ports.ours, request), path
 
 

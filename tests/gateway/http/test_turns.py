@@ -244,7 +244,7 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
     assert ["a1", "b"] == work.begun
     work.end["a1"].set()
     await settle()
-    assert ["a1", "b", "e"] == work.begun  # eva has waited longer for a place than the second query of ada
+    assert ["a1", "b", "e"] == work.begun  # eva's query has waited longer for a place than ada's second query
     for name in ("b", "e", "a2"):
         work.end[name].set()
     assert ["a1", "a2", "b", "e"] == await asyncio.gather(*tasks)

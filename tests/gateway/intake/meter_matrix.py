@@ -22,7 +22,7 @@ from spool.meters import METERS
 ROOT = Path(__file__).parents[2] / "cases"
 AT = "2026-11-20T10:00:00Z"
 Body = dict[str, Any]
-Made = tuple[Any, str | None]  # a payload with its format, or None for OTLP
+Made = tuple[Any, str | None]  # a payload and its format (None for OTLP)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,13 +61,13 @@ def test_the_published_example_to_the_last_digit() -> None:
     [
         (realtime(input_audio_tokens=1000, output_audio_tokens=260), leaves.OVERLAP_UNKNOWN),
         (call("gpt-realtime", input_tokens=12, output_tokens=3), leaves.PARTS_UNKNOWN),
-        # the report does not state how much of the input is audio
+        # The report does not state the number of audio tokens in the input.
         (realtime(output_audio_tokens=260), leaves.PARTS_UNKNOWN),
         (call("gpt-4o-audio-preview", input_tokens=9, output_tokens=9,
               meters={"input_audio_tokens": 0, "output_audio_tokens": 9}), leaves.NO_PRICE),
         (call("claude-2", provider="anthropic", input_tokens=9, output_tokens=9, meters={"web_searches": 1}),
          leaves.NO_PRICE),
-        (call("dall-e-3", meters={"output_images": 1}), None),  # the price card has no such model
+        (call("dall-e-3", meters={"output_images": 1}), None),  # the price list has no such model
     ],
 )  # fmt: skip
 def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
@@ -150,7 +150,7 @@ def test_text_alone_costs_the_same_both_ways(model: tuple[str, str], counts: lis
                   reasoning_tokens=thought, tags={"processing": mode} if mode else {})  # fmt: skip
     told = call(model[1], provider=model[0])
     told = type(record)(**{name: getattr(record, name) for name in record.__struct_fields__})
-    told.meters = {"input_audio_tokens": 0}  # forces the rule for separate units
+    told.meters = {"input_audio_tokens": 0}  # a meter, even of 0 tokens, forces the rule for separate units
     assert BOOK.estimate(record) == BOOK.estimate(told)
 
 

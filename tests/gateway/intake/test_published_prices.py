@@ -17,7 +17,8 @@ BOOK = PriceBook.load()
 MILLION = 10**6
 HOUR = 3600
 
-# Field of a record by the short name in this table. Each count is one million tokens unless a row states another.
+# The table's short names stand for these fields of a record. Each count is one million tokens unless a row
+# states another number.
 _FIELDS = {"input": "input_tokens", "output": "output_tokens", "read": "cache_read_tokens"}
 
 
@@ -46,7 +47,8 @@ CACHED_IMAGE = millions("input_image", "cache_image_read")
 @pytest.mark.parametrize(
     ("model", "meters", "counts", "expected"),
     [
-        # Text and audio, for input and output: 4 + 32 + 16 + 64, 4 + 32 + 24 + 64 and so on.
+        # These prices per million are for text and audio, input before output: 4 + 32 + 16 + 64, 4 + 32 + 24
+        # + 64 and so on.
         ("gpt-realtime", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "116"),
         ("gpt-realtime-2", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "124"),
         ("gpt-realtime-mini", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "33"),  # 0.6 + 10 + 2.4 + 20
@@ -64,7 +66,7 @@ CACHED_IMAGE = millions("input_image", "cache_image_read")
         ("gpt-image-2", {**CACHED_IMAGE, "input_image_tokens": 2 * MILLION},
          {"input": 4 * MILLION, "read": 2 * MILLION, "output": MILLION}, "46.25"),  # 5 + 8 + 1.25 + 2 + 30
         ("whisper-1", {"input_audio_seconds": HOUR}, {}, "0.36"),
-        # 1.02 and 2.04 per hour are 0.000283333333333333 and 0.000566666666666667 per second.
+        # 1.02 and 2.04 per hour are charged as 0.000283333333333333 and 0.000566666666666667 per second.
         ("gpt-realtime-whisper", {"audio_seconds": HOUR}, {}, "1.0199999999999988"),
         ("gpt-realtime-translate", {"audio_seconds": HOUR}, {}, "2.0400000000000012"),
         ("tts-1", {"input_characters": MILLION}, {}, "15"),
@@ -104,7 +106,7 @@ def test_google(model: str, meters: dict[str, int], counts: dict[str, int], expe
     [
         ("aws.bedrock", "amazon.nova-2-sonic-v1:0", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION},
          "18.08"),  # 0.33 + 3 + 2.75 + 12
-        # 0.04 per hour is 0.000011111111111111 per second.
+        # 0.04 per hour is charged as 0.000011111111111111 per second.
         ("groq", "whisper-large-v3-turbo", {"audio_seconds": HOUR}, {}, "0.0399999999999996"),
         ("groq", "canopylabs/orpheus-v1-english", {"input_characters": MILLION}, {}, "22"),
         ("groq", "canopylabs/orpheus-arabic-saudi", {"input_characters": MILLION}, {}, "40"),
@@ -118,9 +120,9 @@ def test_google(model: str, meters: dict[str, int], counts: dict[str, int], expe
         ("perplexity", "sonar-deep-research", {"output_citation_tokens": MILLION},
          {"input": 0, "output": MILLION}, "2"),
         ("perplexity", "perplexity/sonar", {"web_searches": 1000}, {"input": 0, "output": 0}, "2.5"),
-        ("perplexity", "sonar", {}, {"input": 0, "output": 0}, "0.012"),  # fee per request
+        ("perplexity", "sonar", {}, {"input": 0, "output": 0}, "0.012"),  # the fee per request, without any tokens
         ("perplexity", "sonar-pro", {}, {"input": 0, "output": 0}, "0.014"),
-        # Cache writes for 5 minutes and for an hour.
+        # Some of these cache writes are for 5 minutes, the others for an hour.
         ("anthropic", "claude-opus-5", {},
          {"input": 2 * MILLION, "cache_write_tokens": 2 * MILLION, "cache_write_1h_tokens": MILLION, "output": 0},
          "16.25"),
@@ -135,7 +137,7 @@ def test_others(
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
-        ({}, "2.8"),  # 2 and 12 per million since 30 July
+        ({}, "2.8"),  # since 30 July, the prices are 2 and 12 per million
         ({"service_tier": "priority"}, "5.6"),
         ({"service_tier": "fast"}, "5.6"),
         ({"service_tier": "flex"}, "1.4"),
@@ -160,8 +162,13 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
 @pytest.mark.parametrize(
     ("provider", "model", "counts", "expected"),
     [
-        (OPENAI, "gpt-5.6-terra", {"input": 272_000, "output": 0}, "0.544"),  # 2 per million
-        # the whole request costs 4 and 18 per million
+        (
+            OPENAI,
+            "gpt-5.6-terra",
+            {"input": 272_000, "output": 0},
+            "0.544",
+        ),  # 272,000 tokens cost 2 per million
+        # The whole request costs 4 and 18 per million.
         (
             OPENAI,
             "gpt-5.6-terra",
@@ -170,7 +177,7 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
         ),
         (GOOGLE, "gemini-2.5-pro", {"input": 200_000, "output": 0}, "0.25"),  # 1.25 per million
         (GOOGLE, "gemini-2.5-pro", {"input": 300_000, "output": 100_000}, "2.25"),  # 2.5 and 15 per million
-        # the model has no other price for large inputs
+        # This model has no other price for large inputs.
         ("anthropic", "claude-opus-5", {"input": 900_000, "output": 0}, "4.5"),
     ],
 )
@@ -183,7 +190,11 @@ def test_a_large_input_takes_the_whole_request(
 @pytest.mark.parametrize(
     ("model", "meters", "expected"),
     [
-        ("whisper-large-v3-turbo", {"audio_seconds": HOUR}, "0.0200000000000016"),  # 0.000005555555555556
+        (
+            "whisper-large-v3-turbo",
+            {"audio_seconds": HOUR},
+            "0.0200000000000016",
+        ),  # 0.000005555555555556 per second
         ("mistral-ocr-2512", {"input_document_pages": 1000}, "1"),
         ("mistral-ocr-2512", {"input_document_pages": 1000, "input_annotated_document_pages": 1000}, "1.5"),
         ("mistral-ocr-4-1", {"input_document_pages": 1000, "input_annotated_document_pages": 1000}, "2.5"),

@@ -133,7 +133,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
     await put_on_record(spool, event(session="old"))
     clock.time += WINDOW_S + 1
-    # the event of session "old" is a repeat
+    # The event of session "old" is a repeat, so it does not count as a new event of this session.
     await put_on_record(spool, event(session="old"), event(session="s1"))
     shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
     await shadows.remember(spool.log)
@@ -141,7 +141,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
         shadows.shade(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
 
-    await spool.heard.open()  # as at a start
+    await spool.heard.open()  # read the stored senders again, as at a start
     again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
     await again.look_up(reporters_of(metric))
     again.shade(metric)
@@ -205,7 +205,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     assert unkept == shadows.take_unkept("team-a")
     assert not shadows.take_unkept("team-a")
     await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders_to_keep(unkept)))
-    await heard.open()  # as at a start
+    await heard.open()  # read the stored senders again, as at a start
 
     known = [
         counter(session="s1"),
@@ -240,7 +240,8 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
         clock.time += 1
         shadows.note(event(session="s1", request_model="a" if second % 2 else "b"))
         kept += len(senders_to_keep(shadows.take_unkept("")))
-    # eight rows: the session and the service, each with both models, at first and again ten minutes later
+    # Eight rows: the session and the service, each with both models, are stored at first and again
+    # ten minutes later.
     assert 8 == kept
 
 
@@ -256,7 +257,7 @@ async def test_senders_are_forgotten_by_age() -> None:
     assert 1001 == len(shadows)
     clock.time += 2 * AGE_EVERY_S
     await shadows.forget_old()
-    assert 2 == len(shadows)  # that session and the service
+    assert 2 == len(shadows)  # the new session and the service remain
 
 
 @pytest.mark.parametrize("keys", [1, 1000])
@@ -332,7 +333,7 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
     ("source", "model", "tokens", "shadow"),
     [
         ("google_adk", None, 700, True),
-        ("google_adk", None, None, False),  # a failed call
+        ("google_adk", None, None, False),  # a failed call has no tokens
         ("google_adk", "text-embedding-005", 700, False),
         ("otel", None, 700, False),
     ],

@@ -46,7 +46,7 @@ class Family:
 
     call: dict[str, Any]
     counter: dict[str, Any]
-    window: str | None = None  # session in the resource attributes
+    window: str | None = None  # the session in the resource attributes
     cumulative: bool = False
 
 
@@ -537,7 +537,11 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
         await running.restart()
         await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
         await running.counters.release()
-        assert [1, 800, 80] == await running.sums()  # the counters of seven senders, and the one call
+        assert [
+            1,
+            800,
+            80,
+        ] == await running.sums()  # the sums are the counters of seven senders plus one call
 
     run(test, Running(limits={"max_items": 8}, nodes=nodes))
 

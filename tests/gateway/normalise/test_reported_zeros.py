@@ -103,7 +103,7 @@ AGENTGATEWAY = {
         ("cloudflare", CLOUDFLARE),
         ("bifrost", BIFROST),
         ("agentgateway", AGENTGATEWAY),
-        ("litellm", litellm("aspeech", "tts-1")),  # no usage is stated, but speech is never free
+        ("litellm", litellm("aspeech", "tts-1")),  # the report states no usage, but speech is never free
         ("litellm", litellm("arerank", "rerank-3.5")),
     ],
 )

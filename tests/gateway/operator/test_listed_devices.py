@@ -79,7 +79,7 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
 async def calls_of(fleet: Fleet, query: Query) -> int:
     """Count the function calls that one page needs."""
     calls = 0
-    gc.collect()  # finalizers of earlier tasks count as calls
+    gc.collect()  # collect first, because finalizers of earlier tasks count as calls
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
@@ -108,7 +108,7 @@ async def test_a_page_costs_the_same_in_a_large_fleet(fleet: Fleet) -> None:
     for count, found in counted.items():
         await fleet.grow_to(count)
         for query in QUERIES:
-            page = await fleet.get(query)  # sorts the rows once
+            page = await fleet.get(query)  # the first query sorts the rows
             following = page["pagination"]["cursor"]["next_cursor"]
             fleet.clock.move(1)
             await fleet.put("d00002", last_seen=fleet.clock.now())

@@ -36,7 +36,7 @@ CPU_HOUR, GIB_HOUR = Decimal("0.0316"), Decimal("0.0042")
 PRICE = ContainerPrice(cpu_hour=CPU_HOUR, memory_hour=GIB_HOUR)
 PRICED, CLOUD, IDLE = "Kubernetes", "AWS", "(idle)"
 ACCRUED = ("amortized_cost", "discounted_amortized_cost", "invoiced_amortized_cost")
-Place = tuple[str, str, str, str]  # provider, charge, team, workload
+Place = tuple[str, str, str, str]  # provider, charge, team and workload
 Sums = dict[Place, Fraction]
 
 

@@ -46,7 +46,7 @@ NEAR = 10**7  # 10^7 ledger units are 10^-20 dollars
 _BY_KEY = len(TEAMS) // len(KEYS)
 _TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # their bills state the region of tokens
 OWNERS = ("team", "user", "tag:service")
-# kinds of tokens, as the provider's meters name them
+# Kinds of tokens, by the names in the provider's meters.
 _IN_WORDS = {f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]}
 Owner = tuple[str, ...]  # values of the dimensions in OWNERS
 

@@ -119,7 +119,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert by_team["ads", "usage"] == Decimal("0.3")
     within = await world.paid("discounted_cost", "team", "charge")
     assert Decimal("-0.06") == within["search", "discount"]
-    # the team has 0.60 of the usage of 1.07 dollars, which is measured before discounts
+    # The team has 0.60 of the usage of 1.07 dollars. Both amounts are before discounts.
     tax = 19 * money.UNIT // 100 * 60 // 107
     assert tax == money.units(str(within["search", "tax"]))
     beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())

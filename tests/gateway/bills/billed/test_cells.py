@@ -134,7 +134,7 @@ def test_nobody_pays_for_a_tier_that_others_used() -> None:
     division = divided(rows, [calls("a", 100)])
     assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(division)
     division = divided(rows, [calls("a", 150)])
-    assert UNIT == paid(division)["a", "usage", "pooled"]  # 50 of the tokens have no known tier
+    assert UNIT == paid(division)["a", "usage", "pooled"]  # for 50 of the 150 tokens, the tier is unknown
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.gateway.bills.billed.test_connection_rows import OCTOBER, Rows, row
 from tests.rounds import examples
 
 PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
-DAY = int(OCTOBER.timestamp()) + 4 * DAY_S  # the day of `row`
+DAY = int(OCTOBER.timestamp()) + 4 * DAY_S  # the day of the bill's row
 CORE_HOUR, GIB_HOUR = 3_600_000_000, 3_600_000 * 2**30
 PRICE = ContainerPrice(cluster="prod", cpu_hour=Decimal(1), memory_hour=Decimal("0.5"))
 RULES = RowRules(
@@ -49,7 +49,7 @@ def place(workload: str, node: str = "n-1", **tags: str) -> str:
     return UsagePlace(node, "shop", workload, tags).key
 
 
-# node n-1 costs 4 + 2 dollars: 1 + 1 used by web, 2 used by api. Node n-2 costs 2 dollars, all used by web.
+# Node n-1 costs 4 + 2 dollars: web uses 1 + 1, and api uses 2. Node n-2 costs 2 dollars, and web uses all of it.
 USAGE = DayUsage(
     used={
         place("web", owner="search"): [CORE_HOUR, 2 * GIB_HOUR, 0],
@@ -247,7 +247,7 @@ async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> 
     rows.drops.put(row(cost="6", at="2026-10-31T00:00:00Z", **id))
     await rows.book.look()
     assert {(None,): "6"} == await paid(rows, "workload")
-    usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # 1 November
+    usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # the day is 1 November
     await rows.book.look()
     expected = {
         ("billing", None): "3", ("billing", "web"): "1", ("billing", "api"): "1", ("billing", IDLE): "1",

@@ -25,7 +25,7 @@ from tests.rounds import examples
 DAYS = 3
 TEAMS = ("a", "b", "c")
 LINES = ("discount", "tax", "credit", "refund", "support", "throughput", "web_search", "rounding")
-_ROUNDED = 1000  # tolerance in ledger units: at most one for each of a few dozen rows
+_ROUNDED = 1000  # tolerance in ledger units; each of a few dozen rows may be rounded by one unit
 days, models = st.integers(0, DAYS - 1), st.sampled_from(["gpt-4o", "claude-opus-4"])
 tiers, keys = st.sampled_from([None, "batch"]), st.sampled_from([None, "k", "l"])
 dollars, tokens = st.decimals(-1000, 1000, places=6), st.integers(0, 10**9)

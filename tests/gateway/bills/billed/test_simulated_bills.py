@@ -164,8 +164,8 @@ async def is_of_nobody(month: BilledMonth, provider: str, reasons: tuple[str, ..
     assert "pooled" not in bases
 
 
-# Pairs that failed in earlier full runs: calls of a region paid for other regions on days without its
-# rows or calls.
+# These pairs failed in earlier full runs, because calls of a region paid for other regions on days without
+# the region's rows or calls.
 ONCE_WRONG = [(AZURE, "region", "pacific"), (AZURE, "region", "share"), (GOOGLE, "key", "region")]
 
 

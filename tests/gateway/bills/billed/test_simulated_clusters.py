@@ -87,8 +87,8 @@ def pairs() -> list[tuple[str, str]]:
     return every if IS_LONG else [*always, *Random("pairs of clusters").sample(every, 4)]
 
 
-# Pairs that failed before, because usage without a known node was priced although all nodes had bills,
-# because nodes of one name in two clusters were merged, or because a node without pods was not idle.
+# These pairs failed before, because usage without a known node was priced although all nodes had bills,
+# because nodes with the same name in two clusters were merged, or because a node without pods was not idle.
 ALWAYS = [("nodes", "nowhere"), ("some nodes", "nowhere"), ("nodes", "same names"), ("nodes", "idle")]
 
 

@@ -102,8 +102,8 @@ def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
     assert november.beyond == 5 * ONE
     assert november.overage == 15 * ONE // 2
     assert november.included_value == 12 * ONE
-    # The October fee is 19 of 30 days of the first cycle plus 12 of 31 days of the second. The November fee
-    # is 19 of 31 days plus 11 of 30.
+    # The October fee is 19 of the 30 days of the first cycle plus 12 of the 31 days of the second cycle. The
+    # November fee is 19 of these 31 days plus 11 of the 30 days of the third cycle.
     assert abs(october.fee - ONE * Fraction(31 * 19, 30) - 12 * ONE) < 2
     assert abs(november.fee - 19 * ONE - ONE * Fraction(31 * 11, 30)) < 2
 

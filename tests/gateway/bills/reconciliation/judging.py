@@ -23,7 +23,9 @@ RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
     "invented",
 )
 NEAR = Decimal("0.02")  # tolerance as a share of the planted amount
-HALF_A_CENT = Decimal("0.005")  # minimum tolerance, for amounts below a quarter of a dollar
+HALF_A_CENT = Decimal(
+    "0.005"
+)  # minimum tolerance in dollars, for planted amounts below a quarter of a dollar
 PENNY = Decimal("0.01")
 
 

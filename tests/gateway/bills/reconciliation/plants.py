@@ -34,7 +34,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     statements,
 )
 
-HAVE_KEYS = (OPENAI, ANTHROPIC)  # providers whose bills state the key of tokens
+HAVE_KEYS = (OPENAI, ANTHROPIC)  # the bills of these providers state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
 A_DAY = 30  # calls per day
 _DAYS = frozenset(DAYS)
@@ -80,7 +80,7 @@ class Plant:
     providers: tuple[str, ...] = ALL_PROVIDERS
 
 
-Planting = Callable[[Random, str], Plant]  # creates a random plant for a provider
+Planting = Callable[[Random, str], Plant]  # A function of this type creates a random plant for a provider.
 
 
 def lost(is_lost: Callable[[Call], bool], *causes: str) -> Plant:

@@ -15,7 +15,7 @@ import msgspec
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, BEDROCK, DAY_S, DAYS, KINDS, OPENAI, Call
 
 _json = msgspec.json.Encoder(decimal_format="number")
-_SMALLEST = Decimal("0.000001")  # dollars, the rounding unit of Anthropic and AWS
+_SMALLEST = Decimal("0.000001")  # Anthropic and AWS round to this number of dollars
 _LINES = {"input": "input", "cache_read": "cached input", "cache_write_5m": "cache write", "output": "output"}
 _ANTHROPIC_TYPES = {
     "input": "uncached_input_tokens", "cache_read": "cache_read_input_tokens", "output": "output_tokens",
@@ -28,7 +28,7 @@ _AWS_TYPES = {
     "output": "output-tokens",
 }
 
-# per group: the first call, tokens by kind, dollars by kind, and the number of calls
+# Per group: the first call, tokens by kind, dollars by kind, and the number of calls.
 Group = tuple[Call, Mapping[str, int], Mapping[str, Decimal], int]
 
 

@@ -49,7 +49,7 @@ class Rates:
     cache_write_5m: str
     cache_write_1h: str
     output: str
-    # price factors for input and output of the whole call, if its input is large
+    # Price factors for input and output, which apply to the whole call if its input is large.
     large: tuple[str, str] | None = None
 
     def of(self, kind: str) -> Decimal:

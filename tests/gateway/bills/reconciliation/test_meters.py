@@ -28,7 +28,7 @@ from spool.meters import SCALE
 from spool.record import NS
 
 MILLION = 10**6
-DAY = 20_760 * 86400  # in November 2026
+DAY = 20_760 * 86400  # an arbitrary day in November 2026
 OWN = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.04")})
 BOOK = PriceBook(cards.packaged(), (OWN,))
 PRICES = TokenPrices(BOOK)

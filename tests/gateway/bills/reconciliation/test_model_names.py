@@ -65,7 +65,7 @@ def compared(counts: Counts, rows: Sequence[StatementRow], billed: str, own: str
         (google.model_of("Gemini 2.5 Flash GA Text Input - Predictions"), "gemini-2.5-flash"),
         (google.model_of("Claude Sonnet 4.5 Input"), "claude-sonnet-4-5@20250929"),
         ("Claude Haiku 4.5", "claude-haiku-4-5-20251001"),
-        ("DZH318Z0BQ4W", "gpt-4o"),  # a SKU number, so only its tokens identify it
+        ("DZH318Z0BQ4W", "gpt-4o"),  # the billed name is a SKU number, so only the tokens identify the model
     ],
 )
 async def test_no_spelling_is_another_model(counts: Counts, billed: str, own: str) -> None:

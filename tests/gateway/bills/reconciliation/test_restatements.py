@@ -38,7 +38,7 @@ DAY = DAYS[NEWEST]
 REPORTED = DAYS[: NEWEST + 1]
 ADA = Actor("ada@example.com", "command")
 ON_DAY = {name: [call for call in CALLS if (call.provider, call.day) == (name, DAY)] for name in PROVIDERS}
-# the calls that the provider counted twice before its restatement
+# Before its restatement, the provider counted these calls twice.
 TWICE = [call for calls in ON_DAY.values() for call in calls[::3]]
 LATE = {id(call) for calls in ON_DAY.values() for call in calls[1::2]}
 

@@ -44,12 +44,12 @@ from tests.rounds import IS_LONG
 
 SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
-LONG = {2: 40, 3: 20}  # number of pairs and triples for each provider and seed
-SHORT = {2: 1, 3: 1}  # in short runs, each provider also has only a part of the single causes
+LONG = {2: 40, 3: 20}  # number of pairs and of triples of causes, for each provider and seed
+SHORT = {2: 1, 3: 1}  # a short run also has only a part of the single causes for each provider
 ONCE_WRONG = (
-    # one day still had a rate of other calls, which was mistaken for a price
+    # One day still had a rate from other calls, and this rate was mistaken for a price.
     (ANTHROPIC, 18001, ("batch key", "pacific")),
-    # the rates of other keys were applied to a key as well
+    # A key got the rates of other keys.
     (
         ANTHROPIC,
         12001,
@@ -63,30 +63,31 @@ ONCE_WRONG = (
         23001,
         ("half a day", "local hours"),
     ),
-    (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was applied to the missing calls
+    (GOOGLE, 23001, ("half a day", "price")),  # a day's price was applied to the calls that the day lacked
     # a discount on all days was mistaken for a price of some days
     (AZURE, 16001, ("input price", "discount", "dear days")),
     (OPENAI, 23001, ("key", "four days", "region")),  # a price was claimed for days without calls
     (ANTHROPIC, 23002, ("batch share", "region")),  # a separate price was claimed for single days
     # a model with all its calls was mistaken for one without reports
     (GOOGLE, 23001, ("half a day", "pacific", "unsized")),
-    # the day's rates of all keys were applied to hours without calls
+    # The day's average rates over all keys were applied to hours without calls.
     (GOOGLE, 23001, ("key", "half a day", "twice")),
     # a day with hours without calls was mistaken for a double bill
     (GOOGLE, 23002, ("half a day", "twice", "searches")),
-    # a day was billed twice, and less than half of the other days lacked calls
+    # One day was billed twice, and less than half of the other days lacked calls.
     (
         GOOGLE,
         23002,
         ("share", "four days", "twice"),
     ),
-    # calls without tokens at other times were mistaken for unreported calls
+    # Reports without tokens, at other hours than the calls, were mistaken for unreported calls.
     (
         BEDROCK,
         23003,
         ("twice", "local hours", "unsized"),
     ),
-    (GOOGLE, 31007, ("key", "input price")),  # a price hidden by missing calls was applied to those calls
+    # missing calls hid a changed price, and this price was applied to the missing calls
+    (GOOGLE, 31007, ("key", "input price")),
     # a model without counted calls got the price of another model
     (ANTHROPIC, 23001, ("model", "batch key", "pacific")),
 )

@@ -14,7 +14,10 @@ from gateway.bills.statements.sources.aws import region_of
         ("EU-NovaLite-input-tokens", "eu-west-1"),
         ("APN1-MP:APN1_cache_write_tokens_1h_standard-Units", "ap-northeast-1"),
         ("USW2-MP:USW2_InputTokenCount_Global-Units", "global"),
-        ("XYZ9-NovaLite-input-tokens", "XYZ9"),  # an abbreviation that is not in the table yet stays as it is
+        (
+            "XYZ9-NovaLite-input-tokens",
+            "XYZ9",
+        ),  # an abbreviation that is not in the table is returned unchanged
         ("NovaLite-input-tokens", None),
         ("", None),
     ],

@@ -238,8 +238,8 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
     assert "timePeriod" in report.named[0]
 
 
-# Rows of these files have an id, or are unique in their bucket and group. In other files, equal rows
-# may be correct.
+# Rows of these files have an id, or are unique in their bucket and group. In other files, two equal rows may
+# both be correct.
 WITH_IDS = ("legacy.csv", "cur2.csv")
 COUNTED_ONCE = frozenset({
     "anthropic_analytics_costs", "anthropic_analytics_usage", "anthropic_costs", "anthropic_usage", "aws_cost_explorer",

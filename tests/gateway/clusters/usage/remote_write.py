@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.clusters.usage import series as module
 
-Samples = Iterable[tuple[int, float]]  # timestamps in milliseconds, with values
+Samples = Iterable[tuple[int, float]]  # pairs of a timestamp in milliseconds and a value
 
 
 def first(found: Iterable[tuple[Mapping[str, str], Samples]]) -> bytes:

@@ -354,7 +354,7 @@ async def test_a_worker_that_says_nothing_is_replaced() -> None:
         await pool.complete()
         decoding = asyncio.create_task(decode(pool, spans(3)))
         await told.changed.wait()
-        pool._silent_s = 60.0  # the next worker may be slow
+        pool._silent_s = 60.0  # a generous limit, because the next worker may be slow
         assert 3 == (await decoding).outcome.received
     assert {SILENT: 1} == told.deaths
 
@@ -408,7 +408,8 @@ async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> N
         assert b"secret-in-the-environment" not in Path(f"/proc/{pid}/environ").read_bytes()
         body = spans(50)
         assert shown(here(body)) == shown(await decode(pool, body))
-        # a service manager sends SIGTERM to all its processes, but the worker continues until the server stops
+        # A service manager sends SIGTERM to all processes of a service, but a worker continues until the
+        # server stops it.
         os.kill(pid, signal.SIGTERM)
         assert 50 == (await decode(pool, body)).outcome.received
         os.kill(pid, signal.SIGKILL)

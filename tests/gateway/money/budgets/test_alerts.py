@@ -150,7 +150,7 @@ def test_any_course_fires_each_threshold_once(
         new_reading = reading(spent, at=now, forecast=expected, is_silent=silent, is_whole=whole)
         before = by_threshold(alerts)
         alerts, new = judge(both, alerts, new_reading)
-        # A restart reads the states from the registry.
+        # After a restart, the states are read from the registry.
         period_alerts = PeriodAlerts(
             budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts}
         )

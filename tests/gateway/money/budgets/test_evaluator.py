@@ -219,7 +219,8 @@ async def test_sums_that_are_counted_anew_say_nothing() -> None:
     house.spend("85")
     await house.evaluate()
     await house.ledger.rebuild(house.log)
-    assert (await house.evaluate()).waits is None  # the ledger catches up first
+    # the evaluation first lets the ledger catch up, so it need not wait
+    assert (await house.evaluate()).waits is None
     assert [(CROSSED, "80 %")] == await house.told()
 
 
@@ -382,7 +383,7 @@ async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.Monke
     assert {changed.id} == set(house.evaluator.figures)
     assert not released.is_set()
     released.set()
-    await house.evaluate()  # after the running evaluation has ended
+    await house.evaluate()  # this evaluation starts after the running one has ended
     assert [(CROSSED, "80 %")] == await house.told()
     running.cancel()
     await asyncio.wait([running])

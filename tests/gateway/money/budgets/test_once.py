@@ -51,7 +51,7 @@ async def _run(course: list[str]) -> None:
     )
     await house.evaluate()
     spent: Counter[str] = Counter()
-    known: dict[str, int] = {}  # the highest percentage known as crossed, by month
+    known: dict[str, int] = {}  # by month, the highest percentage that is known to be crossed
     expected: Counter[tuple[str, str]] = Counter()
     for step in [*course, "evaluate"]:
         month = period_at(house.clock.at, "monthly", UTC).first_day
@@ -180,7 +180,7 @@ async def _recounted(
     assert {owner: value for owner, value in expected.items() if value} == {
         owner: owner_spend.actual for owner, owner_spend in spent.items() if owner_spend.actual
     }
-    # The values of all owners add up to the budget without owners.
+    # The amounts of all owners must add up to the amount of the budget without owners.
     books = house.evaluator.books()
     [total] = (await books.figures(replace(budget, per=""), view)).periods[0].spent.values() or [None]
     assert sum(expected.values()) == (total.actual if total else 0)

@@ -115,7 +115,7 @@ async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(at_once.asked) == 2 < len(in_steps.asked)
     in_euro = made_up(random.Random(0))
     await compare(in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK)
-    # euros need the two steps, because sums of rounded amounts may differ in their last digit
+    # In euros, the comparison needs two steps, because sums of rounded amounts may differ in their last digit.
     assert len(in_euro.asked) > 2
 
 

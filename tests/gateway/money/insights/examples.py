@@ -10,7 +10,7 @@ from gateway.money.insights.facts import DAY_S, Detector, Facts, Spend
 from spool.record import NS, Inference
 from spool.registry.insights import EFFORTS, Finding, check_draft
 
-NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # a Monday afternoon
+NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # the afternoon of a Monday
 TODAY = NOW // DAY_S * DAY_S
 
 

@@ -86,7 +86,7 @@ async def test_what_was_promised_is_saved(house: House) -> None:
     await house.look()
     realized = (await house.only()).realized
     assert realized is not None
-    assert "33.6" == realized.amount  # sixteen whole days at $2.10 per call
+    assert "33.6" == realized.amount  # sixteen whole days with one call at $2.10 each
 
 
 async def test_what_was_not_done_is_told_again(house: House) -> None:
@@ -99,7 +99,7 @@ async def test_what_was_not_done_is_told_again(house: House) -> None:
     await house.registry.recommendations.update([(await house.only()).id], status="addressed", actor=ADA)
     house.clock.at += 5 * DAY_S
     house.calls(5, tier="priority")
-    assert 0 == (await house.look()).reopened  # two calls, $4.20
+    assert 0 == (await house.look()).reopened  # two calls of $4.20 in total do not reopen it
     house.clock.at += DAY_S
     house.calls(1, tier="priority")
     assert 1 == (await house.look()).reopened

@@ -36,9 +36,10 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
     ("before", "after", "expected"),
     [
         (row("300", 1000), row("130", 600), "50"),
-        # the saving is at most the promised amount for this number of calls
+        # A saving is at most the amount that was promised for this number of calls.
         (row("300", 1000), row("60", 600), "60"),
-        (row("300", 1000), row("190", 600), "0"),  # an answer costs more than before
+        # after the change, an answer costs more than before, so nothing is saved
+        (row("300", 1000), row("190", 600), "0"),
         (row("300", 1100, errors=100), row("130", 900, errors=300), "50"),
         (row("300", 1000), row("0", 0), "0"),
         (row("0", 0), row("130", 600), "0"),

@@ -179,7 +179,7 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
     )
     body[at : at + data.draw(st.sampled_from([0, 1, len(noise), len(body)]))] = noise
     outcome = taken(data.draw(st.sampled_from([format, None])), bytes(body))
-    # these bytes may be OTLP, which has its own tests
+    # If the bytes may be OTLP, other tests cover them.
     if outcome is not None and format not in (
         "openrouter",
         "cloudflare",
@@ -211,7 +211,7 @@ def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> Non
     planted = st.sampled_from([CANARY, [{"role": "user", "content": CANARY}], {"text": CANARY}])
     for place in data.draw(st.lists(st.integers(0, len(objects) - 1), min_size=1, max_size=4)):
         for name in data.draw(st.lists(st.sampled_from(CONTENT), min_size=1, max_size=6)):
-            # Portkey's body and Kong's headers are objects with more than content
+            # Portkey's body and Kong's headers contain other fields as well, so they are not replaced.
             if not isinstance(objects[place].get(name), dict):
                 objects[place][name] = data.draw(planted)
     outcome = taken(format, json.dumps(payload).encode())

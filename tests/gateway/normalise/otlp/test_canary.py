@@ -58,7 +58,7 @@ EMAILS = (
     "ai.telemetry.metadata.email",
 )
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
-# content in which the decoder reads ids and counts
+# The decoder reads ids and counts from these kinds of content.
 ANSWERS = (
     "output.value",
     "gen_ai.completion",

@@ -34,8 +34,8 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
 HTTP = {"http.request.method": "POST"}
 
-# per case: the spans as (attributes, number of the parent), numbered from 1, and the numbers of the spans
-# that become records
+# Per case: the spans as (attributes, number of the parent), numbered from 1, and the numbers of the spans
+# that become records.
 TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
     "innermost with usage": ([(USED, None), (USED, 1)], [2]),
     "three deep": ([(USED, None), (USED, 1), (USED, 2)], [3]),
@@ -103,7 +103,7 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
         if "used" in kinds[number] or kinds[number] == "embed":
             return {number, *(child for child in below if kinds[child] == "failed")}
         if kinds[number] == "failed" and all(kinds[child] == "plain" for child in below):
-            return {number}  # the spans below a failed call do not show its failure
+            return {number}  # the spans below a failed call do not show the failure
         return below or {number}
 
     calls = {number for number, kind in enumerate(kinds) if kind not in ("tool", "agent", "http")}
@@ -379,7 +379,8 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
             made = tree(number)
             made["traceId"] = f"{trace:032x}"
             spans.append(made)
-    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # interleaves forty traces
+    # this order interleaves the spans of forty traces
+    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))
     payload = traces(*spans)
     monkeypatch.setattr(wire.requests, "__defaults__", (4096,))
     monkeypatch.setattr(body_limits, "SLICE_BYTES", 8192)

@@ -14,7 +14,7 @@ CASES = Path(__file__).parents[3] / "cases" / "otlp"
 _USAGE = re.compile(r"gen_ai\.usage\..|llm\.token_count\..|.*\.usage\..")
 _PART = re.compile(r"cache|reason|think|thought", re.IGNORECASE)
 _PARTS = ("cache_read", "cache_write", "reasoning")
-# names that are not read: sums of other calls, rejected prediction tokens, parts by modality, and costs
+# The decoder does not read these names: sums of other calls, rejected prediction tokens, parts by modality, costs.
 _NOT_READ = re.compile(
     r"gen_ai\.aggregated_usage\.|gen_ai\.usage\.partial\.|gen_ai\.usage\.(audio|image|text|video)\.|.*cost"
 )

@@ -32,10 +32,11 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("gcp.vertex_ai", {"server.address": "us-central1-aiplatform.googleapis.com"}, "us-central1"),
         ("openai", {"gen_ai.openai.api_base": "https://eu.api.openai.com/v1/"}, "eu"),
         ("openai", {"server.address": "api.openai.com"}, None),
-        ("openai", {"cloud.region": "us-east-1"}, None),  # this is the location of the caller
+        ("openai", {"cloud.region": "us-east-1"}, None),  # this attribute is the location of the caller
         ("anthropic", {"aws.region": "us-east-1"}, None),
         ("openai", {}, None),
-        # A region of another cloud is not the provider's. Neither is one that a collector copied from the resource.
+        # A region of another cloud is not the provider's region, nor is a region that a collector copied
+        # from the resource.
         ("azure.ai.openai", {"aws.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "East US 2"}, "eastus2"),
@@ -46,7 +47,7 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("gcp.vertex_ai", {"cloud.region": "europe-west4"}, "europe-west4"),
         ("gcp.vertex_ai", {"cloud.region": "us-east-1"}, None),
         ("gcp.gemini", {"cloud.region": "europe-west4"}, None),
-        # The called address wins over a region attribute.
+        # The address that the client called takes precedence over a region attribute.
         (
             "aws.bedrock",
             {"cloud.region": "eu-west-1", "server.address": "bedrock-runtime.us-west-2.amazonaws.com"},

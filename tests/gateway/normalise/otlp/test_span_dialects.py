@@ -878,7 +878,7 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
     (of_span,) = normalised(traces(span(1, attributes, status=code), scope="litellm")).identities
     (of_log,) = read("litellm", log).identities
     assert not set(of_span.also).isdisjoint(of_log.also)
-    # the start time of an answer differs between reports
+    # Two reports of one answer have different start times.
     other_id = "31aec259-5224-4903-ad2a-91ade65c0988"
     (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001, "litellm_call_id": other_id}).identities
     assert set(of_span.also).isdisjoint(later.also)

@@ -48,6 +48,6 @@ def test_streams_are_joined_in_turns() -> None:
             made = call(int(at[1], 16), reports_stream=reports)
             nodes[at] = Node(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
-    # steps over nodes, calls (twice), reports by position, and repeated calls
+    # The steps are over nodes, calls (twice), reports by position, and repeated calls.
     assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in join_streams(nodes, calls))
     assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})

@@ -138,7 +138,7 @@ def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.Monke
     before = [answer(format, body, most) for body, most in given]
     assert any(each[:2] == TOO_MANY for each in found)
     for (body, most), now, then in zip(given, found, before, strict=True):
-        is_broken = then[0] == 400  # the error is after the first item that exceeds the limit
+        is_broken = then[0] == 400  # the error comes after the first item that exceeds the limit
         assert now == then or (is_broken and now[:2] == TOO_MANY), (body, most)
 
 

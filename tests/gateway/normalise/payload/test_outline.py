@@ -14,7 +14,7 @@ from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 from tests.rounds import IS_LONG
 
 NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
-# each sign next to one kind of noise in turn, or next to long runs of every kind
+# Each sign is next to one kind of noise in turn, or next to long runs of every kind.
 BESIDE_NOISE = [
     (name, item, noise)
     for place, (name, item) in enumerate(SIGNS)

@@ -32,10 +32,10 @@ UNKNOWN_SEGMENTS = {
     "meta-llama/Llama-3.1-8B": "meta-llama",
     "qwen/qwen3": "qwen",
 }
-# call types without a name, because LiteLLM's list in tests/cases/README.md has none for reranking
+# These call types have no name, because LiteLLM's list in tests/cases/README.md has none for reranking.
 UNNAMED_IN_LITELLMS_LOG = {"rerank", "arerank"}
 
-# names of one provider in LangChain (init_chat_model), LiteLLM and Genkit
+# LangChain (init_chat_model), LiteLLM and Genkit use these different names for one provider.
 NAMED_BY_LIBRARIES = {
     "aws.bedrock": ("bedrock", "bedrock_converse", "amazon_bedrock", "aws.bedrock"),
     "azure.ai.inference": ("azure_ai", "az.ai.inference", "azure.ai.inference"),

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.normalise.formats.langfuse.events import batch, create, update
 from tests.gateway.normalise.formats.payloads import case, one
 
-# usage of the Responses API, as the Langfuse SDK 2.60.10 forwards it
+# This is the usage of the Responses API, as the Langfuse SDK 2.60.10 forwards it.
 RESPONSE = {
     "input_tokens": 3011,
     "output_tokens": 705,

@@ -211,7 +211,7 @@ def test_a_total_tells_a_cache_beside_openais_names() -> None:
     usage = Usage(
         prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288
     )
-    # without a total, a cache above the input shows that it was excluded
+    # No total is stated. More cached tokens than input tokens show that the input excludes cached tokens.
     assert 2328 == of_usage(usage).input
     larger = msgspec.structs.replace(usage, prompt_tokens=3000)
     assert 3000 == of_usage(larger).input

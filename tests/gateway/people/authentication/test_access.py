@@ -366,7 +366,7 @@ async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clo
     access.admit(await a_key(registry), INGEST, address=HERE)
     began = clock.now()
     assert began == access.key("search team").last_accessed
-    # stored as if another gateway had noted the access
+    # The access time is stored as if another gateway had noted it.
     await registry.keys.accessed({registry.keys.all()[0].id: began + 60})
     assert began + 60 == access.key("search team").last_accessed
     clock.move(120)

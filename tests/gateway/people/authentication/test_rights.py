@@ -9,7 +9,7 @@ from pathlib import Path
 import gateway
 from gateway.people.authentication.access import Bearer
 
-# fields that identify the caller or the time of the request, as opposed to rights
+# These fields identify the caller or the time of the request. All other fields are rights.
 FACTS = {"name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
 # Every function that creates a bearer, with the rights that it grants.

@@ -59,7 +59,8 @@ def test_an_exception_is_its_type_and_place(lines: io.StringIO) -> None:
 @pytest.mark.parametrize("name", [*HOSTILE_NAMES, pytest.param("half a \ud83d character", id="half")])
 def test_a_name_neither_ends_a_line_nor_moves_a_cursor(name: str) -> None:
     """A hostile name cannot break a log line, and a terminal shows it as plain text."""
-    # no logger, because pytest would capture the name and xdist cannot send a lone surrogate
+    # The test calls the formatter without a logger, because pytest would capture the name and xdist cannot
+    # send a lone surrogate.
     written = logs.JsonFormatter().format(
         logging.makeLogRecord({"msg": "refused %s", "args": (name,), "action": name})
     )

@@ -307,7 +307,7 @@ async def test_loop_lag_sees_a_loop_that_was_held() -> None:
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    while loop.time() < begun + 0.25:  # the loop gets no turn
+    while loop.time() < begun + 0.25:  # the event loop gets no turn meanwhile
         pass
     async with asyncio.timeout(60):
         while not lag.worst:  # noqa: ASYNC110 - nobody is told

@@ -15,7 +15,7 @@ from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
 
 Reading = dict[str, Any] | str
-CHANGES = 2  # number of changed copies of each pair
+CHANGES = 2  # number of changed copies of each encoded attribute
 LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 
 
@@ -69,7 +69,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
     tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]
     expected = [repr(read_by_protobuf(raw)) for raw in tried]
     for raw in whole:
-        read(raw)  # learns the names again
+        read(raw)  # the reader learns the names again
     for raw, reading in zip(tried, expected, strict=True):
         assert [reading] * 2 == [repr(read(raw)) for _ in range(2)], (seed, raw)
 

@@ -46,7 +46,8 @@ def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 25
     return finished(otlp.normalise(signal, body, json=json, options=Options(max_items=max_items)))
 
 
-# Before the limits, each of these took 100 to 700 times its size, or seconds without a turn of the event loop.
+# Before the limits, each of these bodies took 100 to 700 times its size in memory, or seconds without a turn
+# of the event loop.
 BOMBS = {
     "zeros": bytes(4 * MIB),
     "zeros in a resource": field(1, bytes(4 * MIB)),
@@ -78,7 +79,7 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(body) + 8 * MIB
-    # seconds of CPU time under tracing; before the limits existed, it took several seconds
+    # The limit is one second of CPU time under tracing. Before the limits existed, the body took several seconds.
     assert longest < 1.0
 
 

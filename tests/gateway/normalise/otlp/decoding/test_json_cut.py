@@ -66,7 +66,8 @@ def cut_elements(text: bytes) -> list[Any]:
 )
 def test_elements_are_those_of_the_array(values: list[Any], window: int, indent: int | None) -> None:
     """An array gives the same elements for any values, any formatting, and any window boundary."""
-    before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be set only once for all examples
+    # no monkeypatch here, because a fixture is set up once for all examples
+    before, json_cut.WINDOW = json_cut.WINDOW, window
     try:
         assert values == cut_elements(json.dumps(values, indent=indent, ensure_ascii=False).encode())
     finally:

@@ -13,7 +13,8 @@ COMMON = {
     "user.account_id": "acct-1",
     "user.email": "a@b.c",
 }
-# the event as version 0.169 sends it: the event name is a source location, there is no body, and counts are text
+# This is the event as Codex 0.169 sends it: the event name is a source location, there is no body, and
+# counts are text.
 COMPLETED = COMMON | {
     "event.name": "codex.sse_event",
     "event.kind": "response.completed",
