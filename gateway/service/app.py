@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FOLLOW_S = 30.0  # seconds to wait for the previous server to stop; that server stops after at most 28 s
-LOOK_AGAIN_S = 3.0  # seconds between two checks of a disk that is too full to start
+LOOK_AGAIN_S = 3.0  # seconds between two checks while the disk is too full to start
 FIRST_KEY = "First key"
-ANSWERING = 8  # threads that compute answers and wait for system calls; more threads would not be faster
+ANSWERING = 8  # number of threads that compute answers and wait for system calls; more threads are not faster
 # Seconds that a thread waits for the interpreter's lock while another thread computes. A commit waits for the
 # lock after each system call and statement. With Python's default of 5 ms, and even with 0.5 ms, these waits
 # take longer than the commit.
@@ -89,7 +89,8 @@ class App:
         self._takes_over = takes_over
         self._listeners = Listeners(config.server, config.data_dir, self._sockets)
         self._following_until = 0.0  # time by which the previous server must have stopped
-        # the configuration as it was read; the addresses in `config` may have ports that the system chose
+        # The configuration as it was read. In contrast, the addresses in `config` may have ports that
+        # the system chose.
         self._running = config
         self._reread = reread or (lambda: config)
         self._origins = origins
@@ -164,7 +165,7 @@ class App:
 
     @property
     def metrics_url(self) -> str:
-        return self._listeners.metrics_url  # "" if no listener serves only metrics
+        return self._listeners.metrics_url  # "" if no listener is only for metrics
 
     @property
     def grpc_address(self) -> str:
@@ -203,7 +204,7 @@ class App:
             reload = self.services.reload
             self._running, outcome = await reload(self._running, self._reread, self._certificate, actor)
             if self._origins and self._given is not None:
-                with suppress(ConfigError):  # the file was deleted after it was applied
+                with suppress(ConfigError):  # the configuration file may have been deleted after the reload
                     before = {name: self._given.get(name, DEFAULT) for name in outcome.needs_restart}
                     self._given = {**self._origins(), **before}
         return outcome
@@ -336,7 +337,7 @@ class Supervisor:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
-        self.failed: str | None = None  # the name of the first task that ended
+        self.failed: str | None = None  # name of the first task that ended by itself
         self._failure = asyncio.Event()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:

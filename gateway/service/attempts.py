@@ -15,7 +15,7 @@ from ipaddress import IPv6Address, ip_address
 from spool.clock import Clock
 from spool.turns.fair_turns import TokenBucket
 
-WHOLE = 1.0  # one try takes a whole token
+WHOLE = 1.0  # tokens that one attempt takes from a bucket
 
 
 class Buckets:

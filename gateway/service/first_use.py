@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _imported: dict[str, ModuleType] = {}
-# Only one import runs at a time, because two threads that import parts of one package could each see
+# Only one import runs at a time. Otherwise, two threads that import parts of one package could each see
 # an unfinished module.
 _one_at_a_time = threading.Lock()
 

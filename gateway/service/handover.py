@@ -21,7 +21,7 @@ from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.operator.socket import MAX_PATH_BYTES, SocketFile
 
 FILE = "handover.sock"
-ANSWER_S = 30.0  # seconds that the successor may take between its two messages
+ANSWER_S = 30.0  # maximum seconds between the successor's two messages
 MAX_MESSAGE = 4096
 _TAKE, _GO = b"take", b"go"
 

@@ -36,14 +36,15 @@ from spool.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-UPLOAD_S = 1.0  # at a stop: seconds for request bodies to arrive
-DRAIN_S = 4.0  # at a stop: seconds to answer requests that have arrived
-CUT_S = 1.0  # at a stop: seconds for gRPC calls after that; all waits together stay below the 10 s of `docker stop`
-# If a successor accepts new connections, seconds before a stop in which open connections may send
-# their last request.
+UPLOAD_S = 1.0  # seconds that a stop waits for the rest of request bodies
+DRAIN_S = 4.0  # seconds that a stop then waits for the responses to requests that have arrived
+# Seconds that a stop finally waits for gRPC calls. All waits together stay below the 10 s of `docker stop`.
+CUT_S = 1.0
+# Seconds that a stop first waits, if a successor accepts new connections. In this time, open connections may
+# send their last request.
 LEAVE_S = 2.0
 LOOK_S = 0.02
-SETTLE_S = 0.2  # seconds for a connection that was just accepted to send its first request
+SETTLE_S = 0.2  # seconds in which a connection that was just accepted may send its first request
 
 REPEAT_AFTER_S = 5
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 CONSOLE = "/console"
-OPERATOR_API = "/console/api"  # over HTTP and on the operator socket
-# Response headers for CSV, which carry fields that JSON responses have in their body.
-WHOLE_SINCE = "Tollhouse-Whole-Since"  # the field `whole_since`
-# the field `cut_periods`, separated by commas; a column for it would change the CSV
+OPERATOR_API = "/console/api"  # path of the operator API over HTTP and on the operator socket
+# A CSV response has these headers for the fields that a JSON response has in its body.
+WHOLE_SINCE = "Tollhouse-Whole-Since"  # header of the field `whole_since`
+# header of the field `cut_periods`, separated by commas; a column for this field would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
 

@@ -36,7 +36,7 @@ from gateway.service.mounts import CONSOLE, OPERATOR_API
 from spool.clock import Clock
 
 _PARAMETER = re.compile(r"{(\w+)}")
-# imported late, because importing all areas takes half a second of CPU time
+# this module is imported late, because it imports all areas, which takes half a second of CPU time
 _TABLE = "gateway.service.addresses.table"
 
 
@@ -51,7 +51,7 @@ def _page(name: str) -> Handler:
     return handle
 
 
-# The console's page and files for browsers, which are not part of the API.
+# Address of the console page and of its files. They are for browsers and are not part of the API.
 CONSOLE_PAGES: Mapping[str, Handler] = {
     CONSOLE: _page("without_slash"),
     CONSOLE + "/": _page("index"),
@@ -168,7 +168,7 @@ def _add_for_senders(
 def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
     for row in operator_rows(area):
         (method,) = row.methods
-        # A name may contain any character, including the braces that aiohttp's own parameter pattern refuses.
+        # A name in a path may contain any character, including the braces that aiohttp's own pattern rejects.
         router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
 
 

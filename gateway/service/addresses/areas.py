@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.normalise.otlp import Signal
 
 
-# A module that creates the rows of the resources that another module declares.
+# This module creates the rows for resources that other modules declare.
 _MANAGED = "gateway.people.calls.managed"
 
 
@@ -151,7 +151,8 @@ FOR_SENDERS = (
     ),
 )
 
-# OTLP over gRPC. Each service has one method, Export. A service with None accepts and ignores all items.
+# OTLP over gRPC: service -> signal that it accepts. Each service has one method, Export. A service with None
+# accepts and ignores all items.
 _COLLECTOR = "opentelemetry.proto.collector"
 GRPC_SERVICES: Mapping[str, Signal | None] = {
     f"{_COLLECTOR}.trace.v1.TraceService": "traces",
@@ -160,7 +161,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
     f"{_COLLECTOR}.profiles.v1development.ProfilesService": None,
 }
 
-# The areas of the operator API. Their paths are below OPERATOR_API.
+# The areas of the operator API. Their paths start with OPERATOR_API.
 _LISTED = (
     Area(
         modules=(
@@ -332,10 +333,12 @@ def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tupl
 
 OPERATOR_AREAS = with_resources(_LISTED, RESOURCES)
 
-# Addresses of a demo month, below DEMO: the reads of these areas, with the same rights as for real data.
+# Prefix of the paths of a demo month. These areas have only their reads there, with the same rights as
+# for real data.
 DEMO = "/demo"
 DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
-NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # left out, because no new records arrive in a demo
+# paths that the demo does not have, because no new records arrive in it
+NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:

@@ -37,7 +37,8 @@ _log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
 FIRST_ADVICE_S = 60.0
-FIRST_INSPECTION_S = 30.0  # seconds; the state of routes is known only some time after a start
+# seconds from the start to the first inspection; routes report their state only some time after a start
+FIRST_INSPECTION_S = 30.0
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 
@@ -81,7 +82,7 @@ def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterat
 def of_a_gateway(assembler: Assembler, operators: OperatorServices, metrics: Metrics) -> Iterator[Task]:
     if assembler.memory is not None:
         yield Task("memory of spans", partial(learn, assembler.memory))
-    yield Task("loop lag", metrics.lag.run)  # wakes ten times a second
+    yield Task("loop lag", metrics.lag.run)  # this task wakes ten times a second
     questions = operators.installation.questions
     yield Task("full rounds of the collector", lambda: make_full_rounds(questions.until_idle))
     if assembler.storage.registry is not None:
@@ -173,8 +174,8 @@ async def _retain(log: Log, connections: BillingConnections) -> None:
         await asyncio.sleep(RETAIN_EVERY_S)
 
 
-LEARN_S: Final = 0.02  # seconds between two kinds of spans that are learned
-LOOK_S: Final = 0.25  # seconds between two checks while no kind of span waits
+LEARN_S: Final = 0.02  # seconds to pause after learning a kind of spans
+LOOK_S: Final = 0.25  # seconds between two checks for a kind of spans to learn
 
 
 def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:

@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from spool.registry.document_table import PlainDocuments
     from spool.statements import Statements
 
-CONFIGURED_LOOK_S = 15.0  # seconds between two checks whether a reload or another process enabled the task
-# seconds between two checks for a first budget; later budgets are evaluated with the existing ones
+CONFIGURED_LOOK_S = (
+    15.0  # seconds between two checks whether a reload or another process has enabled the task
+)
+# Seconds between two checks for a first budget. Once a budget exists, new budgets are evaluated together with it.
 FIRST_BUDGET_S = 2.0
-OWNER_TAGS = {"team": "team"}  # tags for rows of billing connections if the configuration names none
+OWNER_TAGS = {"team": "team"}  # tags for the rows of billing connections, if the configuration names no tags
 
-_DIVIDED = "proportional"  # the treatment of a bill's layer that is spread over its usage
+_DIVIDED = "proportional"  # treatment of a layer of a bill: it is spread over the usage
 
 _log = logging.getLogger(__name__)
 

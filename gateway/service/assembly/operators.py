@@ -120,7 +120,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
 
 
 def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
-    from exporters.service.events import sent_as  # imported late, because the start does not need it
+    from exporters.service.events import sent_as  # imported late, because the start does not need this module
 
     return sent_as(upstream, type)
 

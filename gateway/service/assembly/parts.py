@@ -84,7 +84,7 @@ class Assembler:
         self.native = native
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
-        # When the intake starts, this is replaced by the prices in use.
+        # When the intake starts, it replaces this function with one that returns the prices in use.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
         self.clock = clock
         self.stack = stack
@@ -126,9 +126,9 @@ class Assembler:
             self._keep_channels()
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
-        # the use of the intake's limits by each key, with the name of the limit
+        # name of a limit of the intake, and a function that returns how much of it each key uses
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
-        self.shadows: Shadows | None = None  # set when the intake starts
+        self.shadows: Shadows | None = None  # None until the intake starts
         self.workers: WorkerPool | None = None
 
     def _keep_channels(self) -> None:
@@ -289,8 +289,8 @@ class Assembler:
             "merge window": window.run,
             "shadows": shadows.run,
             "senders": shadows.age,
-            # needed even without a waiting time, because counters that waited before a restart must
-            # still be recorded
+            # Counters run even without a waiting time, because counters that waited before a restart must
+            # still be recorded.
             "counters": counters.run,
         }
         return intake, window, background

@@ -102,9 +102,11 @@ class Reload:
         List the problems of secrets that `tollhouse check` also reports. They do not prevent the reload,
         because only the affected receiver waits.
         """
-        if self.is_agent:  # an agent uses the device's own key, which exists only after the enrolment
+        # an agent needs no check, because it uses the device's own key, which exists only after the enrolment
+        if self.is_agent:
             return []
-        from gateway.service.assembly.sent_secrets import (  # imported late, because the start does not need it
+        # imported late, because the start does not need these modules
+        from gateway.service.assembly.sent_secrets import (
             channel_problems,
             secret_problems,
         )
@@ -113,7 +115,7 @@ class Reload:
         return [*problems, *await channel_problems(config)]
 
     async def _prepare(self, config: Config, new: Config) -> _Prepared:
-        # check the result, because some settings keep their running value
+        # `config` is checked and not `new`, because some of its settings keep their running value
         problems: list[str] = list(problems_of(config))
 
         def attempt(make: Callable[[], T]) -> T | None:
@@ -156,7 +158,7 @@ class Reload:
         if config.upstream != running.upstream:
             billing = self.assembler.billing_sync(config)
             syncs = [] if self.is_agent else syncs_of(self.assembler, config, billing)
-        await self.routes.configure(prepared.routes, syncs)  # no step after this one can fail
+        await self.routes.configure(prepared.routes, syncs)  # no later step of a reload can fail
         self.assembler.config = config
         self.attribution.configure(config)
         self.intake.prices = prepared.prices

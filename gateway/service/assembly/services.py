@@ -122,7 +122,7 @@ async def _assemble(
     deposits = assembler.deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
     billing = assembler.billing_sync(config)
-    # An agent reports its own device (exporters.device_reporter), so it does not send a table of devices.
+    # An agent sends no table of devices, because it reports its own device (exporters.device_reporter).
     routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
     operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)

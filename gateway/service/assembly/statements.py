@@ -24,7 +24,7 @@ from spool.statements import Statements
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
 WAIT_S = 5.0  # seconds to wait if the provider's error names no time to retry
-# seconds to wait if the provider limits requests, usually per minute, and names no time to retry
+# Seconds to wait if the provider answers 429 and names no time to retry. Such limits are usually per minute.
 LIMIT_WAIT_S = 60.0
 
 
@@ -37,7 +37,8 @@ def statement_puller(
     plans: PlanTable | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> StatementPuller:
-    # The response time is limited by a setting that a reload may change, so the client has no limit of its own.
+    # The client has no time limit of its own, because a reload may change the setting that limits
+    # the response time.
     client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
     stack.push_async_callback(client.close)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.registry.registry import Registry
 
-# small, because an agent has few readers and a laptop needs its memory for other programs
+# The cache is small, because an agent has few readers and a laptop needs its memory for other programs.
 AGENT_CACHE_BYTES = 512 << 10
 AGENT_LEDGER_CHUNK = 512
 

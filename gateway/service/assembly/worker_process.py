@@ -18,7 +18,9 @@ from gateway.intake.workers.serving import Link, serve
 from gateway.service.monitoring.memory import settle_after_start
 from spool.turns.threads import lower_priority
 
-_END_WITH_PARENT = 1  # the option PR_SET_PDEATHSIG of prctl: a signal when the parent ends
+_END_WITH_PARENT = (
+    1  # option PR_SET_PDEATHSIG of prctl, which sends a signal to this process when its parent ends
+)
 OUT_OF_MEMORY = 70
 
 
@@ -26,7 +28,8 @@ def main() -> None:
     """Run jobs for the server over the socket whose descriptor is FD. BYTES limits the memory for data."""
     number, most_bytes = map(int, sys.argv[1:3])
     connection = socket.socket(fileno=number)
-    # ignored, because service managers send these signals to all processes; the server stops its workers itself
+    # Workers ignore these signals. Service managers send the signals to all processes, but the server stops
+    # its workers itself.
     for ignored in (
         signal.SIGINT,
         signal.SIGTERM,
@@ -37,7 +40,7 @@ def main() -> None:
     # socket is closed.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
-    # A service manager may forbid the limit. Then it limits the memory of all processes together.
+    # A service manager may forbid this limit, and then it limits the memory of all processes together.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     lower_priority()

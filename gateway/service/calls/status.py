@@ -16,8 +16,8 @@ from gateway.service.errors import Refusal
 from gateway.service.monitoring.metrics import CONTENT_TYPE
 from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 
-# A function that creates the OpenAPI document as JSON once, because it is large. It is set only on the
-# operator address. On other addresses, health is a status without a body.
+# A function that creates the OpenAPI document as JSON only once, because the document is large. Only the
+# operator address has this key. On other addresses, health is a status without a body.
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 
@@ -87,7 +87,7 @@ async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
 
 @Address(
     methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
-    path="/{path:(?s:.*)}",  # every path without a row; a path may contain a line break (%0A)
+    path="/{path:(?s:.*)}",  # matches every path without an address of its own; a path may contain a line break (%0A)
     summary="404",
     endpoint="nowhere",
     checks_query=False,

@@ -11,8 +11,8 @@ from gateway.service.configuration.sections import McpOAuthSettings, McpSettings
 from gateway.service.configuration.values import is_safe_address
 from spool.registry.operators import MAX_TOKEN_LIFE_S
 
-# The tools of gateway.mcp.tools.list, in its order. With this list, a wrong tool name in the settings is
-# reported instead of ignored.
+# The tools of gateway.mcp.tools.list, in its order. With these names, a wrong tool name in the settings is
+# reported and not ignored.
 TOOL_NAMES = (
     "get_org_context",
     "get_available_dimensions",

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.service.configuration.sections import Config, ServerSettings, settings_of
 from spool.installation import derived
 
-# Sections and settings that a reload applies. All other settings take effect only at a start.
+# Sections and settings that a reload applies. All other settings take effect only when the server starts.
 LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
@@ -24,15 +24,15 @@ LIVE = frozenset({
     "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
-# Settings that may differ between gateways on one storage. All other settings must be equal. Addresses,
-# files, memory and logging belong to each gateway.
+# Settings that may differ between gateways that share storage, because addresses, files, memory and logging
+# belong to each gateway. All other settings must be equal.
 OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
 SHARED_SETTINGS = frozenset({
     "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
     "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
 })  # fmt: skip
 OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
-PRICES = "prices"  # name for the content of the price list, whichever file it comes from
+PRICES = "prices"  # name of the price list's content, which may come from different files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ SOURCES = (DEFAULT, FILE, ENVIRONMENT, FLAG, CHANGED)
 _SET = "set"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
-# Allowed words of settings that another table in the code already defines.
+# (section class, setting) -> allowed words, for settings whose words are defined elsewhere in the code.
 _ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("DestinationSettings", "type"): tuple(TYPES),
     ("NotifySettings", "type"): tuple(CHANNEL_TYPES),
@@ -67,7 +67,7 @@ def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterato
 
 
 def _plain(field: Field[Any], kind: Any, value: Any) -> object:
-    if not field.repr:  # the value is secret; see spool.settings.setting
+    if not field.repr:  # fields without `repr` are secrets; see spool.settings.setting
         return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
     if kind in (Size, Duration):
         return written(kind, value)
@@ -115,7 +115,7 @@ class ConfigurationKey:
 
     name: str
     kind: Any
-    container: type | None  # tuple: a list of `kind`; dict: a table of `kind`
+    container: type | None  # tuple means a list of `kind`, and dict means a table of `kind`
     default: Any
     setting: Setting
 

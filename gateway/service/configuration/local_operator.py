@@ -24,7 +24,7 @@ def local_address(config: Config) -> str:
     for candidate in _candidates(config):
         try:
             return check_email(candidate)
-        except Invalid:  # the name of the user or of the machine cannot be part of an address
+        except Invalid:  # the name of the user or of the machine cannot be part of an email address
             continue
     raise AssertionError("unreachable: the last candidate is an address")
 

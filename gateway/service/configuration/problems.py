@@ -88,7 +88,7 @@ def _destination_problems(config: Config) -> Iterator[str]:
     return catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
 
 
-# Checks per section that need other modules or another section's values.
+# section -> its checks that need other modules or another section's values
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "storage": lambda config: engines.problems(config.storage),
     "upstream": lambda config: paths.problems(config.upstream),

@@ -153,7 +153,9 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
         return _section(typing.cast("type", kind), value, name, base, problems)
     if origin is tuple:
         return _items(typing.get_args(kind)[0], value, name, base, problems)
-    if origin is not None and origin is not typing.Annotated:  # a table, such as Mapping[str, ...]
+    if (
+        origin is not None and origin is not typing.Annotated
+    ):  # the setting is a table, such as Mapping[str, ...]
         if not isinstance(value, dict):
             problems.append(f"{name} must be a table")
             return _BAD
@@ -166,7 +168,7 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
 
 
 def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
-    if isinstance(value, str):  # a text from the environment
+    if isinstance(value, str):  # values from the environment are text
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list):
         problems.append(f"{name} must be a list")

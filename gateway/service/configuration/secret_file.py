@@ -10,7 +10,7 @@ from gateway.service.configuration.sections import ConfigError, SourceSettings
 
 _log = logging.getLogger(__name__)
 
-MIN_LENGTH = 8  # minimum number of characters, because shorter secrets can be guessed
+MIN_LENGTH = 8  # minimum characters of a secret, because shorter secrets can be guessed
 
 
 class SecretFile:

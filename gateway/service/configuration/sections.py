@@ -54,7 +54,8 @@ PULLED_SOURCES = (
 # Report sources that list who has a seat of a plan.
 OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
 SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
-LEAST_WORKER_MEMORY = 6  # multiple of the largest body: for the body, its records, and the decoding
+# minimum memory of a worker, as a multiple of the largest body; it holds the body, its records, and the decoding
+LEAST_WORKER_MEMORY = 6
 MOST_WORKERS = 64
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
 MAX_LEDGER_TAGS = 8

@@ -45,16 +45,16 @@ from spool.settings import SpoolSettings
 from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, StatementRow, Statements
 from spool.storage import Storage
 
-SEED = 1  # seed of the demo month in the console
-BATCH = 500  # records per submission, like a busy sender
+SEED = 1  # random seed of the demo month in the console
+BATCH = 500  # records per submission; a busy sender submits about this number
 
 OPENAI, ANTHROPIC = "openai", "anthropic"
 REPORTS = {OPENAI: ("openai_usage", "openai_costs"), ANTHROPIC: ("anthropic_usage", "anthropic_costs")}
-# cost of web searches as a share of a day's cost; small enough for the tolerance of the comparison
+# Cost of web searches as a share of a day's cost. The share is so small that the comparison tolerates it.
 SEARCHES = Decimal("0.002")
 CENT = Decimal("0.01")
 SILENT_KEY, SILENT_MODEL = "notebooks", "gpt-4.1-mini"
-SILENT_SHARE = 4  # one token of the unreported key for this number of tokens of all other keys
+SILENT_SHARE = 4  # the unreported key has 1/SILENT_SHARE of the tokens of all other keys
 
 
 class _Use(NamedTuple):
@@ -261,7 +261,7 @@ async def _open_empty(
     clock: Clock,
     registry_clock: Clock,
 ) -> AsyncIterator[tuple[Storage, Registry]]:
-    # No waiting time, because no later report completes an earlier report in this month.
+    # The demo needs no waiting time, because no later report completes an earlier report in this month.
     config = Config(data_dir=directory, spool=SpoolSettings(hold=0.0))
     async with open_storage(config, clock=clock, registry_clock=registry_clock) as storage:
         if storage.registry is None:

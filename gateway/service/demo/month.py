@@ -26,10 +26,10 @@ DAY_S = 86400
 ERRORS = 0.015
 CACHED = 0.01
 REPEATS = 0.01  # share of reports that a sender sends twice, as after a lost response
-# relative number of office calls by hour of the day
+# hour of the day (index) -> relative number of office calls
 OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])
 ALWAYS = tuple([5] * 7 + [7, 9, 10, 11, 11, 10, 11, 11, 11, 10, 9, 8, 7, 7, 6, 6, 5])
-# calls on a weekend day as a share of a weekday's calls; True for office work, False for other work
+# Calls on a weekend day as a share of the calls on a weekday. The key is True for office work.
 WEEKEND = {True: 0.06, False: 0.55}
 
 Report = tuple[AiRecord, Identity]
@@ -137,7 +137,7 @@ class Month:
             yield self._identified(workload, msgspec.structs.replace(call))
         twin = self._plants.twin(day, workload, call)
         if twin is not None:
-            # the twin is another call, not the same call reported by another source
+            # if the sources are equal, the twin is another call and not a second report of the same call
             if twin.source == call.source:
                 self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"

@@ -42,10 +42,10 @@ def _planted(
     )
 
 
-# The workload that each word adds. Every call of such a workload could cost less, for one type of
-# recommendation. All these workloads together cost about as much as all other calls. So each is large
-# enough to be reported, and other planted problems are still visible. Prices of tiers and batches apply to
-# them on every day.
+# Word -> workload that it adds. Every call of such a workload could cost less, for one type of
+# recommendation. All these workloads together cost about as much as all other calls. So each workload is
+# large enough to be reported, and other planted problems are still visible. Prices of tiers and batches apply
+# to these workloads on every day.
 SAVINGS = {
     "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
     "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
@@ -56,10 +56,10 @@ SAVINGS = {
     "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
     "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
 }
-NIGHT = 2  # hour of the day in which the nightly job runs
-QUESTIONS = 3  # number of repeated questions
+NIGHT = 2  # hour of the day in which the nightly job makes its calls
+QUESTIONS = 3  # number of different questions that are repeated
 
-# The problem that each word plants.
+# Word -> problem that it plants.
 PLANTS = {
     "spike": "a day on which one team spends eight times its usual amount",
     "missing-price": "a model without a list price",
@@ -89,7 +89,7 @@ PLANTS = {
 }
 
 
-# The detector or the type of recommendation that should find each word's problem.
+# Word -> detector or type of recommendation that should find its problem.
 FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
     "doubled-source": "doubled_source", "unused-cache": "prompt_caching", "dear-model": "cheaper_model",
@@ -100,7 +100,7 @@ FOUND_BY = {
     "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
     "repeated-questions": "response_cache", "idle-seat": "idle_seat",
 }  # fmt: skip
-# text that the title must contain, for problems whose detector also reports other problems
+# Word -> text that the title of its finding must contain, because its detector also reports other problems.
 NAMED = {"spike": "search"}
 
 
@@ -136,9 +136,10 @@ class LeastMonth:
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)
 
 
-# The smallest month for each word. Detectors that compare calls need enough calls to compare. Problems that are
-# not listed are found in any month. The values were measured for each word alone, with different seeds,
-# weekdays and end hours, and include a margin. If words add calls, fewer calls remain for the usual workloads.
+# Word -> smallest month in which its problem is found. Detectors that compare calls need enough calls to
+# compare. Problems that are not listed are found in any month. The values were measured for each word alone,
+# with different seeds, weekdays and end hours, and include a margin. If words add calls, fewer calls remain
+# for the usual workloads.
 LEAST = {
     "spike": LeastMonth(days=14, records=10_000, per_day=500),
     "missing-price": LeastMonth(records=1_500, per_day=50),
@@ -154,8 +155,8 @@ LEAST = {
 }
 
 
-# Maximum number of records of the month. Detectors find these problems only in the newest records, which are
-# a small part of a larger month.
+# Word -> maximum number of records in the month. Detectors find these problems only in the newest records,
+# which are a small part of a larger month.
 MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 
 
@@ -198,12 +199,13 @@ def _added(plant_names: Collection[str]) -> Sequence[Workload]:
     return tuple(workload for word, workload in ADDED.items() if word in plant_names)
 
 
-SPIKE_AGO = 2  # days before the end of the month
+SPIKE_AGO = 2  # the spike is this number of days before the end of the month
 SPIKE = 8.0
-OWNERLESS = 1.6  # factor for the calls on every day, so that a large enough share of the cost has no owner
-STORM = 40.0  # multiple of the usual number of calls, all within one hour
+# calls on every day are multiplied by this factor, so that a large enough share of the cost has no owner
+OWNERLESS = 1.6
+STORM = 40.0  # calls in the storm's hour, as a multiple of the usual number
 STORM_HOUR = 14
-LATE_DAYS = 12  # number of days at the end of the month in which most planted problems appear
+LATE_DAYS = 12  # most planted problems appear within this number of days at the end of the month
 DEAR_MODEL = "claude-opus-4-1"
 DEAR_USER = "ben"
 UNKNOWN = Workload(
@@ -218,7 +220,7 @@ UNKNOWN = Workload(
 )
 
 
-ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # the workload that each word adds
+ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word -> workload that it adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,15 +33,15 @@ from spool.registry.views import ViewDraft
 from spool.storage import Storage
 
 ACTOR = Actor("demo@example.com", "tollhouse demo")
-OLD_S = 60 * DAY_S  # age of the keys
+OLD_S = 60 * DAY_S  # age of the demo's keys
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
 SHAPES = 40
 DEAD = 5
 SUMS = 3
 UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
-SEATS = ("mara", CLAUDE_CODE.users[0])  # people with a seat; mara makes no calls
+SEATS = ("mara", CLAUDE_CODE.users[0])  # people who have a seat; mara makes no calls
 _MOST = 10
-# The published definition. It assigns each team's calls to a cost centre.
+# The published definition of the demo. It assigns each team's calls to a cost centre.
 DEFINITION = b"""\
 Dimensions:
   CostCentre:

@@ -21,11 +21,11 @@ class Workload:
     input_tokens: int
     output_tokens: int
     turns: int = 1
-    caches: bool = False  # later turns of a session read the earlier turns from the provider's cache
-    reports: bool = False  # the source reports a cost of its own
-    office: bool = False  # few calls at night and on weekends
-    device: bool = False  # runs on enrolled laptops
-    response_ids: bool = True  # reports the provider's id of the response
+    caches: bool = False  # True if later turns of a session read the earlier turns from the provider's cache
+    reports: bool = False  # True if the source reports a cost of its own
+    office: bool = False  # True for office work, which has few calls at night and on weekends
+    device: bool = False  # True if the workload runs on enrolled laptops
+    response_ids: bool = True  # True if the source reports the provider's id of the response
 
 
 def _assistant(

@@ -21,16 +21,23 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import moment
 
-ANSWER_S = 10.0  # seconds; a writer that does not respond for this long counts as dead
-NOT_READY_S = 5.0  # seconds; if a commit takes this long, senders should use another server
-# seconds; after this time the writer will not recover, and the supervisor should restart the process
+ANSWER_S = (
+    10.0  # seconds to wait for the writer; a writer that does not respond within this time counts as dead
+)
+NOT_READY_S = (
+    5.0  # seconds of a commit after which the server is not ready, so that senders use another server
+)
+# Seconds of a commit after which the server is not alive. The writer will not recover, and the supervisor
+# should restart the process.
 NOT_ALIVE_S = 60.0
-NEARLY_FULL = 0.8  # share of spool.max_bytes above which all routes that keep records are listed
+NEARLY_FULL = 0.8  # share of spool.max_bytes; above this share, health lists all routes that keep records
 _ADVICE = {
     ORPHANED: ": add its destination to the configuration again, or drop it with `tollhouse spool route drop`",
     PARKED: ": run `tollhouse check` to see why; nothing is lost meanwhile",
 }
-CACHE_S = 1.0  # seconds between two reads of the disk, because anybody may request health
+CACHE_S = (
+    1.0  # seconds between two reads of the disk; anybody may request health, so not every request reads it
+)
 
 
 class Health:

@@ -25,7 +25,7 @@ FRAMES = 12
 LINES_PER_MINUTE = 60
 MAX_KINDS = 10_000
 MAX_KIND = 80
-# Fields that the logging module sets on every record. All other fields came from `extra`.
+# Fields that the logging module sets on every record. All other fields of a record come from `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

@@ -8,16 +8,16 @@ import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-_MMAP_THRESHOLD = -3  # number of the option M_MMAP_THRESHOLD in mallopt
+_MMAP_THRESHOLD = -3  # option number of M_MMAP_THRESHOLD in mallopt
 _LARGE = 1024 * 1024
 # new objects between two collections; with Python's default of 700, a single span takes 5 % longer
 NEW_OBJECTS = 1000
-# Collections of the youngest generation between two collections of the middle generation. A collection of the
-# middle generation delays all requests by 3 ms, or by 15 ms with Python's default of 10.
+# Number of collections of the youngest generation for each collection of the middle generation. A collection
+# of the middle generation delays all requests by 3 ms, or by 15 ms with Python's default of 10.
 NEW_ROUNDS = 1
-NEWER_ROUNDS = 250  # collections of the middle generation between two full collections
+NEWER_ROUNDS = 250  # number of collections of the middle generation for each full collection
 LOOK_EVERY_S = 1.0
-MOST_WAITED_S = 300.0  # seconds; after this time a full collection runs even while requests are pending
+MOST_WAITED_S = 300.0  # seconds after which a full collection runs, even if requests are pending
 _NEVER = 2**30
 
 
@@ -32,7 +32,8 @@ def settle_after_start() -> None:
     with suppress(OSError, AttributeError):  # only the C library of Linux has mallopt
         library = ctypes.CDLL(None)
         library.malloc_trim(0)
-        # Otherwise malloc keeps freed blocks of up to 32 MiB, which amounts to 100 MiB after a few large bodies.
+        # Without this threshold, malloc keeps freed blocks of up to 32 MiB, which are 100 MiB after a
+        # few large bodies.
         library.mallopt(_MMAP_THRESHOLD, _LARGE)
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))

@@ -27,11 +27,15 @@ from spool.record import TOPICS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
-ANSWER_S = 5.0  # seconds that the storage may take to respond; Prometheus waits ten seconds by default
+ANSWER_S = (
+    5.0  # seconds to wait for the storage; Prometheus waits ten seconds for the whole response by default
+)
 LAG_EVERY_S = 0.1
-LAG_WINDOW_S = 15.0  # seconds; longer than the usual scrape interval, so that every peak shows in a scrape
+# seconds for which the worst lag is shown; longer than the usual scrape interval, so that every peak is scraped
+LAG_WINDOW_S = 15.0
 
-# Maximum number of series for each kind of detail: sources that senders name, pairs of sources, and reasons.
+# Maximum number of series for each kind of detail. Details are the sources that senders name, pairs of
+# sources, and reasons.
 MAX_DETAILS = 500
 OTHER = "other"
 
@@ -132,14 +136,14 @@ class Metrics:
             "tollhouse_records_claimed_device", "Records that named a device without using its key"
         )
         self._sources = cache(lambda: frozenset(sources()))
-        self._details: dict[str, set[str]] = {}  # known label values, by kind of detail
+        self._details: dict[str, set[str]] = {}  # by kind of detail: the known values of its label
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
         self.lag = LoopLag(lag)
         self._snapshot = SnapshotCollector()
         registry.register(self._snapshot)
         self._refused.labels("internal")
-        # the series exist from the start, because a series without an earlier value shows no rate for
-        # its first record
+        # These series exist from the start, because a series without an earlier value shows no rate for
+        # its first record.
         for topic in TOPICS:
             self._left_out.labels(topic)
             self._too_large.labels(topic)

@@ -83,7 +83,7 @@ class Snapshot:
     differing: int = 0
     limits: Sequence[Limit] = ()
     senders_pushed_out: int = 0
-    shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a limit
+    shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
