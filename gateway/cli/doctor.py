@@ -48,9 +48,8 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
 FLUSHES = 30
 SLOW_FLUSH_S, HANGING_FLUSH_S = 0.1, 2.0
-LEAST_ROOM = (
-    256 * MIB
-)  # bytes of free disk space; with less space, a start may not be able to reserve what it needs
+# bytes of free disk space; with less space, a start may not be able to reserve what it needs
+LEAST_ROOM = 256 * MIB
 LEAST_DESCRIPTORS = 1024
 SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"), Path("/run/chronyd.pid"))
 LEFT_OUT = "(left out)"

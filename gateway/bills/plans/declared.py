@@ -86,9 +86,8 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     Validate a draft and return its stored form. Raises Invalid with the field and the rule. The view
     is checked elsewhere.
     """
-    from spool.currencies import (
-        DECIMALS,  # imported here, because the import is slow and only this function needs it
-    )
+    # imported here, because the import is slow and only this function needs it
+    from spool.currencies import DECIMALS
 
     check_one_of("unit", draft.unit, UNITS)
     check_one_of("currency", draft.currency, DECIMALS)

@@ -31,9 +31,8 @@ from spool.statements import DAY_S, Statements, day_of, day_text
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
 RETRY_S = 900.0  # minimum seconds to wait after a failed pull
-LONGEST_WAIT_S = (
-    60.0  # longest wait within one pull; a longer wait ends the pull, and a later check continues it
-)
+# longest wait within one pull; a longer wait ends the pull, and a later check continues it
+LONGEST_WAIT_S = 60.0
 MOST_RETRIES = 5
 LONGEST_PAUSE_S = float(
     DAY_S

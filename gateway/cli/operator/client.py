@@ -249,9 +249,8 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
         if running is not None:
             yield running
             return
-        from gateway.service.offline import (
-            open_offline,  # imported late, because the import takes longer than a whole request to a server
-        )
+        # imported late, because the import takes longer than a whole request to a server
+        from gateway.service.offline import open_offline
 
         with suppress(SpoolLocked):  # a server is starting or stopping, or another command uses the directory
             async with open_offline(

@@ -35,9 +35,8 @@ VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-te
 JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
 
 DEFAULT = ""  # the default namespace, which always exists
-DEFAULT_WORD = (
-    "default"  # name of the default namespace in addresses and output; no namespace may have it as its id
-)
+# name of the default namespace in addresses and output; no namespace may have it as its id
+DEFAULT_WORD = "default"
 MAX_NAME = 200
 MAX_DESCRIPTION = 1000
 

@@ -47,9 +47,8 @@ MAX_PLANNED = 400
 MAX_ALERTS = 20
 MAX_PERCENT = 1000
 MAX_CHANNELS = 20
-_ZONE_DAYS = (
-    400  # days for which the offset of a time zone is checked: a year with its clock changes, and a margin
-)
+# days for which the offset of a time zone is checked: a year with its clock changes, and a margin
+_ZONE_DAYS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

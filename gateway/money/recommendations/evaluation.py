@@ -29,9 +29,8 @@ from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
 MOST = 20  # maximum opportunities per type; the opportunities with the largest savings are kept
-MOST_VALUES = (
-    50  # maximum values per dimension of a recommendation; the values with the largest savings are kept
-)
+# maximum values per dimension of a recommendation; the values with the largest savings are kept
+MOST_VALUES = 50
 # Seconds after a recommendation was addressed. Earlier events do not count against it, because a change needs
 # some time to take effect.
 GRACE_S = 3 * 86400.0

@@ -32,9 +32,8 @@ ASSUMPTIONS = (
 Group = tuple[str | None, ...]
 # provider, response model, request model, mode, and time of a call (ns)
 _Named = tuple[str | None, str | None, str | None, str, int]
-DAYS_AT_ONCE = (
-    6  # days whose sums are in memory at the same time; other queries wait while these sums are read
-)
+# days whose sums are in memory at the same time; other queries wait while these sums are read
+DAYS_AT_ONCE = 6
 DAYS_OF_CHOSEN = 2  # the same number if all sums of a day are read
 
 

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from spool.registry.document_table import PlainDocuments
     from spool.statements import Statements
 
-CONFIGURED_LOOK_S = (
-    15.0  # seconds between two checks whether a reload or another process has enabled the task
-)
+# seconds between two checks whether a reload or another process has enabled the task
+CONFIGURED_LOOK_S = 15.0
 # Seconds between two checks for a first budget. Once a budget exists, new budgets are evaluated together with it.
 FIRST_BUDGET_S = 2.0
 OWNER_TAGS = {"team": "team"}  # tags for the rows of billing connections, if the configuration names no tags

@@ -65,9 +65,8 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
 
 
 def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
-    from gateway.intake.price_lines import (
-        lines_of_sum,  # imported late, because the start does not need this module
-    )
+    # imported late, because the start does not need this module
+    from gateway.intake.price_lines import lines_of_sum
 
     return lines_of_sum(parts.prices(), total)
 

@@ -18,9 +18,8 @@ from gateway.intake.workers.serving import Link, serve
 from gateway.service.monitoring.memory import settle_after_start
 from spool.turns.threads import lower_priority
 
-_END_WITH_PARENT = (
-    1  # option PR_SET_PDEATHSIG of prctl, which sends a signal to this process when its parent ends
-)
+# option PR_SET_PDEATHSIG of prctl, which sends a signal to this process when its parent ends
+_END_WITH_PARENT = 1
 OUT_OF_MEMORY = 70
 
 

@@ -21,12 +21,10 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import moment
 
-ANSWER_S = (
-    10.0  # seconds to wait for the writer; a writer that does not respond within this time counts as dead
-)
-NOT_READY_S = (
-    5.0  # seconds of a commit after which the server is not ready, so that senders use another server
-)
+# seconds to wait for the writer; a writer that does not respond within this time counts as dead
+ANSWER_S = 10.0
+# seconds of a commit after which the server is not ready, so that senders use another server
+NOT_READY_S = 5.0
 # Seconds of a commit after which the server is not alive. The writer will not recover, and the supervisor
 # should restart the process.
 NOT_ALIVE_S = 60.0
@@ -35,9 +33,8 @@ _ADVICE = {
     ORPHANED: ": add its destination to the configuration again, or drop it with `tollhouse spool route drop`",
     PARKED: ": run `tollhouse check` to see why; nothing is lost meanwhile",
 }
-CACHE_S = (
-    1.0  # seconds between two reads of the disk; anybody may request health, so not every request reads it
-)
+# seconds between two reads of the disk; anybody may request health, so not every request reads it
+CACHE_S = 1.0
 
 
 class Health:

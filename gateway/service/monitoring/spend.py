@@ -26,9 +26,8 @@ from spool.ledger.sums import OTHER
 
 EVERY_S = 60.0
 LOOK_S = 1.0  # seconds between two checks whether the ledger has caught up
-MAX_SERIES = (
-    2000  # maximum combinations of labels, because their number grows quickly with the number of names
-)
+# maximum combinations of labels, because their number grows quickly with the number of names
+MAX_SERIES = 2000
 UNKNOWN = "(unknown)"
 LABELS = ("provider", "model", "team", "cost_source")
 _MEASURES = ("cost", "input_tokens", "output_tokens")

@@ -18,17 +18,15 @@ LEAST_SHARE = 0.01  # minimum share of all tokens that the bill must have on ano
 EXCHANGED = 0.15  # the month's difference may be at most this share of the sum of the daily differences
 SOLVED = 0.2  # maximum share of the daily differences that may remain after the shift
 FEW = 4  # at most 1/FEW of the days may also have a difference that the shift does not explain
-BESIDE = (
-    0.1  # share of a day's tokens; if a shift leaves a larger difference, the day has another cause as well
-)
+# share of a day's tokens; if a shift leaves a larger difference, the day has another cause as well
+BESIDE = 0.1
 # Share of all tokens. A smaller difference between tiers comes from calls that a shift moves into or out
 # of the month.
 TIERS_APART = 0.03
 LACKING = 0.03  # share of all tokens; if a shift leaves a larger difference, calls are missing as well
 HINTS = 0.83  # maximum share of the daily differences that a shift may leave; a shift that leaves more fits by chance
-CLEAR_HINTS = (
-    0.8  # the same limit if some calls came without tokens, because such calls also make days differ
-)
+# the same limit if some calls came without tokens, because such calls also make days differ
+CLEAR_HINTS = 0.8
 # If a shift leaves more than FAR times the median of all days unexplained, in tokens, the day has another
 # cause as well.
 FAR = 3

@@ -26,9 +26,8 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
 
-FEW_DAYS = (
-    3  # if a price applies on at most this number of days, it may belong to tokens that only one side has
-)
+# if a price applies on at most this number of days, it may belong to tokens that only one side has
+FEW_DAYS = 3
 NOTHING = Decimal("0.0005")  # share of a price; differences below this share are rounding
 _ONE = Decimal(1)
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."

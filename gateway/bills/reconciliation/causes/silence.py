@@ -17,9 +17,8 @@ from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_HOURS = (
-    5  # minimum number of silent hours in which other days have calls; fewer silent hours occur by chance
-)
+# minimum number of silent hours in which other days have calls; fewer silent hours occur by chance
+LEAST_HOURS = 5
 # the same minimum if other days lack calls as well, because days with fewer calls have more silent
 # hours by chance
 LEAST_BESIDE = 7

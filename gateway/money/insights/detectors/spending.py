@@ -15,9 +15,8 @@ from spool.registry.views import PERCENT
 
 REPORTED_DAYS = 7  # days for which a spike stays reported
 LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # days of history that are enough to find the start of a spike
-STREAK_GAP_DAYS = (
-    3  # maximum days between two spikes of one streak, so that a weekend does not split the streak
-)
+# maximum days between two spikes of one streak, so that a weekend does not split the streak
+STREAK_GAP_DAYS = 3
 WEEKS = 4
 ENOUGH_WEEKS = 3
 ENOUGH_DAYS = 7
