@@ -17,7 +17,7 @@ from spool.installation import derived
 
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
-# The whole text must be an address. "git@host:path" and "package@1.2.3" do not match.
+# The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _HASH = re.compile(r"email:[0-9a-f]{16}")
 _DROPPED = (

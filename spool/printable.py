@@ -33,7 +33,7 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
     """
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
-    except TypeError:  # a lone surrogate, such as from a file name that is not UTF-8
+    except TypeError:  # the text has a lone surrogate, for example from a file name that is not UTF-8
         return json.dumps(document, default=str, indent=2 if option & orjson.OPT_INDENT_2 else None)
     return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 

@@ -13,7 +13,7 @@ STANDARD = ""
 PROVISIONED = "provisioned"  # calls on capacity that is paid separately, so their tokens cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
 
-# Tags that name the tier that served a call. A requested tier ("auto") decides nothing.
+# Tags that name the tier that served a call. A requested tier, such as "auto", decides nothing.
 _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.response.service_tier")
 MARKS = frozenset({*_TIER_TAGS, "processing", "speed"})
 

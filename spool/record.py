@@ -68,7 +68,7 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     # Further names of the call (spool.identity), 16 bytes each. Only the log reads them, to recognize the
     # call after a restart.
     also: bytes | None = None
-    # the part of cache_write_tokens that is cached for an hour; only some sources report it
+    # the part of cache_write_tokens that was written to a cache for an hour; only some sources report it
     cache_write_1h_tokens: int | None = None
     # region that processed the call, in the provider's notation; only some sources report it
     region: str | None = None
@@ -213,7 +213,8 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
 
 
 AiRecord = Inference | UsageMetric
-KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop  # types that may be sent under an idempotency key
+# types of records that may be sent under an idempotency key
+KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
 # Fields that a later report of a call may fill, if they are null and the record is open.

@@ -16,7 +16,7 @@ MAX_DEAD_LETTERS = 10_000
 MOST_HOUR = 1_000_000  # maximum of each hourly price of a node, in dollars
 MAX_SENDERS = "spool.max_senders"
 MAX_SERIES = "spool.max_series"
-# name of the limit on waiting counters that are counted, but may still be taken back
+# name of the limit on waiting counters that are already counted, but may still be taken back
 COUNTED_ITEMS = "spool.pending_items, counted"
 
 Size = Annotated[int, "size"]  # bytes, written as 64MiB, 10GiB or a plain number
@@ -30,7 +30,7 @@ class Setting:
     """Description of a configuration key for the reference, and the rules for its values."""
 
     words: str
-    edge: str = ""  # effect of reaching the limit that the key sets
+    edge: str = ""  # effect when the limit that the key sets is reached
     choices: tuple[str, ...] = ()
     least: float | None = None
 

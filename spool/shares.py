@@ -14,8 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
 V = TypeVar("V")
-NEARLY_FULL = 0.8  # operators are informed if a key uses more than this part of its share
-HEAP_ENTRIES = 64  # a heap is rebuilt if it has more entries than this, plus two per owner
+NEARLY_FULL = 0.8  # part of its share above which a key is reported to operators
+HEAP_ENTRIES = 64  # a heap is rebuilt if it has more entries than this number plus two per owner
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
@@ -36,9 +36,8 @@ class KeyShare(NamedTuple):
     key: str
     held: int
     most: int
-    gives_way: bool = (
-        False  # if True, the oldest entries of the key are dropped at the limit, and nothing is refused
-    )
+    # if True, the key's oldest entries are dropped at the limit, and nothing is refused
+    gives_way: bool = False
 
 
 class HeldByKey(NamedTuple):

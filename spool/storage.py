@@ -58,7 +58,7 @@ class StorageOptions:
     new_registry: bool = False
     is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
-    # settings of the engine; most are only for engines that several nodes share
+    # settings of the engine; most of them are only for engines that several nodes share
     storage: StorageSettings = field(default_factory=StorageSettings)
 
 

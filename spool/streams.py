@@ -224,7 +224,7 @@ class StreamBook:
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._known = {stream.name: stream for stream in streams}
         self._claimed: dict[str, tuple[Stream, int]] = {}
-        self._kept = frozenset(self._known)  # names that were last read from the storage
+        self._kept = frozenset(self._known)  # names that this process last read from the storage
 
     def find(self, name: str) -> Stream | None:
         claimed = self._claimed.get(name)
@@ -340,7 +340,8 @@ def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
 
 
 OVERHEAD = 192  # estimated bytes of a row and its index entry, with keys
-# parts of a key's share: if a key uses more than NEARLY_FULL, old totals are deleted until it uses ROOM
+# Parts of a key's share. If a key uses more than NEARLY_FULL of its share, old totals are deleted until
+# it uses ROOM.
 NEARLY_FULL, ROOM = (
     0.9,
     0.8,
@@ -431,7 +432,7 @@ def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
         allowed = max_bytes - total
         if own <= NEARLY_FULL * allowed:
             continue
-        # Freed bytes count twice, because the key then holds less and leaves more space free.
+        # Each freed byte counts twice, because the key then holds less and leaves more space free.
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
         for size in sorted(sizes, key=lambda stream_size: -stream_size.bytes):
             if size.created_by == key and excess > 0:

@@ -29,7 +29,7 @@ _KNOWN = """
 
 
 class PostgresContainerRows(SqlContainerRows):
-    # the index has hashes, because a reference may be very long
+    # the index contains hashes, because a reference may be very long
     by_reference = (
         "md5(reference) IN (SELECT md5(one) FROM unnest(CAST(:references AS text[])) AS one)"
         " AND reference IN :references"

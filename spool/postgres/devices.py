@@ -106,7 +106,7 @@ class PostgresDevices:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._versions: Versions = {}  # versions of the rows as this process last read or wrote them
-        self._told: dict[str, Device] = {}  # rows as other processes were last informed of them
+        self._told: dict[str, Device] = {}  # rows in the state that other processes were last informed of
         self._looked_at = 0.0
         self._ends_keys = (
             False  # True if a write ended a key, because earlier commits that use the key may still run

@@ -37,7 +37,7 @@ WATCH_S = 0.25  # seconds between time checks while the database does not respon
 LET_GO_S = (
     10.0  # minimum seconds between two leases that this gateway gives up, when gateways share leases evenly
 )
-SHOWN_S = 3600.0  # seconds for which ended sessions are listed
+SHOWN_S = 3600.0  # seconds for which ended sessions remain in the list of sessions
 NAMED_S = 60.0  # seconds after which a route is orphaned if no gateway names it
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ FORGET = f"""
         SELECT id FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S} FOR UPDATE SKIP LOCKED)
     DELETE FROM {{schema}}.nodes n USING gone WHERE n.id = gone.id"""
 
-# Mark routes as orphaned that no gateway names, and that none has named for a while.
+# Mark routes as orphaned that no gateway names and that no gateway has named for a while.
 ORPHAN = f"""
     WITH old AS MATERIALIZED (
         SELECT name FROM {{schema}}.routes r
@@ -217,7 +217,8 @@ class PostgresLeases:
     async def wake(self, name: str) -> None:
         """Wake the tasks under a lease, as `Leases.wake` describes."""
         self._tasks.wake_held(name)
-        with suppress(SpoolError):  # if this fails, the holder of the lease checks for work later anyway
+        # if the wake-up is lost, the holder of the lease still checks for work later
+        with suppress(SpoolError):
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
     async def look(self) -> None:
@@ -259,7 +260,7 @@ class PostgresLeases:
             self._execute(connection, RELEASE, names=names)
             self._execute(connection, LEAVE)
 
-        with suppress(SpoolError):  # if this fails, the session expires within seconds
+        with suppress(SpoolError):  # if the session cannot be ended, it expires within seconds
             await self._database.control.run(leave)
 
     async def _keep(self) -> None:
@@ -338,7 +339,7 @@ class PostgresLeases:
             holders, woken = self._holders(connection)
             own = {name for name, node in holders.items() if node == session}
         unwanted = sorted(own.difference(wants))
-        if unwanted:  # leases of an earlier configuration, which other gateways may still want
+        if unwanted:  # leases of this gateway's earlier configuration, which other gateways may still want
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)
         return _Held(
@@ -384,7 +385,7 @@ class PostgresLeases:
         try:
             await self._tasks.let_go(name)
             async with self._turn:
-                with suppress(SpoolError):  # if this fails, this gateway gains the lease again
+                with suppress(SpoolError):  # if the release fails, this gateway gains the lease again
                     await self._database.control.run(
                         lambda connection: self._execute(connection, RELEASE, names=[name])
                     )

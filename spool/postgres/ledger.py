@@ -72,7 +72,7 @@ def own(dimension: str, parameters: StatementParameters) -> str:
         return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
         return own(TAG + ROW_TAG + dimension, parameters)
-    if dimension == "corrects":  # the part of the column `provider` after the separator
+    if dimension == "corrects":  # the value is the part of the column `provider` after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
@@ -107,7 +107,8 @@ _KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLU
 _ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-# maximum lookups of single numbers per transaction, after which all numbers are read; each lookup is a round trip
+# Maximum lookups of single numbers per transaction. After that, all numbers are read at once, because each
+# lookup is a round trip.
 MOST_LOOKUPS = 16
 # a filter, its parameters, the maximum number of results, and the results
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
@@ -167,7 +168,8 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         sums_by_key: dict[tuple[int, int], Measures] = {}
-        for start, number, measures in sums:  # merged, because one statement can change a row only once
+        # measures of the same row are merged, because one statement can change a row only once
+        for start, number, measures in sums:
             before = sums_by_key.get((start, number))
             if before is not None:
                 measures = [a + b for a, b in zip(before, measures, strict=True)]
@@ -372,7 +374,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         if "key" in group_columns or chosen or rollup:
             table = billed.source_of(self.prefix, width, rollup)
             within = self._within(table, width, since, until, chosen, parameters)
-        else:  # there are stored sums of days for these columns
+        else:  # for these columns, sums per day are stored
             within = f"({billed.kept_sums(self.prefix, parameters.text(since), parameters.text(until))}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.text(query.arranged)} <> 0",

@@ -72,8 +72,8 @@ KEEP = """
 
 UNFINISHED = "unfinished copy"  # marks a schema that is being filled from another storage
 
-# Check whether a node may begin a session. The lock makes it wait for a running migration. Otherwise the
-# migration would not see this node.
+# Check whether a node may begin a session. The lock makes the node wait for a running migration. Otherwise
+# the migration would not see this node.
 MAY_JOIN = f"""
     SELECT count(*) = 2 FROM (
         SELECT name FROM {{schema}}.facts
@@ -117,7 +117,7 @@ async def migrate(
             _log.warning("%s: waiting for it", error, extra={"action": "migration_waits"})
         else:
             return
-        # without the lock, so that other processes do not wait for this one
+        # pause without the lock, so that other processes do not wait for this one
         await asyncio.sleep(random.uniform(0.5, 1.5))
 
 

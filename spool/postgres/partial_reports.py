@@ -70,7 +70,8 @@ _PUT = f"""
     SELECT {SHARD}, * FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[], %s::float8[], %s::bytea[])
         ON CONFLICT (shard, key) DO UPDATE
        SET version = excluded.version, at = excluded.at, body = excluded.body"""
-# Select all keys of a caller by their prefix. No digest continues with that many 0xff bytes.
+# Select all keys of a caller by their prefix. The upper bound is safe, because no digest begins with
+# eight 0xff bytes.
 _HEARD = f"""
     SELECT h.reporter, h.at
       FROM unnest(%s::bytea[]) AS asked (caller)

@@ -171,7 +171,7 @@ class SettledTotals(NamedTuple):
     keys: list[str]
     updated: list[float]
     sizes: list[int]
-    since: float  # remaining totals that start at or after this time count as complete
+    since: float  # totals that start at or after this time count as complete, if they are not deleted
 
 
 def settled_totals(

@@ -18,8 +18,8 @@ from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
-# memory is stale if the last completed check for changes of other processes began more than this number
-# of seconds ago
+# Maximum age in seconds of the last completed check for changes of other processes, counted from its
+# beginning. If the check is older, memory is stale.
 LOOKED_S = 1.0
 
 
@@ -39,9 +39,8 @@ class Changes:
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
         self._seq: int | None = None  # position up to which memory includes the changes of other processes
         self._looked_at = clock.monotonic()
-        self._looks_begun = self._newest_look = (
-            0  # number of checks begun, and number of the newest finished check
-        )
+        # number of checks that have begun, and number of the newest finished check
+        self._looks_begun = self._newest_look = 0
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
 

@@ -175,10 +175,11 @@ class DocumentTable(Generic[Row]):
 
     kind: RowKind[Row]
     draft: type[Any]  # class with the fields that people and keys set and that the audit list shows
-    # name of the setting that limits the rows, or any name if `most` is the limit; creators are recorded under it
+    # Name of the setting that limits the number of rows, or any name if `most` is the limit. The creators of
+    # rows are recorded under this name.
     limit: str
-    most: int = 0  # the limit if there is no setting for it
-    action: str  # the part of the audit action before the dot
+    most: int = 0  # maximum number of rows if no setting limits it
+    action: str  # the part of the table's audit actions before the dot
 
     def __init__(self, changes: Changes) -> None:
         missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]

@@ -14,8 +14,8 @@ Subject = tuple[str, str]  # kind of a changed row (a constant below), and the r
 KEYS = "key"
 CONNECTIONS = "connection"
 OPERATORS = "operator"
-INSIGHTS = "insight"  # also covers comments on insights
-DOCUMENTS = "documents"  # the id is the kind of the documents
+INSIGHTS = "insight"  # this kind also covers comments on insights
+DOCUMENTS = "documents"  # the id of such a subject is the kind of the documents
 DEVICES = "device"
 CLUSTERS = "cluster"
 

@@ -21,12 +21,14 @@ from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
 ENABLED = "Enabled"
 DISABLED = "Disabled"
 NOT_IN_USE = "Not In Use"
-LEGACY_NAME = "Legacy API Key"  # name of the key that the deployment's file contains (server.api_key_file)
+# name of the key whose secret is in the deployment's file (server.api_key_file)
+LEGACY_NAME = "Legacy API Key"
 
 FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document that stores FileKey
 MOST_ENDED = 1000  # maximum number of ended digests that are stored
 
-# Results of `KeyTable.adopt` for the secret in the deployment's file.
+# Results of `KeyTable.adopt` for the secret in the deployment's file. OPENS: it is valid. DELETED: it never
+# works again. WAITS: it is not adopted yet.
 OPENS, DELETED, WAITS = "opens", "deleted", "waits"
 
 MIN_NAME = 3

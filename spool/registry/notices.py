@@ -33,8 +33,8 @@ ALONE = (TEST, REPORT)  # kinds of notices that are sent immediately, each in a 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
 
-# States of a channel. Parked: its address or secret was refused. Removed: it is no longer configured, but
-# notifications still wait for it.
+# States of a channel. In state parked, its address or secret was refused. In state removed, it is no longer
+# configured, but notifications still wait for it.
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
@@ -52,7 +52,7 @@ MAX_THREAD = 256
 
 _NOT_ARRIVING = "delivery"
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
-_DEAR = Decimal(100)  # an insight with this cost impact in dollars, or a higher one, is a warning
+_DEAR = Decimal(100)  # dollars; an insight with this cost impact or a higher one is a warning
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
@@ -293,7 +293,7 @@ class NoticeTable:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        # Set from the configuration: the names of its channels, and the channels that receive insights.
+        # The configuration sets these fields: the names of its channels, and the channels that receive insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()
         # names of channels that also accept reports, not only alerts

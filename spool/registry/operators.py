@@ -101,7 +101,7 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # True if it began with an account, False if with a console link
+    operator: bool  # True if the session began with an account, False if it began with a console link
     # the account that owns the session and can end it; "" for a link that was made on the operator socket
     account: str
     address: str  # the client address at sign-in
@@ -112,7 +112,7 @@ class Session:
         ""  # the provider's id of the sign-in, with which the provider can end the session
     )
     groups: str = "[]"  # the person's groups at the provider, as a JSON list
-    refreshes: bool = False  # see Person
+    refreshes: bool = False  # same meaning as in Person
 
     @property
     def id(self) -> str:

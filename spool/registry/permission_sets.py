@@ -37,7 +37,7 @@ INSTALLATION_ADMINISTRATION = "installation_administration"
 VIEW_NAMES = "view_names"
 
 _CATALOGUE = (
-    # The published interface defines the names of the first five sets.
+    # The published interface defines the names of the first five permission sets.
     PermissionSet(
         id=VIEW_RECOMMENDATIONS,
         title="View Recommendations",

@@ -97,7 +97,8 @@ class Registry:
         """
         try:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
-            # tables that are loaded after this include every change up to this position, or more
+            # tables that are loaded after this call include at least every change up to the position
+            # that it reads
             await registry.follow()
             tables: Sequence[MemoryTable] = (
                 registry.keys,

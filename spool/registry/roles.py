@@ -328,7 +328,7 @@ _BUILTIN = (
     ),
 )
 BUILTIN: Mapping[str, Role] = {role.id: role for role in _BUILTIN}
-# The built-in role of each account role. The account role NO_ROLE has no built-in role.
+# The built-in role for each account role. The account role NO_ROLE has no built-in role.
 BASES: Mapping[str, Role] = {
     VIEWER: BUILTIN[MEMBER_ID],
     OPERATOR: BUILTIN[OPERATOR_ID],

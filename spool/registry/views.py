@@ -25,9 +25,9 @@ MAX_NAME = 200
 MAX_VALUE = 256  # maximum characters of a filter value, the same limit as in the ledger
 MAX_VALUES = 1000  # maximum number of values in a filter
 MAX_GROUPS = 8
-MAX_CHANNELS = 50  # maximum number of entries for each kind of connection
+MAX_CHANNELS = 50  # maximum number of entries per kind of connection
 MAX_PERCENT = 1_000_000
-EXCLUDES = "!"  # prefix of a dimension that a filter excludes
+EXCLUDES = "!"  # prefix of the name of a dimension whose values a filter excludes
 AUTOMATIC, PERCENT = "Automatic", "Percent"
 NO_VIEW = "view: no view has this id or name"
 
@@ -96,7 +96,8 @@ class ViewDraft:
     range: str = "mtd"
 
 
-DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))  # fields that name dimensions
+# fields of a view that name dimensions
+DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
-# If a copy is restored a second time before it made any delivery, the first edition is unused. It stays in
-# the list, before all other editions.
+# If a copy is restored a second time before it made any delivery, the first restored edition is unused. It
+# stays in the list, before all other editions.
 _KEEP_UNUSED = """
     UPDATE {schema}.lake_editions
        SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 
-# Number of further rows to read. If more rows than this cost about as much as the last of the most expensive
-# rows, the query is repeated with a higher limit.
+# Maximum number of further rows that cost about as much as the last of the most expensive rows. If there are
+# more, the query is repeated with a higher limit.
 ALIKE = 1000
 
 
@@ -68,7 +68,7 @@ ROLLUPS, ROLLED = (
     "rollups",
     "rolled",
 )
-# all names of amounts in other currencies (spool.currencies) sort between these two
+# the names of all amounts in other currencies (spool.currencies) sort between these two texts
 CHARGES = (
     "charge.",
     "charge/",

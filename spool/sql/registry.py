@@ -31,8 +31,8 @@ _KEYS = select("keys", _KEY.names)
 _ADD_KEY = f"{insert('keys', (*_KEY.names, 'folded'))} RETURNING id"
 _NOT_CHANGED = ("id", "created_by", "last_accessed")
 _PUT_KEY = update("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
-# If the clock was set back, the earlier access time stays, so that a key does not look unused for longer
-# than it is.
+# If the clock was set back, the earlier access time stays. A lower time would make a key look unused for
+# longer than it is.
 _ACCESSED = """
     UPDATE {schema}.keys SET last_accessed = :at
      WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""

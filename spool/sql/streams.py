@@ -16,7 +16,7 @@ TRIMMED_AT_ONCE = 500  # maximum totals of one stream that are deleted per trans
 NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 
 
-# one encoder for all totals, because json.dumps would create an encoder for each
+# all totals share one encoder, because json.dumps would create an encoder for each
 _sorted_json = json.JSONEncoder(sort_keys=True)
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
@@ -96,7 +96,8 @@ class SqlStreamRows:
         return self._totals[stream_key]
 
     def put_total(self, total: Total) -> None:
-        self.total(total.stream, total.key)  # read the total first, because `put` needs its previous size
+        # read the stored total first, because `put` needs its previous size
+        self.total(total.stream, total.key)
         self._totals.put(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:

@@ -152,7 +152,7 @@ async def open_spool(
 
         try:
             return await read()
-        except SpoolDamaged:  # the first attempt has marked the damage, so the second one salvages
+        except SpoolDamaged:  # the first attempt has marked the damage, so the second attempt salvages
             return await read()
     except BaseException:
         lock.release()

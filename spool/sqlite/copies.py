@@ -29,7 +29,7 @@ def copy_files(directory: Path, into: Path) -> None:
         if (directory / name).exists():
             _copy(directory / name, into / name)
     # Container files are copied after their rows. A file that is uploaded in between has no row in the copy.
-    # A file with a row exists until it is sent.
+    # A file that has a row exists until it is sent.
     copy_contents(directory, into)
     with new_file(into / installation.FILE) as secret:
         secret.write((directory / installation.FILE).read_bytes())
@@ -41,7 +41,7 @@ def _copy(file: Path, to: Path) -> None:
         pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:
-        # copied in one step, because a copy in several steps starts over after each write
+        # the file is copied in one step, because a copy in several steps starts over after each write
         source.backup(target)
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse to salvage it")

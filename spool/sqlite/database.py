@@ -31,7 +31,7 @@ from spool.turns.threads import lower_priority
 T = TypeVar("T")
 # maximum bytes of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
 WAL_BYTES = 64 << 20
-# seconds between checkpoints that are made in addition to SQLite's own, which do not report their errors
+# seconds between checkpoints in addition to SQLite's own checkpoints, which do not report their errors
 CHECKPOINT_EVERY_S = 60.0
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")
@@ -51,14 +51,15 @@ SETTINGS = (
     "PRAGMA page_size = 8192",
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush, and readers never wait for it
     "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns, so a 2xx means that the data are on disk
-    # 16 MiB of log before a checkpoint, so that checkpoints at high rates are fewer and longer
+    # a checkpoint follows after 16 MiB of log, so that checkpoints at high rates are fewer and longer
     "PRAGMA wal_autocheckpoint = 2000",
     f"PRAGMA journal_size_limit = {WAL_BYTES}",  # after a burst, the log file becomes small again
     # maximum wait in milliseconds; only a backup, or the recovery by a reader, ever locks the file
     "PRAGMA busy_timeout = 5000",
-    "PRAGMA cell_size_check = ON",  # so damage is found on the damaged page, not on the page to which it leads
-    "PRAGMA trusted_schema = OFF",  # so a manipulated file cannot run code
-    "PRAGMA mmap_size = 0",  # so a torn page causes an error that can be handled, not a signal
+    # finds damage on the damaged page itself, not on the page to which it leads
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA trusted_schema = OFF",  # prevents a manipulated file from running code
+    "PRAGMA mmap_size = 0",  # turns a torn page into an error that can be handled, instead of a signal
 )
 
 
@@ -301,12 +302,12 @@ async def passes_quick_check(database: Database) -> bool:
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    # so that a connection which a failure left open does not keep the process from ending
+    # the thread is a daemon, so that a connection left open after a failure does not keep the process from ending
     connection._thread.daemon = True
     try:
         await connection
     except BaseException:
-        # aiosqlite does not wait for its thread, whose last callback would then reach a closed event loop.
+        # wait for the thread, because aiosqlite does not, and the last callback would reach a closed event loop
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection
@@ -327,7 +328,7 @@ def _check_header(path: Path) -> None:
     """
     Raise a damage error if the header differs from what SETTINGS produce, because SQLite would trust the header.
     """
-    # in a file of one page, all other pages may still be in the log
+    # if the file has only one page, all other pages may still be in the write-ahead log
     if not path.exists() or path.stat().st_size <= PAGE:
         return
     with path.open("rb") as file:

@@ -54,7 +54,7 @@ def lock_directory(directory: Path) -> DirectoryLock:
         owner = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {owner}: stop it, or use another data directory"
         raise SpoolLocked(message) from error
-    # not essential: the process id in the file is only information, and the disk may be full
+    # errors are ignored, because the process id in the file is only information, and the disk may be full
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -78,7 +78,8 @@ def columns_of(measures: Measures) -> Iterator[int]:
 
 
 FUNCTION = (
-    # name of an SQL function; its arguments are the name of a derived dimension and the values of its sources
+    # Name of an SQL function. Its arguments are the name of a derived dimension and the values of
+    # the dimension's sources.
     "derived"
 )
 
@@ -121,7 +122,7 @@ def expression(dimension: str | Derived) -> str:
         return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:
         return expression(TAG + ROW_TAG + dimension)
-    if dimension == "corrects":  # the part of the column `provider` after the separator
+    if dimension == "corrects":  # the value is the part of the column `provider` after the separator
         return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
@@ -130,7 +131,7 @@ def expression(dimension: str | Derived) -> str:
     json_value = f"json_extract(k.tags, '$.\"{name}\"')"
     if not {'"', "\\"}.isdisjoint(name):
         json_value = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
-    # A set of dimensions without tags has an empty text, which is not valid JSON.
+    # A set of dimensions without tags stores an empty text, which is not valid JSON.
     return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {json_value} END, '')"
 
 
@@ -143,7 +144,8 @@ _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
-_FEW = 3  # if there are more starts than this, sums are added up by number before their dimensions are joined
+# if a query covers more start times than this, sums are added up by number before their dimensions are joined
+_FEW = 3
 _LOOKED_UP = 20_000  # if there are more sums than this, a scan of the whole time range is faster than lookups
 # columns of the two higher limbs of each amount
 _LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))
@@ -170,7 +172,7 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 
 class SqliteLedgerRows(SqlLedgerRows):
-    # A set of dimensions without tags has an empty text, which is not valid JSON.
+    # A set of dimensions without tags stores an empty text, which is not valid JSON.
     each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)
@@ -202,7 +204,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        sums = sorted(sums)  # sorted in table order, so that neighbouring sums are on the same page
+        sums = sorted(sums)  # sums are sorted in table order, so that neighbouring sums are on the same page
         self._unmark_changed(width, {start for start, _, _ in sums})
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
@@ -230,8 +232,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(
             ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
         )
-        # Names come first in GROUP BY. Status and cost source come last, because most rows have the same
-        # ones, so they separate few rows.
+        # Names come first in GROUP BY. Status and cost source come last, because most rows have the same two
+        # values, which therefore separate few rows.
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
@@ -399,7 +401,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         if "key" in group_columns or of_keys or rollup:
             table = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._within(table, width, since, until, of_keys, keys)
-        else:  # there are stored sums of days for these columns
+        else:  # for these columns, sums per day are stored
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
         # Joining the dimensions to each row would cost more than adding up the rows first.
@@ -548,7 +550,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     """
     prepare(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
-        # checked here, so that damage is found at the start and not later
+        # the type is checked here, so that damage is found at the start and not later
         raise damage("a value of the ledger's state has another type")
 
 

@@ -89,7 +89,7 @@ def check_not_newer(path: Path, known: int) -> None:
         if not header:
             with path.open("rb") as file:
                 header = file.read(HEADER_BYTES)
-    except OSError:  # ignored, because opening the file will report the error
+    except OSError:  # the error is ignored, because the later attempt to open the file reports it
         return
     if len(header) >= HEADER_BYTES:
         (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))

@@ -22,7 +22,7 @@ _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
 
 _FORGET = "DELETE FROM pending WHERE key = ?"
 
-# Sorted by the end of their waiting time.
+# Select all reports, sorted by the end of their waiting time.
 _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
 _ONE = "SELECT key, at, body FROM pending WHERE key = ?"

@@ -32,9 +32,8 @@ from spool.sqlite.migrations import migrate, statements, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
-SALVAGED = (
-    "salvaged"  # name of the fact with the name of the damaged file from which these rows were salvaged
-)
+# name of a fact; its value is the name of the damaged file from which these rows were salvaged
+SALVAGED = "salvaged"
 SMALL_TABLES = (
     "facts",
     "books",
@@ -222,7 +221,7 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
     salvage_fact = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
-    # an earlier process salvaged this file, but was killed before it removed the marker
+    # an earlier process salvaged this file, but was killed before it could remove the marker
     if salvage_fact is not None and salvage_fact[0] == aside.name.encode():
         return
     from spool.sqlite.damage.salvage import resize  # imported only if a file is damaged
@@ -323,7 +322,7 @@ def _try_everything(connection: sqlite3.Connection) -> None:
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = _made().check  # `_check_tables` has checked these tables
+        check = _made().check  # `_check_tables` has already checked the definitions of these tables
         for table in SMALL_TABLES:
             for row in with_an_end(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.problem(table, row)
@@ -335,9 +334,8 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
-    except (
-        sqlite3.IntegrityError
-    ) as error:  # the same number was assigned twice, so the tables contradict each other
+    # the same number was assigned twice, so the tables contradict each other
+    except sqlite3.IntegrityError as error:
         raise damage(str(error)) from error
     except VALUE_ERRORS as error:
         raise damage(f"a value has the wrong type for its column ({type(error).__name__})") from error

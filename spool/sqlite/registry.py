@@ -96,7 +96,7 @@ async def open_registry(
 
 def prepare(connection: sqlite3.Connection) -> None:
     migrate(connection, statements(REGISTRY))
-    # The file is small, so all of it is checked at the start. Otherwise a later change might find the damage.
+    # The file is small, so the start checks all of it. Otherwise a later change might run into the damage.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
@@ -107,7 +107,7 @@ def _rows(connection: sqlite3.Connection) -> RegistryRows:
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
-    # the disk is full or access is denied, so the file itself is not damaged
+    # the error is a full disk or a denied access, so the file itself is not damaged
     if isinstance(error, sqlite3.OperationalError) and not is_corrupt(error):
         return SpoolUnavailable(f"{path.name} cannot be used: {error}")
     return RegistryDamaged(f"{path} is damaged ({error}). {BEGIN_ANEW}")

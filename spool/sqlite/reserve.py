@@ -81,7 +81,7 @@ class Reserve:
                 os.posix_fallocate(descriptor, 0, size)
             finally:
                 os.close(descriptor)
-        except OSError as error:  # no space, no inode, or a quota is exceeded
+        except OSError as error:  # the disk has no space or no inode, or a quota is exceeded
             path.unlink(missing_ok=True)
             if error.errno not in disks.FULL:
                 raise

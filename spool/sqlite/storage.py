@@ -29,7 +29,7 @@ async def open_storage(options: StorageOptions) -> Storage:
     try:
         return await _open(options)
     except sqlite3.Error as error:
-        # a full disk or a device error, because damage has been handled already
+        # the cause is a full disk or a device error, because damage has been handled already
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
 
 

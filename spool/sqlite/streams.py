@@ -30,7 +30,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     try:
         await database.transaction(begin)
     except sqlite3.Error as error:
-        # on a full disk, existing data can still be read, and no total counts as complete
+        # a full disk is no reason to fail, because existing data can be read; no total counts as complete then
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
             raise SpoolUnavailable(f"the streams cannot be read: {error}") from error
     return SqlStreams(SqliteTransactions(database, "streams"))

@@ -173,7 +173,7 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
         for name, file in FILES.items():
             path = directory / file
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                # no flush per commit, because the complete file is flushed before the copy becomes valid
+                # the commits are not flushed, because the complete file is flushed before the copy becomes valid
                 connection.execute("PRAGMA synchronous = OFF")
                 known |= _fill_file(connection, name, tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

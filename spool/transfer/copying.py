@@ -66,7 +66,8 @@ async def take(
     except BaseException:
         await made_copy.discard()
         raise
-    await made_copy.finish()  # the copy may be valid from now on, even if `finish` fails
+    # no discard from here on, because the copy may already be valid even if `finish` fails
+    await made_copy.finish()
     return after
 
 

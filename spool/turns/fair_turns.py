@@ -32,19 +32,20 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.0005  # seconds of a step after which other parties may work
+STEP_S: Final = 0.0005  # duration of a step in seconds after which other parties may work
 LEAST_STEP_S: Final = 0.00005
-ALONE_S: Final = 0.004  # seconds of a step after which other tasks may work, if no other party is active
-MEMORY_S: Final = 2.0  # time constant of the decay of past use; use counts half after some 1.4 s
-LATELY_S: Final = (
-    2.0  # seconds; a party that had something to commit within this time may have more at any moment
-)
-# seconds after a party had something to commit during which other parties do not count as alone
+# duration of a step in seconds after which other tasks may work, if no other party is active
+ALONE_S: Final = 0.004
+MEMORY_S: Final = 2.0  # time constant in seconds for the decay of past use; use counts half after some 1.4 s
+# seconds; a party that had something to commit this recently may have more at any moment
+LATELY_S: Final = 2.0
+# seconds; while a party had something to commit this recently, other parties do not count as alone
 RECENT_S: Final = 10.0
 # Seconds of recent use. A party with less use and nothing to commit, such as a scraper, counts as active only
 # while a request of it is pending.
 LITTLE_S: Final = 0.05
-# seconds; a request without a step for this time waits for something else, so no party must pause for it
+# seconds; if a request had no step for longer than this, it waits for something else, and no party must
+# pause for it
 URGENT_S: Final = 0.05
 # Limits in seconds of the pause between two steps of parties with more use, while a request of a party with
 # far less use is pending. The pause is REST times the duration of the last step.
@@ -57,7 +58,7 @@ HEAVY_S: Final = 0.2
 # maximum number of parties with pending requests that are searched for a party with less use
 MOST_LOOKED_AT: Final = 64
 _RENEW_S: Final = 0.1  # seconds between updates of the weight
-_FAR: Final = 100.0  # exponent at which all sums are scaled down, long before exp() overflows
+_FAR: Final = 100.0  # exponent at which all sums are scaled down, long before exp() would overflow
 
 
 class Party:
@@ -166,7 +167,7 @@ class FairTurns:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # another party is waiting, perhaps because of this request
+            if self._timer is not None:  # another party is waiting, perhaps for the end of this request
                 self._timer.cancel()
                 self._timer = None
                 self._next()
@@ -205,7 +206,7 @@ class FairTurns:
             raise
         if is_certain:
             return True
-        await asyncio.sleep(0)  # so that requests that arrived in this pass of the event loop can begin
+        await asyncio.sleep(0)  # requests that arrived in this pass of the event loop can begin now
         return self._lighter(party) is None
 
     def heavy(self, name: str) -> Party | None:
@@ -262,7 +263,8 @@ class FairTurns:
         if waiting:
             first = min(waiting, key=lambda waiter: waiter[0].used)
             self._for_thread = [waiter for waiter in waiting if waiter is not first]
-            self.aside = first[0]  # set here, so that no other party can take the thread in between
+            # the party is set here, so that no other party can take the thread in between
+            self.aside = first[0]
             first[1].set_result(None)
         else:
             self._for_thread = []
@@ -379,7 +381,8 @@ class WorkInHand:
     def __init__(self, turns: FairTurns, name: str) -> None:
         """Create the work of a request. `name` is its party, unless `begin` sets another."""
         self.turns = turns
-        self.party: Party | None = None  # None before `begin`, because the sender is not known yet
+        # the party is None before `begin`, because the sender is not known yet
+        self.party: Party | None = None
         self._name = name
         self._before: Token[WorkInHand | None]
         self._before_s = 0.0  # seconds of processor time that were used before `begin`

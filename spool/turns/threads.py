@@ -31,7 +31,7 @@ STEPS_LOWER: Final = 10
 SHORT_SLICE_NS: Final = 100_000  # nanoseconds, the shortest slice that Linux accepts
 USUAL_SLICE_NS: Final = 0  # 0 selects the kernel's default slice of about 3 ms
 
-# numbers of the system call by machine type, because Python does not provide the call
+# numbers of the system call by machine type, because Python has no function for this call
 _SCHED_SETATTR: Final = {
     "x86_64": 314,
     "aarch64": 274,
@@ -75,7 +75,7 @@ def lower_priority() -> None:
 def _set_slice(nanoseconds: int) -> None:
     number = _SCHED_SETATTR.get(platform.machine()) if sys.platform == "linux" else None
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return  # the service runs with another scheduling policy, which does not use such slices
+        return  # the service runs under another scheduling policy, which does not use such slices
     nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, _KEEP_POLICY, nice, 0, nanoseconds, 0, 0)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -79,7 +79,7 @@ def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
         pipeline._enqueue_sync()
         yield from pipeline._communicate_gen()
     finally:
-        # skip the flush if the Sync was already sent
+        # the flush is skipped if the Sync was already sent
         yield from pipeline._fetch_gen(flush=bool(pipeline.command_queue))
 
 

@@ -24,8 +24,8 @@ from spool.postgres.connections.session import ServerSession
 from spool.postgres.connections.target import DatabaseTarget, said, translated
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # seconds between connection attempts, with jitter
-# after a connection was cut, other connections use a shorter time limit for these seconds, or until
-# the server responds
+# For these seconds after a connection was cut, or until the server responds, other connections use a
+# shorter time limit.
 SILENT_S = 60.0
 
 
@@ -91,7 +91,7 @@ class Pause:
 
 
 T = TypeVar("T")
-# A server may hang while its machine still acknowledges packets, so only a timer of this process can
+# A server may hang while its machine still acknowledges packets. Then only a timer of this process can
 # end the wait.
 CANCEL_S = 2.0  # seconds for the server to end a commit after `commit_timeout`
 LOOK_S = 1.0  # seconds between checks of work that takes long
@@ -346,7 +346,7 @@ def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
 def _cancel(session: ServerSession) -> None:
     try:
         session.cancel()
-    # the connection was lost in the meantime, and the caller that waits for it gets that error
+    # the connection was lost in the meantime, and the caller that waits for the commit gets that error
     except psycopg.Error as error:
         _log.warning(
             "the wait of a commit could not be canceled: %s", said(error), extra={"action": "cancel_failed"}

@@ -182,10 +182,11 @@ class ServerSession:
         try:
             with transaction.committed(needs_standby=needs_standby is not None and needs_standby(result)):
                 pass
-        except psycopg.OperationalError as error:  # a different error, so that the work is not repeated
+        except psycopg.OperationalError as error:
+            # raised as a different error, so that the work is not repeated
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         self._check_confirmed(transaction)
-        # if the role cannot see standbys, only transactions with writes have waited for one
+        # if the role cannot see standbys, a transaction without writes has not waited for a standby
         if not transaction.sees_standbys:
             self._prove()
         return result
@@ -196,7 +197,7 @@ class ServerSession:
         try:
             result = work(transaction)
         except BaseException:
-            with suppress(psycopg.Error):  # if the rollback fails, the connection is not reused
+            with suppress(psycopg.Error):  # after a failed rollback, the connection is not reused
                 self._roll_back()
             raise
         if not transaction.is_over:
@@ -237,7 +238,8 @@ class ServerSession:
 
     def break_off(self) -> None:
         """Cut the connection from another thread. The statement that waits for the server then fails."""
-        with self._lock, suppress(OSError):  # the server or this process may have closed it in the meantime
+        # the server or this process may have closed the connection in the meantime
+        with self._lock, suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _begin(self, statement: bytes) -> None:

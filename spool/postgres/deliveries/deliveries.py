@@ -98,7 +98,7 @@ class PostgresDeliveries(SentDeliveries):
             await self._leases.join(names)
             await self._declare(specs, at_start=at_start)
         except BaseException:
-            self._leases.routes = previous_routes  # if that fails, the previous routes continue
+            self._leases.routes = previous_routes  # after a failure, the previous routes continue
             raise
         self._named = frozenset(names)
         if at_start:
@@ -380,7 +380,7 @@ class PostgresDeliveries(SentDeliveries):
                 if delivery is not None or not choice.has_moved:
                     break
             deliveries.extend([delivery] if delivery is not None else ())
-            # None also if other processes took all due deliveries; the worker tries again soon
+            # The result is also None if other processes took all due deliveries. The worker then tries again soon.
             return (
                 delivery,
                 choice.closed,
@@ -448,7 +448,7 @@ class PostgresDeliveries(SentDeliveries):
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
         stored = await self._database.pool.joined(work)
-        if stored is None:  # an earlier call may have changed it without a confirmation
+        if stored is None:  # an earlier call may have changed the row without a confirmation
             await self._database.confirm()
         self.version += 1
         return stored

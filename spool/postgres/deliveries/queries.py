@@ -11,7 +11,7 @@ from spool.deliveries.values import RUNNING
 from spool.postgres.database import LIVE
 from spool.postgres.leases import NAMED_S
 
-# Columns that a transition changes, and columns of a new delivery, each with its type.
+# Columns that a transition changes, and columns of a new delivery. Each has its type.
 CHANGED: Mapping[str, str] = {
     "owner": "uuid",
     "fence": "bigint",

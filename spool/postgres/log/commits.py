@@ -71,7 +71,8 @@ class CommitAttempt:
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    ended: float  # time at which this process had sent everything, so that only the server had work left
+    # time at which this process had sent all statements, so that only the server still had work to do
+    ended: float
 
 
 @dataclass
@@ -284,7 +285,8 @@ class GroupCommits:
         """
         try:
             return await self._keep_until(group, time.perf_counter())
-        finally:  # even a failed attempt may have read rows of other nodes
+        finally:
+            # call this after a failure as well, because a failed attempt may have read rows of other nodes
             self._horizon.moved()
 
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:

@@ -84,7 +84,7 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        # durability that receipts state
+        # durability that receipts report
         self._proof = FSYNC if durability == LOCAL else REPLICATED
         self._counted = (0, 0)  # number of entries and bytes at the last query
         self.readers: list[Reader] = []
@@ -338,7 +338,7 @@ class PostgresLog:
         try:
             async with asyncio.timeout(STATS_S):
                 self._counted = await self._database.snapshot(count)
-        # not raised: this process works, and a restart would not help
+        # the error is not raised, because this process works and a restart would not help
         except (SpoolUnavailable, TimeoutError) as error:
             away = str(error) or "the database does not respond"
         entries, used = self._counted

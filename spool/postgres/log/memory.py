@@ -108,7 +108,9 @@ class PostgresHorizon:
 # -- the state in memory -------------------------------------------------------------------------------------
 
 
-LOADS = 5  # attempts to read everything; retention disturbs at most some of them, unless rows are missing permanently
+# Maximum attempts to read everything. Retention may disturb an attempt, but hardly every attempt, unless rows
+# are missing permanently.
+LOADS = 5
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +193,8 @@ class NodeMemory:
         await self._room.begin()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        self._new_caches()  # because readers that still run may write data of the old database to the old caches
+        # replaced, because readers that still run may write data of the old database to the old caches
+        self._new_caches()
         self._horizon.begin(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)
@@ -258,7 +261,8 @@ class NodeMemory:
         following = self.following
         await self._database.append.confirm(needs_standby=needs_standby)
         await self.follow_within()
-        if self.following is following:  # otherwise the state was read again, perhaps from another database
+        # if they differ, the state was read again, perhaps from another database
+        if self.following is following:
             self.confirmed(commit)
 
 

@@ -374,7 +374,8 @@ class LogRoom:
         self._clock = clock
         self._max_bytes = max_bytes
         self._drain = DrainRate()
-        self._freed = 0  # bytes of the log before its oldest period, minus the bytes of data outside the log
+        # bytes of the log before its oldest period, minus the bytes of data that are stored outside the log
+        self._freed = 0
 
     async def begin(self) -> None:
         """Read the number of bytes that were freed so far."""
@@ -389,7 +390,8 @@ class LogRoom:
         the connection's thread.
         """
         if size - self._freed >= self._max_bytes:
-            self._read(connection)  # another node may have dropped a period
+            # read the freed bytes again, because another node may have dropped a period
+            self._read(connection)
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 

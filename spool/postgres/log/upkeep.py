@@ -25,9 +25,8 @@ from spool.record import AI_TELEMETRY, TOPICS
 FOLLOW_S = 0.1  # seconds between reads of the commits of other nodes
 BOOK_S = 2.0  # approximate seconds between two updates of the running counters from commit rows
 WRITE_S = 1.0  # seconds between writes of the confirmed commits to their file
-TICK_S = (
-    1.0  # if no node commits for this many seconds after a record was due to close, an empty commit closes it
-)
+# seconds after a record was due to close; if no node commits within them, an empty commit closes the record
+TICK_S = 1.0
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from spool.postgres.database import Connection, Database, LockWaited
 from spool.registry import bearers
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
-# attempts to get a head lock; between them, the server ends the session of a suspended process that holds it
+# Maximum attempts to get a head lock. After a failed attempt, the server ends the session of a suspended
+# process that holds the lock.
 WAITS = 3
 
 _SECRETS = """

@@ -20,9 +20,9 @@ from spool.registry.registry import Registry
 from spool.streams import StreamBook
 
 LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/0041
-STREAMS_EVERY = 10  # checks for changes per read of the stream definitions
-# reads of the stream definitions per read of data that change constantly, such as the last use of
-# devices and keys
+STREAMS_EVERY = 10  # the stream definitions are read once per this number of checks for changes
+# Data that change constantly, such as the last use of devices and keys, are read once per this number of
+# reads of the stream definitions.
 REST_EVERY = 5
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Follower:
         self._shared = shared
         self._look_s = look_s
         self._rests = 0
-        # Changes that were not read yet. At first, everything may have changed since it was loaded.
+        # Changes that this process has not read yet. At the start, anything may have changed since it was loaded.
         self._devices: set[str] | None = None  # None means that any device may have changed
         self._clusters = True
         self._is_owed = asyncio.Event()
@@ -85,7 +85,7 @@ class Follower:
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            # read the rows that were written since, and check which known rows were deleted
+            # read the rows that were written since the last read, and check which known rows were deleted
             if devices is None:
                 await self._shared.devices.follow(None)
                 await self._shared.devices.follow([device.id for device in self._shared.devices.all()])

@@ -141,7 +141,7 @@ class PostgresRegistry:
         self._database = database
         self.ends_keys = False
         self._own: set[int] = set()  # numbers of this process's changes, which are already in its memory
-        self._told_at: float | None = None  # time of the newest change that was read
+        self._told_at: float | None = None  # time of the newest change that this process has read
         self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
         self._outlasting = asyncio.Lock()
         # number of waits that were begun, and number of the newest finished wait
@@ -154,13 +154,14 @@ class PostgresRegistry:
             lock_head(connection, database)
             rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
-            # lost sessions do no harm, and lost findings are found again
+            # unaudited changes need no standby, because a lost session does no harm and a lost finding
+            # is found again
             is_answered = bool(rows.changed) and rows.is_audited
             # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
-            # A response without a change depends on rows that other processes wrote.
+            # A response to a request that changed nothing depends on rows that other processes wrote.
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
 
@@ -228,7 +229,7 @@ class PostgresRegistry:
             return RegistryNews(seq=seq), set(), at
         changes = connection.execute(sql(_SINCE), (since, seq)).fetchall()
         numbers = {number for number, _, _ in changes}
-        # Some changes since the position are no longer stored, or the database was replaced by another copy.
+        # Some changes since the known position are no longer stored, or another copy replaced the database.
         if len(numbers) != seq - since or not is_as_before:
             return RegistryNews(seq=seq, changed=None), numbers, at
         changed = {(kind, id) for number, kind, id in changes if number not in self._own}

@@ -66,7 +66,8 @@ WITH_OTHERS = frozenset(
         "ledger_billed_rollups",
     }
 )
-KEPT_NAMES = {"partial_reports": "pending"}  # table -> its name in the portable form, if it differs
+# name of a table -> its name in the portable form, if the names differ
+KEPT_NAMES = {"partial_reports": "pending"}
 
 _TABLES = """
     SELECT relname FROM pg_class
@@ -182,7 +183,7 @@ class PostgresTables:
         """Return the columns of a statement, and an iterator that reads its rows one step at a time."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
-        self._stack.callback(cursor.close)  # closes the cursor even if the rows are not read to the end
+        self._stack.callback(cursor.close)  # the cursor is closed even if the rows are not read to the end
         cursor.execute(self._database.sql(statement), values or None)
         return [column.name for column in cursor.description or ()], in_steps(cursor)
 

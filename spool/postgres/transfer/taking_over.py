@@ -66,9 +66,8 @@ from spool.transfer.tables import (
     parts,
 )
 
-COMMIT_S = (
-    3600.0  # maximum seconds of the commit, because a standby must receive much data before it confirms
-)
+# maximum duration of the commit in seconds, because a standby must receive much data before it confirms
+COMMIT_S = 3600.0
 
 _log = logging.getLogger(__name__)
 

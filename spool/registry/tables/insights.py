@@ -40,7 +40,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
 
-KEPT_S = 90 * 86400.0  # seconds for which a finding that nobody edited is stored after it was last found
+KEPT_S = 90 * 86400.0  # seconds after it was last found for which a finding that nobody edited is stored
 OVER_S = 86400.0  # seconds within which an unedited finding may return without a new notification
 
 _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")

@@ -48,7 +48,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
-ACCESSES_S = 60.0  # seconds; only accesses of other processes that are newer than this are read
+ACCESSES_S = 60.0  # seconds; accesses by other processes are read only if they are newer than this
 _REMEMBERED_DELETIONS = 10_000
 
 
@@ -201,7 +201,7 @@ class KeyTable:
         actor: Actor,
     ) -> tuple[Key, str]:
         """Create a key. Return it with its secret, which is not stored anywhere."""
-        # checked first, so that an unknown scope is reported before a wrong name
+        # the grant is checked first, so that an unknown scope is reported before a wrong name
         fixed, managed = check_grant(scopes, use_cases)
         name = check_name(name)
         secret, now = new_secret(), self._changes.now()

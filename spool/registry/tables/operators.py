@@ -64,7 +64,7 @@ class NamedTurns:
         try:
             await waiter
         except asyncio.CancelledError:
-            # if this waiter was cancelled after it got the turn, pass the turn on
+            # if this waiter was cancelled after it got the turn, it passes the turn on
             if waiter.done() and not waiter.cancelled():
                 self._free += 1
                 self._wake()
@@ -178,7 +178,7 @@ def _operator_of(
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
-_OTHER_CLOCK_S = 60.0  # seconds by which a provider's clock may be ahead of this one
+_OTHER_CLOCK_S = 60.0  # maximum seconds by which a provider's clock may be ahead of this clock
 
 
 class OperatorTable:
@@ -269,7 +269,7 @@ class OperatorTable:
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
-            # an existing token must not create the operator again; only a later sign-in may
+            # an existing token must not create the operator again; only a later sign-in may do so
             if operator.issuer:
                 by = now + _OTHER_CLOCK_S
                 end_person(rows, operator.issuer, operator.subject, by=by, now=now)
@@ -300,7 +300,7 @@ class OperatorTable:
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
         def work(rows: RegistryRows) -> bool:
-            # compare again, because the account may have changed during the slow hash
+            # compare the account again, because it may have changed during the slow hash
             if rows.find(Operator, known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})

@@ -134,8 +134,8 @@ class _Recovery:
             return done
         done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
         before = await self._accepted(topic)
-        # No duplicate check for the log's own records. It would find their ids even if the records are
-        # damaged, and records that exist have already been excluded.
+        # The log's own records get no duplicate check, because it would find their ids even if the records
+        # are damaged. Records that exist have already been excluded.
         records = list(new.values())
         submission = bring(topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own)
         await self._spool.log.append(submission)

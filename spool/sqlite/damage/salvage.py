@@ -65,7 +65,7 @@ def _log_of(damaged: Path) -> Path:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # writable, because a read-only connection cannot read its write-ahead log
+    # writable, because a read-only connection cannot read its own write-ahead log
     connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA query_only = ON")
@@ -125,7 +125,7 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
                 count += 1
                 struct.pack_into(">I", first, offset, count)
         struct.pack_into(">I", first, 28, count)
-        struct.pack_into(">II", first, 32, 0, 0)  # empty list of free pages
+        struct.pack_into(">II", first, 32, 0, 0)  # the list of free pages is empty
         file.seek(0)
         file.write(first)
 
@@ -133,7 +133,8 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
 # -- salvaging -----------------------------------------------------------------------------------------------
 
 
-FARTHEST = 1 << 40  # maximum number of row ids to skip at once; beyond it, the rest of a table is given up
+# maximum row ids to skip at once; if a larger skip is needed, the rest of the table is given up
+FARTHEST = 1 << 40
 
 _log = logging.getLogger(__name__)
 

@@ -153,7 +153,7 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
     because rows have checksums of their own.
     """
     log_frames = list(frames(log, page_size))
-    # drop frames of a transaction without an end, because it was never committed
+    # drop the last frames if their transaction has no end, because it was never committed
     while log_frames and not log_frames[-1].pages_after:
         log_frames.pop()
     if not log_frames:

@@ -123,7 +123,7 @@ class SqliteDeliveries(SentDeliveries):
                     connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
                 )
 
-            # choosing may have split a delivery, so further deliveries may be due
+            # the choice may have split a delivery, so further deliveries may be due
             return self._take(await self._change(work))
 
     async def next_due_at(self, route: str) -> float | None:

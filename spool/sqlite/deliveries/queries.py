@@ -27,7 +27,7 @@ CHANGED = (
     "answer",
     "same_answers",
 )
-# and two columns of the record that the delivery itself carries
+# A new delivery sets these columns. If it carries its own record, it also sets `kept_at` and `kept`.
 INSERTED = (
     "route",
     "first",

@@ -85,7 +85,7 @@ class LogHealth:
         self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
-            # Valid data cannot violate this constraint, so a stored value is damaged.
+            # Valid data cannot violate a constraint of the tables, so a stored value is damaged.
             if isinstance(error, sqlite3.IntegrityError) or (
                 isinstance(error, sqlite3.Error) and is_corrupt(error)
             ):
@@ -93,7 +93,8 @@ class LogHealth:
             if self._disk_full:
                 self._reserve.give_up()
         except OSError as further:
-            # no file descriptor, or a read-only mount; senders wait for the recovery in the same way
+            # The process has no file descriptor left, or the mount is read-only. In both cases, senders wait
+            # for the recovery.
             _log.error(
                 "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
             )

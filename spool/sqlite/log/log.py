@@ -223,7 +223,7 @@ class SqliteLog:
         Plan and write a group within a transaction, on the connection's thread. All steps that can fail
         are done here.
         """
-        # a write-ahead log that cannot be moved into the file counts as used space
+        # The part of a write-ahead log that cannot be moved into the file counts as used space.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if holds(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
@@ -276,7 +276,7 @@ class SqliteLog:
                 oldest = self._index.oldest(now, self._horizon.closed(), but_newest=but_newest)
             fold = await asyncio.to_thread(oldest.fold)
             async with self._turn:
-                # if not, another fold has moved some of these ids
+                # if the numbers differ, another fold has moved some of these ids
                 is_kept = self._index.folds == oldest.folds
                 if is_kept:
                     await self._keep_fold(fold)
@@ -322,10 +322,11 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if wanted:  # a full disk has space only for the runs
+        if wanted:  # the disk is full, so it has space only for the runs
             self._index.removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
-            await self._fold_closed()  # because an entry may be deleted only when its ids are in runs
+            # fold first, because an entry may be deleted only when its ids are in runs
+            await self._fold_closed()
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         if wanted or removed:
             self._index.removed_below(await self._database.read(partial(oldest, topic=AI_TELEMETRY)))
@@ -633,7 +634,7 @@ class SqliteLog:
         await self._writer.close()
         await self._folds.end()
         await self._rest.end()
-        # the disk may have records that memory does not know; the next start reads them
+        # The disk may have records that memory does not know. The next start reads these records.
         if self._writer.died:
             return
         try:
@@ -643,7 +644,7 @@ class SqliteLog:
                 # needs the note
             )
             await self._fold_closed(but_newest=True)
-        except sqlite3.Error as error:  # no loss: the next start reads these ids from the entries
+        except sqlite3.Error as error:  # no ids are lost, because the next start reads them from the entries
             _log.warning(
                 "known ids were not saved in runs: %s",
                 error,
