@@ -43,8 +43,8 @@ BESIDE_ROWS = 100  # above this number of rows in memory, a thread filters and s
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
-# Parts of a cursor's signature. The number in them changes with the collation, because an old cursor would
-# skip rows under a new collation.
+# Parts of a cursor's signature. Each new collation gets a new number, because an old cursor would skip rows
+# under the new collation.
 _SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 

@@ -223,7 +223,8 @@ class SharedMergeWindow:
         self._merger = partial(
             Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
         )
-        self._turns = Turns()  # in this process, the reports of one call are merged in order of arrival
+        # turns that merge the reports of one call in order of arrival, within this process
+        self._turns = Turns()
         self.waiting = 0  # number of reports at the last count
         self.held = HeldByKey()  # reports by key at the last count, filled only if the window was nearly full
 

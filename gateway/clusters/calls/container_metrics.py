@@ -54,7 +54,7 @@ MAX_FILES = 200
 MAX_TEXT = 256
 MAX_STATUS_BYTES = 1024 * 1024
 EXPIRATION_S, LONGEST_EXPIRATION_S = 3600, 7 * 86_400
-# maximum bytes of the header's value, because many clients read at most 8 KiB of a header
+# maximum bytes of the value of the replay header, because many clients read at most 8 KiB of a header
 MAX_REPLAY_BYTES = 7000
 
 Reference = Annotated[str, Meta(min_length=1, max_length=512)]

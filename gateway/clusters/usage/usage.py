@@ -86,7 +86,7 @@ class OpenUsage(msgspec.Struct):
     pods: dict[str, KnownPod] = {}
     namespaces: dict[str, dict[str, str]] = {}
     nodes: dict[str, str] = {}
-    days: dict[int, DayUsage] = {}  # usage by day, in epoch seconds
+    days: dict[int, DayUsage] = {}  # usage by day; the key is the start of the day in epoch seconds
 
 
 class OpenDays(msgspec.Struct):
@@ -224,7 +224,7 @@ class UsageMeter:
     def __init__(self, usage: OpenUsage, rules: MeterRules) -> None:
         self.usage = usage
         self.taken = self.left_out = 0
-        self.changed: set[int] = set()  # days whose usage changed
+        self.changed: set[int] = set()  # start times of the days whose usage changed, in epoch seconds
         self._rules = rules
         self._labels = rules.labels
         self._takes: Mapping[str, Callable[[MetricSeries], None]] = {

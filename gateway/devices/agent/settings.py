@@ -52,7 +52,7 @@ class _Record(msgspec.Struct):
     path: str
     existed: bool
     written: str  # digest of the last content that Tollhouse wrote
-    values: list[tuple[list[str], Any]]  # the telemetry keys with the values that Tollhouse wrote last
+    values: list[tuple[list[str], Any]]  # the telemetry settings, with the values that Tollhouse wrote last
     exact: bool = True
 
 

@@ -77,7 +77,7 @@ class _SonicEvent(msgspec.Struct):
     usageEvent: Usage | Other = None
 
 
-# Names of wrappers. The last two find names that are written with JSON escapes.
+# Names of wrappers. The last two strings begin a JSON escape of a letter, because a sender may escape the names.
 _PACKED = (b'"awslogs"', b'"records"', b"\\u006", b"\\u007")
 
 

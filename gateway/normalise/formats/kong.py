@@ -41,7 +41,7 @@ _OBJECTS = (
     "route",
     "service",
 )
-# Plugins that answer the request itself, newest name first. The first plugin with a block gets the request's id.
+# Plugins that answer the client's request, newest name first. The first plugin with a block gets the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
 _UNSPECIFIED = "UNSPECIFIED"  # Kong's value if the request was answered before provider and models were known
 

@@ -112,7 +112,8 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
     metadata.describe(record, principal=text(stats.external_user))
     identity = of_call(record, response_id=record.request_id)
     upstream_id = text(stats.upstream_id)
-    if upstream_id is not None and is_long(upstream_id):  # the provider's own report of the call has this id
+    # the provider's own report of the call has `upstream_id` as its id
+    if upstream_id is not None and is_long(upstream_id):
         identity = identity._replace(also=(of_response(upstream_id),))
     return (Call(record, identity, metadata.left_out),)
 

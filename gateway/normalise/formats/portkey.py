@@ -73,8 +73,8 @@ _OPERATIONS = {
     "createSpeech": SPEECH,
 }
 
-# Shift the decimal point of any JSON number exactly. The default precision of 28 digits would round, and
-# large exponents would overflow.
+# With this context, the decimal point of any JSON number is shifted exactly. The default precision of 28
+# digits would round, and large exponents would overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 

@@ -131,7 +131,7 @@ def _call(
     metadata.tag("credits", credits)
     metadata.describe(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
-    # a query may run for hours and has one row per hour, so the hour is part of its id
+    # a query without a request id may run for hours and has one row per hour, so the hour is part of its id
     if own_id is not None and text(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)

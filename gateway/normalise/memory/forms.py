@@ -152,7 +152,8 @@ class SpanForm(msgspec.Struct, frozen=True):
         return read
 
 
-# msgspec adds these methods without declaring them to type checkers. `copy.copy` takes three times as long.
+# msgspec adds `__copy__` to its classes without declaring it to type checkers. `copy.copy` takes three
+# times as long.
 _copied_call: Final[Callable[[SpanCall], SpanCall]] = SpanCall.__copy__  # type: ignore[attr-defined]
 _copied_record: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _tokens: Final = tuple.__new__

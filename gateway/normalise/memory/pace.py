@@ -41,7 +41,7 @@ class MemoryPace:
     most_rested: int = 15  # while no lookup succeeds, skip at most this number of requests in a row
 
 
-# setting for tests, which looks up every span
+# tests use these settings, with which every span is looked up
 AT_ONCE: Final = MemoryPace(
     least_known=0, most_skipped=0, least_seen=1, least_share=0, spans_a_kind=0, look_share=1, most_rested=0
 )

@@ -20,7 +20,7 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # limit in characters for a name, an id, a number or a usage object
-_LARGE = 256 * 1024  # size in characters above which only the small members of a text are decoded
+_LARGE = 256 * 1024  # limit in characters; only the small members of a longer text are decoded
 
 SCALAR = "scalar"
 WORDS = "words"  # rule: keep a list of texts

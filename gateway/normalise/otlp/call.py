@@ -50,7 +50,7 @@ class SpanCall(Struct, gc=False):
     caller: Caller
     response_id: str | None
     shared_id: str | None
-    service_tier: str | None = None  # value from the provider's response
+    service_tier: str | None = None  # service tier that the provider's response states
     resource_caller: Caller = NO_CALLER
     device: str | None = None  # device from the resource attributes
     agent: str | None = None

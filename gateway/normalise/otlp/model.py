@@ -82,5 +82,5 @@ class Point(msgspec.Struct, gc=False):
     value: int | float
     attributes: Attributes
     apart: bytes = b""  # hash of the attributes that were not decoded, so that they still distinguish series
-    may_fall: bool = False  # True if its sum is not monotonic
+    may_fall: bool = False  # True if the metric is a sum that may decrease (not monotonic)
     cannot_count: str = ""  # why the point is only shown, such as "a gauge"

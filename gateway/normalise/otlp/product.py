@@ -70,7 +70,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     names_operation: bool  # if False, the usage of a span decides whether the span is a call
     names_end_user: bool
     names_ai: bool  # True if a name is that of a model or a token count
-    # the shape in which a product's own names are used, cached on first use
+    # by product: the shape in which the product's own names are used, cached on first use
     own: dict[Product, AttributeShape]
 
     @property
@@ -162,14 +162,15 @@ class SpanDialect:
     # Returns whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
-    more: Callable[[Attributes], Fields] | None = None  # reads fields that need several attributes
+    # function that reads fields that need several attributes
+    more: Callable[[Attributes], Fields] | None = None
     # Returns the provider from the stated one and the model. Default: the stated provider, or else the
     # provider of the model.
     provider: Callable[[str | None, str | None], str | None] | None = None
     # Returns the provider's id of the call, and an id that several calls may share. Default: `semconv.ids`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
-    refine: RefineCall | None = None  # handles special cases, and adds dedup keys of the call
-    # like `refine`, but applied to every call from the product's scopes, even if the span has
+    refine: RefineCall | None = None  # function that handles special cases and adds dedup keys of the call
+    # function like `refine` that is applied to every call from the product's scopes, even if the span has
     # another product's marks
     refine_sent: RefineCall | None = None
     role: Callable[[Span, AttributeShape], SpanRole] | None = None
@@ -193,9 +194,10 @@ class LogDialect:
     provider: Names = ()
     unnamed_provider: Callable[[Attributes, str | None], str | None] = _by_model
     tokens: TokenNames
-    complete: Callable[[Attributes, Tokens], Tokens] | None = None  # adds counts from further attributes
+    # function that adds counts from further attributes
+    complete: Callable[[Attributes, Tokens], Tokens] | None = None
     total: Names = ()
-    # returns whether the input of a provider excludes the cache
+    # function that returns whether the input count of a provider excludes the cache
     without_cache: Callable[[str | None], bool] | None = None
     without_reasoning: bool = False
     operation: str = operations.CHAT
@@ -243,11 +245,11 @@ class LogEvent:
 
     dialect: LogDialect
     failed: bool = False
-    timed: bool = True  # True if its duration_ms is the duration of the call
+    timed: bool = True  # True if the event's duration_ms is the duration of the call
     is_call: Callable[[Attributes], bool] = lambda attributes: True
     # True if the event adds to the call of another event, so its own id is not the id of the call
     adds_to_call: bool = False
-    is_final: bool = False  # True if its cost replaces an earlier cost
+    is_final: bool = False  # True if the event's cost replaces an earlier cost
     # function that handles special cases of the event
     refine: Callable[[Attributes, Inference], None] | None = None
     # Returns pairs of an own key and a key of another report, so that other reports of the call are
@@ -327,7 +329,7 @@ class Product:
     # attributes that identify the product only if the function returns True for the span
     weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)
     marks_above_sender: bool = False  # True if marks take precedence over scope, SDK and service
-    # True if spans from its own scopes belong to it, even with another product's marks
+    # True if spans from the product's own scopes belong to the product, even with another product's marks
     scopes_above_marks: bool = False
     marks_points: bool = False  # True if marks also identify metric points
     kinds: tuple[Kind, ...] = ()
@@ -357,13 +359,15 @@ class Product:
     texts: Mapping[str, Callable[[str], dict[str, Any]]] = field(default_factory=dict)
 
     spans: SpanDialect = SpanDialect()
-    # False if its scope and service do not identify spans. Its spans are then read by the conventions' rules.
+    # False if the product's scope and service do not identify its spans. The spans are then read by
+    # the conventions' rules.
     names_spans: bool = True
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
     # rules for the event of the conventions, if the product writes it in a different way
     details: LogDialect | None = None
-    event_beginnings: Names = ()  # Prefixes of its events. An event without an entry and without counts is ignored.
+    # Prefixes of the product's events. An event without an entry and without counts is ignored.
+    event_beginnings: Names = ()
     # Events that are never calls, even with counts, because they repeat calls or sum them up.
     no_calls: Names = ()
     # Returns the full event name from the record, the stated name and the source.
@@ -374,9 +378,9 @@ class Product:
     metrics: Mapping[str, MetricFamily] = field(default_factory=dict)
     # Regular expressions for metrics that repeat a family's counts, such as distributions.
     repeated_metrics: Names = ()
-    # True if its `gen_ai.client.token.usage` repeats the product's own token metric
+    # True if `gen_ai.client.token.usage` of the product repeats its own token metric
     repeats_token_usage: bool = False
-    # maps the sent metric name to the declared name, for metrics in the product's scopes
+    # function that maps the sent metric name to the declared name, for metrics in the product's scopes
     metric_name: Callable[[str], str] | None = None
 
     # Attributes that mark items for the functions below, one function for each signal.

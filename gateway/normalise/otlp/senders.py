@@ -168,7 +168,7 @@ def _add_tags(
 
 def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
-        value = tag_rules.text_of(value)  # None for a nested value
+        value = tag_rules.text_of(value)  # text_of returns None for a nested value
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):

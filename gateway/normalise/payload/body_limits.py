@@ -23,7 +23,8 @@ MAX_ITEMS: Final = 250_000  # default of server.max_items. 64 MiB of real calls 
 LARGEST_VALUE: Final = 8 * 1024 * 1024  # limit in bytes for a value that is read
 TURN: Final = b""  # empty item that readers yield so that the event loop gets a turn
 
-Hold = Callable[[int], None]  # reserves memory beyond the body, in bytes, or raises Refusal if there is none
+# function that reserves memory beyond the body, in bytes, and raises Refusal if there is none
+Hold = Callable[[int], None]
 
 
 def unbounded(_: int) -> None: ...

@@ -23,7 +23,7 @@ _USAGE = re.compile(
     r"|cost(?:[._]usd)?$|credits?(?:_(?:consumed|used))?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
     r"|tokens(?:In|Out|Used)$"
 )
-# Words for other kinds of tokens, and prefixes of conventions that are not about AI.
+# Names without usage: words for other kinds of tokens, and prefixes of conventions that are not about AI.
 _NO_USAGE = re.compile(
     r"(?:^|[._])(?:access|refresh|auth|oauth|csrf|bucket)(?:[._]|$)"
     r"|(?:http|rpc|db|dns|process|system|host|container|k8s|jvm|messaging|network|otel|faas|hw)\."

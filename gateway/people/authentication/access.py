@@ -135,11 +135,11 @@ class Access:
         self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
-        self._is_told = False  # True if a failed adoption of the file's key has been logged
+        self._is_told = False  # True if the failure to adopt the file's key has been logged
         self._is_adopted = False  # True if the registry has the file's key
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
-        # bearers by key number, each with the key that it was made from
+        # by key number: the key, and the bearer that was made from it
         self._bearers: dict[int, tuple[Key, Bearer]] = {}
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
         self._seen: dict[int, float] = {}  # last use of each key since the start

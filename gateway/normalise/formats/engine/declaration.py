@@ -28,7 +28,8 @@ from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
-Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"  # an empty item gives the event loop a turn
+# items of a body; an empty item gives the event loop a turn
+Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
 
 OTLP_SIGNALS: Final = {
     "otlp/traces": ("resourceSpans", "resource_spans"),
@@ -44,7 +45,7 @@ class Call(NamedTuple):
 
     record: Inference
     identity: Identity
-    left_out: int = 0  # number of metadata values that may not become tags
+    left_out: int = 0  # number of metadata values that were dropped because they may not become tags
     # True if the gateway reports only calls, so the item is a call even without model and tokens.
     is_certain: bool = False
 
@@ -94,7 +95,7 @@ class FormatAnswer(NamedTuple):
     content_type: str = "application/json"
 
 
-# a long response is encoded in steps, and the event loop gets a turn after each step
+# steps that encode a long response; the event loop gets a turn after each step
 Answering: TypeAlias = Generator[None, None, FormatAnswer]
 
 

@@ -185,7 +185,7 @@ def refusal_to(
 
 
 def _is_all_malformed(outcome: Outcome) -> bool:
-    # Impossible figures do not cause a refusal. Firehose and Kong would repeat a refused request forever.
+    # Impossible figures do not cause a refusal, because Firehose and Kong would repeat a refused request forever.
     are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 

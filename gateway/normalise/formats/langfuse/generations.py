@@ -54,7 +54,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
     """
 
     id: str
-    at: int | None = None  # time stamp of its last event
+    at: int | None = None  # time stamp of the generation's last event
     trace_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None
@@ -67,7 +67,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
     usage_cost: str | None = None
     level: str | None = None
     cached: bool | None = None
-    created: bool = False  # True if its create event has arrived, so no earlier event is missing
+    created: bool = False  # True if the generation's create event has arrived, so no earlier event is missing
 
     @property
     def tokens(self) -> Tokens:

@@ -222,7 +222,7 @@ class Merger:
         self._max_reports = max_reports
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
-        # the same reports by the name of the sender's key
+        # the reports in `_waiting`, by the name of the sender's key
         self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}
         self._held_items = Holdings[str]()
         self._held_bytes = Holdings[str]()
@@ -555,7 +555,7 @@ def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> s
     for stored in found:
         kind = kind_of(stored.key)
         if kind == TOLD_OF:
-            # a report without this part only marks that such a generation exists
+            # if the key ends before this part, the report only marks that such a generation exists
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:

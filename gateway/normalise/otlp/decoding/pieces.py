@@ -13,7 +13,7 @@ from gateway.normalise.outcome import Reject
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-MAX_PIECE = 512 * 1024  # bytes of payload for one piece
+MAX_PIECE = 512 * 1024  # limit in bytes for the payload of one piece
 # size in bytes from which a first pass that finds the ends of traces saves more than it costs
 LARGE_BODY = 8 * MAX_PIECE
 
@@ -28,7 +28,7 @@ class Piece(msgspec.Struct, Generic[T], kw_only=True):
     received: int = 0
     items: list[tuple[int, T]] = []  # position in the payload (from 0) and item
     rejects: list[Reject] = []  # malformed items, which do not affect other items
-    ignored: dict[str, int] = {}  # number of points that cannot count, by reason
+    ignored: dict[str, int] = {}  # number of points that cannot be counted, by reason
     ended: frozenset[str] = frozenset()  # trace ids without spans in later pieces (only for large payloads)
 
 

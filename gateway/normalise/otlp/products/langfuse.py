@@ -50,7 +50,7 @@ def _cost(value: Any) -> Fields:
 PRODUCT = Product(
     source="langfuse",
     scopes=("langfuse-sdk",),
-    # A level is a failure, because the JavaScript SDK reports failures only in this way.
+    # The level ERROR marks a failure, because the JavaScript SDK reports failures only in this way.
     kinds=(Kind(attribute=_KIND, operation=_operation, failure=("langfuse.observation.level", "ERROR")),),
     names={"request_model": ("langfuse.observation.model.name",)},
     metadata=("langfuse.trace.metadata.", "langfuse.observation.metadata."),

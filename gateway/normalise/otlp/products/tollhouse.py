@@ -173,7 +173,7 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
         record.value = _amount(point, value)
-    # if this attribute is set, the point's times only replace unknown times
+    # if the record has no times, the sender sets `tollhouse.times`, and the point's own times only replace them
     if _text(attributes, "tollhouse.times") is None:
         record.start_time = point.start_time or None
         record.end_time = point.time or None

@@ -72,7 +72,7 @@ class SpanReader:
         self._usage_spans: list[UsageSpan] = []
         self._ended: set[str] = set()  # ids of traces without further spans in this payload
         self._enough = PART  # number of calls from which it pays to add finished traces early
-        self._has_streams = False  # True if a span reports the stream that a sibling span started
+        self._has_streams = False  # True if a span reports the result of a stream that a sibling span started
         self._has_links = False  # True if the other report of a call may be in another payload
         self._has_guesses = False  # True if a call was guessed and may repeat a sibling
         self._has_runs = False  # True if spans of several traces repeat one run
