@@ -14,7 +14,7 @@ LATE_S = (
     # Seconds after the end of a period in which alerts can still fire for it, because a late call counts in
     # the period in which the call started.
 )
-# the same limit for billed money, which is longer, because bills arrive days after the usage
+# like LATE_S, but for budgets of billed money; longer, because bills arrive days after the usage
 BILLED_LATE_S = 14 * 86400.0
 # a forecast fires no alert in these first seconds of a period, or in its first tenth if that is shorter
 FORECAST_AFTER_S = 3 * 86400.0

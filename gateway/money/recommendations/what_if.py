@@ -34,7 +34,7 @@ Group = tuple[str | None, ...]
 _Named = tuple[str | None, str | None, str | None, str, int]
 # days whose sums are in memory at the same time; other queries wait while these sums are read
 DAYS_AT_ONCE = 6
-DAYS_OF_CHOSEN = 2  # the same number if all sums of a day are read
+DAYS_OF_CHOSEN = 2  # days that are in memory at the same time if all sums of a day are read
 
 
 @dataclass(slots=True)

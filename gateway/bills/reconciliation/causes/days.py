@@ -25,7 +25,7 @@ BESIDE = 0.1
 TIERS_APART = 0.03
 LACKING = 0.03  # share of all tokens; if a shift leaves a larger difference, calls are missing as well
 HINTS = 0.83  # maximum share of the daily differences that a shift may leave; a shift that leaves more fits by chance
-# the same limit if some calls came without tokens, because such calls also make days differ
+# the limit instead of HINTS if some calls came without tokens, because such calls also make days differ
 CLEAR_HINTS = 0.8
 # If a shift leaves more than FAR times the median of all days unexplained, in tokens, the day has another
 # cause as well.

@@ -21,8 +21,8 @@ REGION = "region"
 _PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # regional surcharges that price lists publish
 _LEAST = Decimal("0.005")  # share of a price; differences below this share are ignored
 _LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
-# The same limit for the regions that a bill states, if the surcharge is a published one. It is larger,
-# because a bill's tokens must be divided over regions, and large inputs cost more.
+# Share of the difference that the regions of a bill may leave unexplained if they have a published surcharge. It is
+# larger than _LEFT, because a bill's tokens must be divided over regions, and large inputs cost more.
 _LEFT_OF_BILL = Decimal("0.1")
 # Regions are claimed only if a single factor for all regions leaves at least this share of the difference.
 _SHAPELESS = Decimal("0.1")
@@ -86,7 +86,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             _left(case, model, case.split.counted_in),
             _left(case, model, case.split.billed_in),
         )
-        # The days for which the ledger knows regions are tried last, because only earlier records lack regions.
+        # Earlier records may lack regions, so the last try uses only the days for which the ledger knows them.
         best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),

@@ -19,8 +19,8 @@ from gateway.bills.reconciliation.wording import day_text, named
 HOUR_S = 3600
 # minimum number of silent hours in which other days have calls; fewer silent hours occur by chance
 LEAST_HOURS = 5
-# the same minimum if other days lack calls as well, because days with fewer calls have more silent
-# hours by chance
+# The minimum instead of LEAST_HOURS if other days lack calls as well, because days with fewer calls have more
+# silent hours by chance.
 LEAST_BESIDE = 7
 FARTHEST = 14  # largest difference between two time zones, in hours
 LEAST_SHARE = 0.1  # minimum share of a day's tokens that silent hours must explain
