@@ -105,11 +105,11 @@ class Facts:
     # Spend of seven days and today by day, source, provider and model. Calls without a team and a user are
     # also split by key. All other calls have OTHER as their team or user.
     week: Sequence[Spend] = ()
-    unpriced: Sequence[Spend] = ()  # successful calls without a price in these seven days and today
-    # By currency: the amounts of these seven days and today without an exchange rate, as decimal text.
+    unpriced: Sequence[Spend] = ()  # successful calls of seven days and today that have no price
+    # By currency: the amount of seven days and today that has no exchange rate, as decimal text.
     unconverted: Mapping[str, str] = field(default_factory=dict)
     hours: Sequence[Spend] = ()  # spend of three days by hour, source, model and team
-    failed: Sequence[Spend] = ()  # failed calls of these three days
+    failed: Sequence[Spend] = ()  # failed calls of three days by hour, source, model and team
     # Newest records of a week in order of their arrival, without the duplicates that are kept for reference.
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()

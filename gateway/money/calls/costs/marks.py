@@ -30,7 +30,7 @@ ONCE = (*ONE_SPAN, "view")
 ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
 MOST_MODELS = 50  # only this number of models is considered: the models with the most calls
 MOST_MARKS = 100
-NEW_AFTER = timedelta(days=365)  # a model is new again if it had no calls for this time
+NEW_AFTER = timedelta(days=365)  # a model that had no calls for this time counts as new
 MOST_DAYS = 366  # if the time range has more days, a new model is marked on the first day of its month
 _SHORT = -1  # stands for the prices of short prompts, in place of a minimum input size
 

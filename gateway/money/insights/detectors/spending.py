@@ -25,7 +25,7 @@ TIMES = 2  # a spike is at least this multiple of the expected spend of its day
 # median deviation to a standard deviation.
 SPREADS = Decimal("6") * Decimal("1.4826")
 LEAST = Decimal(1)  # minimum dollars by which a spike exceeds the expected spend
-# A spike also exceeds the expected spend by at least this share of the organization's median spend per day.
+# A spike exceeds the expected spend by at least this share of the organization's median spend per day.
 LEAST_SHARE = Decimal("0.1")
 EVERYBODY = "*"  # team name that means the whole organization; no team has this name
 
