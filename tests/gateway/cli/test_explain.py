@@ -183,7 +183,7 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
     assert first["shadow"] is False
     assert second["shadow"] is True
     assert first["id"] == second["counted_by"]
-    assert f"the same call as this record and record {first['id']}, which counts" in second["why"]["shadow"]
+    assert f"this record and record {first['id']} are the same call" in second["why"]["shadow"]
     assert [{"reason": "duplicate", "count": 1}] == [
         {name: row[name] for name in ("reason", "count")} for row in result["ignored"]
     ]
