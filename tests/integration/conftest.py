@@ -34,8 +34,8 @@ from tests.spool.disks.flushing import unflushed as unflushed
 from tests.tools import program
 
 ACTOR = Actor("tests", "local")
-# Run a command in its own process and let it wait for a server or another command. The long limit allows for
-# a slow machine.
+# This program runs a command in its own process and lets it wait for a server or another command. The long
+# limit allows for a slow machine.
 PATIENT_COMMAND = (
     sys.executable,
     "-c",
@@ -216,7 +216,7 @@ async def serving(serve: Serve) -> Serving:
 
 
 # A server start costs 0.1 s of processor time. Use this mark for tests whose requests change nothing, or that
-# count only what they add themselves.
+# count only the records that they add themselves.
 ON_ONE_SERVER = pytest.mark.asyncio(loop_scope="module")
 
 

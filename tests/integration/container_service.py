@@ -26,7 +26,7 @@ class FakeService:
     queries: list[Mapping[str, str]] = field(default_factory=list)
     replays: list[str] = field(default_factory=list)
     answers: list[web.Response] = field(default_factory=list)  # answers to the next PUT requests
-    status: int = 200  # status of the answer to every request with a key
+    status: int = 200  # status of the answer to every request that has a key
     keys_seen: set[str | None] = field(default_factory=set)
 
     async def upload(self, request: web.Request) -> web.Response:

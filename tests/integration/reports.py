@@ -9,7 +9,7 @@ from spool.record import NS, rfc3339
 from tests.gateway.normalise.otlp.payloads import attribute, span
 from tests.spool.contract.examples import NOON
 
-MODEL = "toll-1"  # no price list has this model, so costs come only from the reports
+MODEL = "toll-1"  # no price list has this model, so all costs are reported costs
 
 
 @dataclass(frozen=True)

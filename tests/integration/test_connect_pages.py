@@ -31,7 +31,7 @@ SECTIONS = ["Settings", "See it arrive", "What is counted", "Counted twice?"]
 FACTS = ["send to", "key", "source", "checked with"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
-# Variables outside the OpenTelemetry standard, by the product that reads them.
+# Variables outside the OpenTelemetry standard, grouped by the product that reads them.
 KNOWN_VARIABLES = {
     "claude-code": {"CLAUDE_CODE_ENABLE_TELEMETRY"},
     "claude-code-behind-a-gateway": {"CLAUDE_CODE_ENABLE_TELEMETRY", "ANTHROPIC_BASE_URL"},

@@ -41,11 +41,11 @@ from tests.rounds import IS_LONG, part
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
 
-NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # noon of a Monday
+NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # noon on a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
 
-# A planted problem may rightly trigger a second detector. For example, costs that are reported too high also
-# raise spend and differ from the bill.
+# A planted problem may also cause a second, correct finding. For example, costs that are reported too high
+# also raise spend and differ from the bill.
 ALSO = {
     "cost-gap": {"spend_spike", "reconciliation_difference"}, "dear-model": {"spend_spike", "newer_model"},
     "doubled-source": {"spend_spike", "reconciliation_difference"},
@@ -120,7 +120,7 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
 
 
 LOUD = [word for word in PLANTS if word not in SAVINGS]
-FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock of a Friday
+FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock on a Friday
 
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:

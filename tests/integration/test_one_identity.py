@@ -53,14 +53,14 @@ _WORDS = frozenset((
     "user", "users", "email", "emails", "seat", "seats", "owner", "owners", "member", "members", "person", "people",
     "filter", "filters", "where", "subject", "assignee", "names",
 ))  # fmt: skip
-# Inputs that name people as records do. The tests below try each kind.
+# Inputs that name people in the same way as records. The tests below try each kind.
 RECORDED = frozenset((
     "?user", "?where", "?filter", "?filters", "?owner", "?subject", "filter", "filters", "filters.values",
     "role.filters", "role.filters.values", "seats", "seats.user", "names", "names.user", "users", "user",
     "--user", "--where", "--filter", "--owner", "--subject", "--seat", "--seats", "--names", "USER", "USERS",
     "match.user", "set.user", "agent.user",
 ))  # fmt: skip
-# Inputs that name accounts, mail recipients or responsible persons, which no record carries.
+# Inputs that name accounts, mail recipients or responsible persons. Records contain no such names.
 OF_ACCOUNTS = frozenset((
     "?member", "?assignee", "members", "role.members", "person", "people", "email", "connections.email", "assignee",
     "--member", "--person", "--assignee", "PERSON", "EMAIL", "reconciliation.owner",
@@ -148,7 +148,7 @@ class World:
 
     serving: Serving
     assistant: Assistant
-    reader: str  # a key that reads costs
+    reader: str  # this key may read costs
     people: People
     policy: str
 

@@ -125,7 +125,7 @@ async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving,
     bad.write_text("not json")
     odd.write_text('{"nobody": "knows this"}')
     packed.write_bytes(b"\x1f\x8b\x08\x00" + b"garbage" * 9)
-    # a name that no file system accepts, like a path in an unreadable directory
+    # No file system accepts this name, so it behaves like a path in an unreadable directory.
     nowhere = str(tmp_path / ("long" * 100))
     result = await send(nowhere, str(bad), str(tmp_path / "missing.json"), str(odd), str(packed), str(good))
     assert result.exit_code == 1

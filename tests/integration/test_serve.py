@@ -121,7 +121,7 @@ async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
     while (link := (await line(process)).strip()).rpartition("#link=")[0] == "":
         assert process.returncode is None
-        assert "th_" not in link  # the link comes before the key, because people open it first
+        assert "th_" not in link  # the link is printed before the key, because people open the link first
     url, _, secret = link.partition("#link=")
     async with aiohttp.ClientSession() as session:
         async with session.get(url) as page:
@@ -225,7 +225,7 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
             writer.write(
                 f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\nExpect: 100-continue\r\n\r\n".encode()
             )
-            # the server has accepted the upload
+            # This response shows that the server has accepted the upload.
             assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")
             writer.write(b" " * (place * 100_000))
             await writer.drain()

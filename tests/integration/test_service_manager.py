@@ -104,7 +104,8 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
         target=second.start, args=({"NOTIFY_SOCKET": manager.address},), kwargs={"more": ["--take-over"]}
     )
     assert first.process is not None
-    os.kill(first.process.pid, signal.SIGSTOP)  # the first process cannot answer, so the second one waits
+    # stop the first process, so that it cannot answer and the second one waits
+    os.kill(first.process.pid, signal.SIGSTOP)
     starting.start()
     wait_for(lambda: second.process is not None, 60, "the second process")
     assert second.process is not None
@@ -127,12 +128,15 @@ async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> N
     async def live() -> bool:
         return next(states)
 
-    name = f"tollhouse-test-watchdog-{os.getpid()}"  # abstract addresses are shared by the whole machine
+    # the name is unique, because abstract addresses are shared by the whole machine
+    name = f"tollhouse-test-watchdog-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0{name}")
         listening.setblocking(False)
         manager = ServiceManager({"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "3000"})
-        with pytest.raises(RuntimeError):  # the iterator of states is exhausted
+        with pytest.raises(
+            RuntimeError
+        ):  # the third call of live() fails, because its iterator has only two states
             await manager.watch(live)
         assert [b"WATCHDOG=1", b"WATCHDOG=1"] == [listening.recv(100), listening.recv(100)]
         with pytest.raises(BlockingIOError):

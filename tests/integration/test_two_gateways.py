@@ -157,9 +157,9 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     assert await probe(node, "/livez") == 200
     assert await probe(node, "/readyz") == 503
     assert (await metrics(node))["tollhouse_storage_answers"] == 0
-    later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
+    later = asyncio.ensure_future(serve(config=config, key_name="later"))  # this start waits for the database
     pair.promote()
-    # the server starts, but without a standby no key can be created either
+    # The server itself starts, but without a standby its key cannot be created.
     with pytest.raises(SpoolUnavailable, match="the standby is gone"):
         await later
     await until(lambda: has_records(node, 2))
@@ -182,7 +182,9 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
         """Hide all changes from the other gateway."""
 
     monkeypatch.setattr(Follower, "look", no_look)
-    monkeypatch.setattr(changes, "LOOKED_S", 3600.0)  # the look at the start stays recent enough
+    monkeypatch.setattr(
+        changes, "LOOKED_S", 3600.0
+    )  # the changes that were read at the start stay recent enough
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)

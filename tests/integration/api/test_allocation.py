@@ -205,7 +205,9 @@ async def test_a_form(manager: Manager) -> None:
             return answer.status, await answer.json()
 
     status, said = await send(OWNER.replace(b"Owner", "Eigentümer".encode()))
-    assert 422 == status, said  # names allow only ASCII, so this refusal shows that the whole text arrived
+    assert 422 == status, (
+        said
+    )  # the error is about the name, which must be ASCII, so the whole text has arrived
     assert "Eigentümer" == said["errors"][0]["value"]
     assert 200 == (await send(OWNER))[0]
     assert OWNER.decode() == await manager.table.text(manager.table.version("", 1))
@@ -278,7 +280,7 @@ async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
             assert 409 == (await manager.ask("POST", f"{JOBS}/{id}/cancel"))[0]
         assert 409 == (await manager.ask("POST", f"{JOBS}/{publishing}/cancel"))[0]
     assert "done" == (await manager.over(publishing))["state"]
-    for _ in range(4):  # the oldest finished job makes room
+    for _ in range(4):  # four more jobs, so that the oldest finished job is deleted
         await manager.over((await manager.job(DEFINITIONS, REGION))["id"])
     assert queued not in {each.id for each in table.jobs()}
 
@@ -335,7 +337,7 @@ async def test_a_restart(tmp_path: Path) -> None:
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
     await manager.table.create(NamespaceDraft(name="ml", description=""), id="ml", most=2, actor=ACTOR)
-    # a held turn keeps the job under way until the process ends
+    # The job stays under way until the process ends, because the test holds the turn.
     async with manager.services.money.require_publishing()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
             job = await manager.table.submit(

@@ -148,7 +148,7 @@ async def test_usage_by_meter(serve: Serve) -> None:
         assert {**meters, "input_tokens": "120", "output_tokens": "30"} == {
             name: quantity for (of, name), quantity in found.items() if of == model
         }
-    # a query for one meter has the same rows
+    # A query for a single meter returns the same rows.
     for name in {meter for _, meter in found} - {"input_tokens", "output_tokens"}:
         alone = await read.costs(
             *SEPTEMBER, ("cost_type", "usage_amount"), ("meter", name), ("group_by", "model")
@@ -638,7 +638,7 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
         await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
         payload = await Reader(serving, key).costs(*day, status=status)
         if status == 200:
-            assert ["0.0018"] == [row["cost"] for row in payload["costs"]]  # three calls at 0.0006
+            assert ["0.0018"] == [row["cost"] for row in payload["costs"]]  # three calls at 0.0006 each
         else:
             assert "Your period splits a stored sum at 2026-04-05T13:30:00Z" in payload["error"]["message"]
 

@@ -43,7 +43,8 @@ from tests.integration.conftest import ACTOR, Serve, Serving
 
 ANSWERS = AnswerSettings(max_rows=500, max_summed_rows=6000)
 USERS, HOURS = 400, 30
-MOST_BYTES = 1024 * 1024  # the largest answer under these settings: pages of 6,000 rows, and their CSV
+# limit for the largest answers under these settings, which are pages of 6,000 rows and their CSV
+MOST_BYTES = 1024 * 1024
 
 
 class Asker:

@@ -18,8 +18,8 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 ENVELOPE = {"pagination", "filtering", "sorting"}
 # These commands print one object that contains rows, not a list.
 DOCUMENTS = {"spool status", "spool verify", "plans costs"}
-# These commands change something, inspect the machine or a server, run until stopped, or show one thing that
-# must exist first.
+# These commands change something, inspect the machine or a server, run until stopped, or show a single object
+# that must exist first.
 OTHERS = {
     "reload", "doctor", "agent status", "spool accept-clock", "spool dead discard", "spool dead retry",
     "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights run",

@@ -26,7 +26,7 @@ AVAILABLE = [
     {"field": "hide_resolved", "valid_values": ["true", "false"], "valid_types": ["boolean"]},
 ]
 
-# Title, status, category, effort and cost impact are chosen so that every sort key gives a different order.
+# Titles, statuses, categories, efforts and cost impacts are chosen so that every sort key gives a different order.
 KEPT = (
     ("delta", "ignored", "usage", "high", "9"),
     ("alpha", "new", "keys", "low", "10"),

@@ -43,9 +43,9 @@ from tests.integration.conftest import ACTOR, Serve
 DOCUMENT = document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
-PATIENCE_S = 300  # the default of 10 is too short when ten processes share two processors
-EXAMPLES = 100 if LONG else 3  # examples per operation
-SHARES = 7  # the operations are split into this number of shares; each run tests the edge cases of one share
+PATIENCE_S = 300  # the default of 10 seconds is too short when ten processes share two processors
+EXAMPLES = 100 if LONG else 3  # number of examples per operation
+SHARES = 7  # number of shares into which operations are split; each run tests the edge cases of one share
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -58,7 +58,7 @@ def protobuf(_: schemathesis.SerializationContext, value: Any) -> bytes:
 class Target(NamedTuple):
     url: str
     headers: dict[str, str]
-    session: ManagedCookiesSession  # keeps connections open, but stores no cookie of an answer
+    session: ManagedCookiesSession  # this session keeps connections open, but stores no cookie of an answer
 
 
 def test_the_document_is_openapi() -> None:
@@ -84,7 +84,7 @@ async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     """
     serving = await serve()
     app = application(serving.app.services, for_senders=True, for_operators=True)
-    of_demo = OPERATOR_API + DEMO + "/"  # the demo month serves the same reads under its own path
+    of_demo = OPERATOR_API + DEMO + "/"  # the demo month has the same read operations under its own path
     pages = {path.replace(":.*", "") for path in CONSOLE_PAGES}
     assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == {
         path for path in served(app.router) if path not in pages and not path.startswith(of_demo)
@@ -175,7 +175,7 @@ def test_an_endpoint_takes_the_methods_that_stand_in_the_document(server: Target
             assert documented == set(answer.headers["Allow"].split(", ")) - {"HEAD"}
 
 
-_NOT_TRIED = {f"{OPERATOR_API}/session"}  # it would sign the admin out
+_NOT_TRIED = {f"{OPERATOR_API}/session"}  # not tested, because it would sign the admin out
 schema = schemathesis.openapi.from_dict(
     {**DOCUMENT, "paths": {path: each for path, each in DOCUMENT["paths"].items() if path not in _NOT_TRIED}}
 )

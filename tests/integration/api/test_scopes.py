@@ -189,7 +189,7 @@ async def test_a_managed_use_case_opens_its_operations_alone(server: Serving, us
     for operation in OPERATIONS:
         answer = await send(server, operation, key)
         is_open = answer.status not in (401, 403)
-        # a key in an address must have exactly one scope
+        # If an address contains a key, this key must have exactly one scope.
         granted = operation.scope in USE_CASES[use_case]
         assert granted == is_open, (operation.method, operation.address.path, said(answer))
 

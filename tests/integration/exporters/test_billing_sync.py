@@ -54,10 +54,10 @@ class Service:
 
     def __init__(self) -> None:
         self.hours: dict[str, list[dict[str, str]]] = {}
-        self.answered: dict[str, int] = {}  # remembered answers by idempotency key
+        self.answered: dict[str, int] = {}  # the remembered status by idempotency key
         self.next: list[
             int
-        ] = []  # statuses of the next answers; 0 applies the drop and then closes the connection
+        ] = []  # statuses of the next answers; with 0, the service applies the drop and then closes the connection
         self.drops = 0
         self.at_once = 0
         self.url = ""
@@ -207,7 +207,7 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
             assert await one.total() == service.total
             assert 0 == await sync.send_changed()
         drops = service.drops
-        async with one.sync() as sync:  # as after a restart
+        async with one.sync() as sync:  # open the sync again, as after a restart
             assert 0 == await sync.send_changed()
             late = datetime(2026, 10, 7, 12, tzinfo=UTC)
             await one.spend(50, since=late, until=late.replace(hour=14), seed=2)

@@ -133,7 +133,7 @@ async def test_check_asks_for_a_verdict_on_a_drop(
     )  # fmt: skip
     [asked] = [request for request in upstream.requests if request.path not in ("/v1/traces", "/v1/metrics")]
     assert "/v2/connections/billing/external/validate_billing_drop" == asked.path
-    assert not read(asked.body).errors  # the drop is valid by the rules here
+    assert not read(asked.body).errors  # this gateway's rules accept the drop
 
 
 async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ SECRETS = (SECRET, IN_HEADER, IN_PATH, SIGNING, SIGNING.removeprefix("whsec_"), 
 class Far:
     """The address of a remote side, and a directory for destinations that write files."""
 
-    address: str  # HOST:PORT
+    address: str  # host and port, as HOST:PORT
     directory: Path
-    broken: bool  # whether files cannot be written
+    broken: bool  # whether files cannot be written in this case
 
     @property
     def url(self) -> str:
@@ -161,7 +161,7 @@ async def far_side(kind: str, directory: Path, type: str) -> AsyncIterator[Far]:
             await talk(kind, reader, writer)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client closes when it has its answer
+            pass  # the client closes the connection when it has its answer
         finally:
             writer.close()
 

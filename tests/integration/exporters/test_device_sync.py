@@ -182,7 +182,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         assert held.held == f"{status} another device has this name{refused_key}"
         assert sync.state().refused == 1
         assert sync.state().state == "running"
-        await site.table.keep(beaten(held))  # a heartbeat is no reason to try again
+        await site.table.keep(beaten(held))  # a heartbeat does not cause another attempt
         await site.table.keep(beaten(device("d10", last_seen=10.0)))
         await site.until(lambda: ("heartbeat", "d10") in site.told())
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)

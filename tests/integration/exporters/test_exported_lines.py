@@ -30,7 +30,7 @@ MODELS: tuple[dict[str, Any], ...] = (
         "request_model": "gpt-realtime",
         "input_tokens": 5,
         "output_tokens": 1,
-    },  # a model whose price lines are unknown
+    },  # this model's price lines are unknown
     {"request_model": "whisper-1", "input_tokens": None, "meters": {"input_audio_seconds": "12.5"}},
     {"request_model": "claude-opus-5", "meters": {"web_searches": 3}},
     {"request_model": "gpt-5.6", "input_tokens": 300_000, "cache_read_tokens": 200},
@@ -55,7 +55,9 @@ def made(number: int, chance: random.Random) -> Any:
         number, provider=provider, start_time=start, user=chance.choice((None, "ann")), **fields
     )
     BOOK.price(record)
-    if chance.random() < 0.1 and record.estimated_cost:  # priced with an earlier price list
+    if (
+        chance.random() < 0.1 and record.estimated_cost
+    ):  # some records have a price from an earlier price list
         record.estimated_cost = "0.03"
     return record, known_as
 

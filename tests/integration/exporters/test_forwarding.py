@@ -282,7 +282,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
         if look > 2:
             await given_back.wait()
         found = await due(*args, **named)
-        if look == 2:  # other workers wait until this look ends
+        if look == 2:  # hold this second look; other workers must wait until it ends
             await given_back.wait()
         return found
 
@@ -398,7 +398,9 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
         began = loop.time()
         async with asyncio.timeout(60):
             while len(site.upstream.requests) < 2:
-                if await site.server.deliveries.next_due_at(ROUTE):  # the route has stored the retry time
+                if await site.server.deliveries.next_due_at(
+                    ROUTE
+                ):  # the route has stored the time of its next retry
                     break
                 await asyncio.sleep(0.01)
         await site.server.add(calls(11, 20))

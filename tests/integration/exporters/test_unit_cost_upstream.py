@@ -153,7 +153,7 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSi
         await site.until({"unknown": 1})
         await site.add(operation(2))
         await site.until({"unknown": 1, "delivered": 1})
-    async with site.forwarding():  # a restart changes nothing
+    async with site.forwarding():  # start again; a restart must not change the counts
         await site.until({"unknown": 1, "delivered": 1})
     assert 2 == len(site.upstream.requests)
     (unknown,) = await site.spool.deliveries.unknowns()
@@ -166,7 +166,7 @@ async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCost
     """upstream.timeout ends the wait, and the sum is not sent again."""
     site.upstream.answers.append(Reply(delay_s=60))
     await site.add(operation(1))
-    async with site.forwarding(timeout=1.0):  # the request has to arrive within this time
+    async with site.forwarding(timeout=1.0):  # a request must arrive within one second
         await site.until({"unknown": 1})
     await site.add(operation(2))
     async with site.forwarding():

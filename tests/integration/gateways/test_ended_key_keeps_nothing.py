@@ -299,7 +299,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Follower, "look", nothing)
     monkeypatch.setattr(Follower, "read_rest", nothing)
-    monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # as if the gateway had just read the changes
+    monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # the gateway behaves as if it had just read the changes
     monkeypatch.setattr(HeldTasks, "run", never)
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)
 

@@ -118,7 +118,7 @@ async def test_guesses_buy_no_look(
     assert set(guesses) == {"unknown_key"}
     assert new == "new"
     assert looks == 1
-    # If an address keeps guessing, its further requests are refused without waiting.
+    # If an address keeps guessing, its further requests are refused at once.
     more = [asyncio.create_task(ask(f"th_more-{place}", 1)) for place in range(GUESSES)]
     await asyncio.sleep(0)
     await there.follow()

@@ -27,7 +27,7 @@ async def test_one_of_two_bodies_is_kept(
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
     key = await sender(one)
-    # the second gateway reads the key at its start
+    # The second gateway knows the key, because it reads all keys at its start.
     gateways = [one, await serve(config=config, key_name="other sender")]
     sent = [
         gateways[n % 2].send(path, body, key=key, headers=KEY) for n, body in enumerate([first, other] * 3)

@@ -30,7 +30,7 @@ async def test_a_tool_is_off_at_every_gateway(
 
     async def has_tool(gateway: Serving) -> bool:
         answer = await gateway.send("/mcp", LIST, key=key)
-        if answer.status != 200:  # the key is so new that the other gateway may not know it yet
+        if answer.status != 200:  # the other gateway may not know such a new key yet
             return not enabled
         return TOOL in {each["name"] for each in json.loads(answer.body)["result"]["tools"]}
 

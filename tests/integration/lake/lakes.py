@@ -77,7 +77,7 @@ class House:
 
     async def until_all_is_sent(self) -> None:
         async with asyncio.timeout(600):
-            while True:  # the queue sends no event about routes
+            while True:  # poll, because the queue sends no event about routes
                 if not any(state.queued for state in await self.storage.deliveries.routes()):
                     return
                 await asyncio.sleep(0.01)
@@ -85,7 +85,7 @@ class House:
     async def until(self, route: str = ROUTE, **wanted: object) -> RouteState:
         """Wait until the route's state has these values."""
         async with asyncio.timeout(600):
-            while True:  # the queue sends no event about routes
+            while True:  # poll, because the queue sends no event about routes
                 state = await self.state(route)
                 if all(getattr(state, name) == value for name, value in wanted.items()):
                     return state

@@ -96,7 +96,8 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
     assert [5, 20, 0, 0] == adopted(tmp_path, "--dry-run")
     assert 4 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))
     assert [5, 20, 0, 0] == adopted(tmp_path)
-    # three adoptions of deliveries with more records, and two deliveries of the imported records
+    # Of the new manifests, three adopt deliveries with more records, and two are for deliveries
+    # of imported records.
     assert 4 + 3 + 2 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))
     assert [0, 0, 0, 0] == adopted(tmp_path)
     found, terms = asyncio.run(landed(tmp_path))

@@ -33,7 +33,7 @@ async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     records = [
         *calls(1, 20, **PAID), call(21, shadow=True, **PAID), call(22, status="cached", **PAID), counter(23), call(24),
-        counter(25, value="12.5", unit="EUR"),  # this amount has no rate, so it is in no dollar sum
+        counter(25, value="12.5", unit="EUR"),  # this currency has no rate, so no dollar sum includes the amount
     ]  # fmt: skip
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(records)
@@ -178,7 +178,7 @@ async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
     async with opened(tmp_path / "data", clock) as house:
         async with house.forwarding(path=tmp_path / "lake", linger=900.0) as forwarder:
             await house.add(calls(1, 3))
-            forwarder.poke()  # as after a changed secret; it must not create a file early
+            forwarder.poke()  # wake the forwarder as a changed secret does; this must not create a file early
             await house.until(queued=3)
             await house.storage.leases.wake(lease_of(ROUTE))
             await house.until(queued=0)

@@ -108,7 +108,9 @@ def test_every_reader_says_the_same(
     Each reader's views are translated to DuckDB, by a library that knows each dialect, and run on the same files.
     """
     _, begin, views = views_for(reader, sample(reader)).partition("-- Each id once")
-    language = "trino" if reader == "athena" else reader  # the dialect of its views, not of its tables
+    language = (
+        "trino" if reader == "athena" else reader
+    )  # the SQL dialect of Athena's views; its tables have another
     own = [each for each in sqlglot.parse(begin + views, read=language) if each is not None]
     assert list(VIEWS[1:]) == [table.name for each in own if (table := each.find(exp.Table)) is not None]
     connection = duckdb.connect()
@@ -126,7 +128,7 @@ def test_tables_have_every_column(reader: str) -> None:
     """If the lake gets a new column, every reader's statements have it."""
     table, _, _ = views_for(reader, sample(reader)).partition("-- Each id once")
     quoted = [f"`{name}`" if reader != "snowflake" else f'"{name.upper()}"' for name in COLUMNS]
-    if reader != "duckdb":  # DuckDB takes the columns from the files
+    if reader != "duckdb":  # DuckDB reads the column names from the files
         assert [] == [name for name in quoted if name not in table]
     assert "tollhouse/ai_telemetry/v1" in table
 

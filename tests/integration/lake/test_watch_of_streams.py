@@ -38,7 +38,7 @@ async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> Lake
     verdicts = house.context().verdicts
     assert verdicts is not None
     async with asyncio.timeout(60):
-        while True:  # a check sends no event
+        while True:  # poll, because a check sends no event
             verdict = await kept_verdict(verdicts, ROUTE)
             if verdict is not None and verdict.differences == wanted and words in verdict.words:
                 return verdict
@@ -108,7 +108,7 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
     )
     async with opened(tmp_path / "data") as house, looking(house, settings):
         await seen(house, {})
-        # deliver the same route into a folder, so that it has accounting
+        # Deliver the same route into a folder, so that the route has accounting.
         async with house.forwarding(path=tmp_path / "lake", verify=0.0):
             await house.add(calls(1, 30))
             await house.until(queued=0)

@@ -28,7 +28,7 @@ RECORDS = 95
 PLACES = (
     "owner", "rows", "mark", "data", "within", "written", "size", "manifest", "settle", "settled", "end",
 )  # fmt: skip
-_BEGIN_S = 0.002  # a request is under way after this time
+_BEGIN_S = 0.002  # seconds after which a request is certainly under way
 
 
 def kill_at_each_place(data: Path, places: Sequence[str] = PLACES, **settings: object) -> None:

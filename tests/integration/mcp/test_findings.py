@@ -146,7 +146,7 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     await assistant.calls("gpt-4o")
     found = await assistant.content("get_plan_costs")
     total = found["total"]
-    assert total["overage"] == "0.00075"  # 0.0006 less the included usage, times 1.5
+    assert total["overage"] == "0.00075"  # the cost of 0.0006 minus the included usage, times 1.5
     assert total["included_value"] == "0.0001"
     assert total["metered"] == "0.0006"
     assert [("Claude", 1)] == [(plan["name"], plan["seats"]) for plan in found["plans"]]

@@ -17,7 +17,7 @@ from tests.integration.mcp.test_tools import QUESTIONS
 from tests.integration.operator.test_console_page import STATIC
 from tests.spool.savings import SAVING
 
-WITHOUT = {"get_available_dimensions", "get_reference_info"}  # no page shows the same data
+WITHOUT = {"get_available_dimensions", "get_reference_info"}  # for these tools, no page shows the same data
 
 
 async def link_of(assistant: Assistant, tool: str, **asked: object) -> str:
@@ -43,7 +43,7 @@ async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
     address = assistant.serving.app.services.operators.installation.urls().console
     for tool, (asked, *_) in QUESTIONS.items():
         if tool == "get_telemetry_data":
-            continue  # there is no stream to query
+            continue  # this installation has no stream to query
         link = await link_of(assistant, tool, **asked)
         assert (tool in WITHOUT) is (link == ""), tool
         if link:

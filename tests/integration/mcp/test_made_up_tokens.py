@@ -70,7 +70,7 @@ async def test_a_flood_of_forged_tokens_is_verified_a_few_times(
     statuses = await flood(door, forged)
     assert {401, 429} == set(statuses)
     assert GUESSES == statuses.count(401)
-    # one verification each; the first is verified again after the provider's keys were fetched
+    # Each guess is verified once. The first is verified again after the provider's keys were fetched.
     assert GUESSES <= len(verified) <= (1 if kid else MAX_TRIES) * (GUESSES + 1)
     assert threading.main_thread().name not in verified
     answers = [await door.ask(token) for token in (good, later)]

@@ -351,7 +351,7 @@ async def test_groups_that_a_token_does_not_say_open_nothing(serve: Serve, tmp_p
         assert ["chat"] == list(await door.teams(token(groups=["chat-people"])))
         assert (
             403 == (await door.ask(token())).status
-        )  # the person is known by now, but the token has no groups
+        )  # the person is known by now, but a token without groups is still refused
         assert 403 == (await door.ask(token(sub="eve-2", email=EVE))).status
         for sign in ({"_claim_names": {"groups": "src1"}}, {"hasgroups": True}):
             assert 403 == (await door.ask(token(groups=["ops"], **sign))).status

@@ -132,7 +132,7 @@ UNKNOWN = "2099-01-01"
 UNSUPPORTED = {"supported": [MODERN, *LEGACY], "requested": UNKNOWN}
 
 MUSTS: list[Must] = [
-    # The endpoint and its messages.
+    # Rules for the endpoint and its messages.
     *(both(f"{verb} is 405", verb=verb, status=405, code=0) for verb in ("GET", "DELETE", "PUT")),
     both("a batch is refused", body=lambda body: [body], status=400, code=-32600),
     both("a response is refused", body=lambda _: {"jsonrpc": "2.0", "id": 1, "result": {}}, status=400, code=-32600),
@@ -149,7 +149,7 @@ MUSTS: list[Must] = [
     both("ids of sessions and events are ignored", headers={"Mcp-Session-Id": "s", "Last-Event-ID": "9"}),
     both("an answer in JSON may be all that is accepted", headers={"Accept": "application/json"}),
     both("more of a message than is known is ignored", body=changed(unheard=1)),
-    # Headers repeat values of the body.
+    # Rules for headers, which repeat values of the body.
     modern("a missing version header is refused", headers={"MCP-Protocol-Version": None}, status=400, code=-32020),
     modern("another version header is refused", headers={"MCP-Protocol-Version": LEGACY[0]}, status=400, code=-32020),
     modern("a missing method header is refused", headers={"Mcp-Method": None}, status=400, code=-32020),
@@ -163,7 +163,7 @@ MUSTS: list[Must] = [
              headers={"Mcp-Name": f"=?base64?{b64encode(name.encode()).decode()}?="})
       for method, name in NAMED.items()
       for _params in ({"uri" if method == "resources/read" else "name": name},)),
-    # A request names its client.
+    # Rules for requests, which name their client.
     modern("a client is required", body=with_meta({}), status=400, code=-32602),
     modern("capabilities are required", body=with_meta({VERSION: MODERN}), status=400, code=-32602),
     modern("capabilities are an object", body=with_meta({**META, CAPABILITIES: []}), status=400, code=-32602),
@@ -177,7 +177,7 @@ MUSTS: list[Must] = [
                            "io.modelcontextprotocol/logLevel": "debug", "traceparent": "00-0-0-00"})),
     legacy("an unknown version is 400", headers={"MCP-Protocol-Version": UNKNOWN}, status=400, code=-32022,
            data=UNSUPPORTED),
-    # Methods.
+    # Rules for methods.
     *(modern(f"{method} is not a method", method=method, status=404, code=-32601)
       for method in ("unheard/of", "initialize", "ping", "logging/setLevel", "subscriptions/listen",
                      "resources/subscribe", "completion/complete", "tasks/list", "prompts/list")),
@@ -196,7 +196,7 @@ MUSTS: list[Must] = [
     legacy("initialize needs a version", method="initialize", params={"capabilities": {}}, code=-32602),
     legacy("notifications/initialized gets 202", method="notifications/initialized", body=without("id"), status=202,
            empty=True),
-    # Lists.
+    # Rules for lists.
     *(modern(f"{method} may be kept", method=method, holds=lambda found: kept(found) and complete(found))
       for method in ("tools/list", "resources/list", "resources/templates/list")),
     *(legacy(f"{method} has no modern fields", method=method, holds=bare)
@@ -207,7 +207,7 @@ MUSTS: list[Must] = [
     *(both(f"the last page of {method} has no cursor", method=method, holds=lambda found: "nextCursor" not in found)
       for method in ("tools/list", "resources/list", "resources/templates/list")),
     both("tools have names, schemas and words", holds=tools_are_well_formed),
-    # Tools and resources.
+    # Rules for tools and resources.
     both("an unknown tool is an error of the protocol", method="tools/call", params={"name": "none"}, code=-32602),
     modern("an unknown resource is an error of the protocol", method="resources/read",
            params={"uri": "tollhouse://none"}, code=-32602),
@@ -276,7 +276,7 @@ async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> 
         return
     assert answer.headers["Content-Type"].startswith("application/json")
     found = json.loads(answer.body)
-    if must.code == 0:  # an error before the protocol has the form of every other address
+    if must.code == 0:  # errors outside the MCP protocol have the same form as on all other addresses
         assert "error" in found and "jsonrpc" not in found
         return
     assert "2.0" == found["jsonrpc"]

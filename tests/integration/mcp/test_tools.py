@@ -23,7 +23,7 @@ from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.payloads import attributes
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
 
-VALUES = 600  # their names are seven times the size limit of an answer
+VALUES = 600  # number of values; their names take seven times the size limit of an answer
 QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_org_context": [{}],
     "get_available_dimensions": [{}, {"filter": "model", "limit": 1}, {"filter": "nothing of the kind"}],

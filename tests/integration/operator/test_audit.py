@@ -40,9 +40,9 @@ from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-# Their bodies are queries. Writes of assistants are tested in test_assistants.py.
+# These requests only read; their bodies are queries. Writes of assistants are tested in test_assistants.py.
 READS_BY_POST = {"preview_role", "relay_mcp", "diff_definition", "validate_definition"}
-# test_openid_sign_in.py tests this one, because it is audited under the provider's name
+# test_openid_sign_in.py tests this operation, because its audit entry is under the provider's name.
 OF_THE_PROVIDER = {"end_provider_sessions"}
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 
@@ -382,4 +382,6 @@ async def test_a_row_names_what_its_id_means(app: App) -> None:
         gone = await named()
         assert [("Finding", False)] == gone["view.delete"]
         assert [("Search", False)] == gone["view.create"]
-        assert [("Finding", False)] * 2 == gone["view.change"]  # the row of the range change records no name
+        assert [("Finding", False)] * 2 == gone[
+            "view.change"
+        ]  # the row about the changed range records no name

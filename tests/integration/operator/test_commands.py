@@ -38,7 +38,7 @@ from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
 SOME = (["one", "two"], ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"])
-BY_WHERE = {("report",)}  # list commands with a filter syntax of their own
+BY_WHERE = {("report",)}  # these list commands have their own filter syntax
 CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)
 
 
@@ -231,7 +231,7 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
     asked = {
         each["field"]: (each["valid_values"] or SOME[each["field"].endswith("_time")])[:2]
         for each in available
-        if not each["field"].startswith("tag:")  # tags are a setting, so no fixed option can exist for them
+        if not each["field"].startswith("tag:")  # tags are a setting, so they cannot have fixed options
     }
     options = [
         word
@@ -712,7 +712,8 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
     assert "" == refused.stdout
     assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
     assert 3 == answer(run(*words, "--yes"))["replay"]["records"]
-    assert "0 records will be sent again" in run(*words[:-1]).stdout  # they are already waiting to be sent
+    # no record is added, because the records already wait to be sent
+    assert "0 records will be sent again" in run(*words[:-1]).stdout
 
 
 def test_a_server_that_accepts_nobody_ends_the_command(

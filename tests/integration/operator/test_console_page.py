@@ -154,7 +154,7 @@ def test_comments_stay_at_home(path: Path) -> None:
     """Comments and indentation are removed before serving. All other text keeps its line and order."""
     asset = console().assets.get(path.relative_to(STATIC).as_posix())
     if asset is None:
-        return  # the page itself has no comments
+        return  # the page's own file has no comments
     source = [line.lstrip(" ").partition(" // ")[0] for line in path.read_text().splitlines()]
     served = asset.body.decode().splitlines()
     assert len(source) == len(served)

@@ -96,7 +96,7 @@ async def test_a_device_is_admitted_and_deleted(server: OperatorServer) -> None:
     assert answer.status == 201
     assert answer.payload["device"]["id"] == "d9"
     assert answer.payload["device"]["enrolled_by"] == ADA
-    assert None is answer.payload["device"]["last_seen"]  # it has not reported yet
+    assert None is answer.payload["device"]["last_seen"]  # the device has not reported yet
     for query in ({}, {"confirm": "d"}):
         assert 400 == (await server.ask("DELETE", "/devices/d9", **query)).status
     assert 200 == (await server.ask("DELETE", "/devices/d9", confirm="d9")).status

@@ -17,7 +17,7 @@ from gateway.records.calls.newest import RECORDS
 from tests.integration.conftest import Serve
 
 OWN = ("gateway", "spool", "exporters")
-# A server that prints its imported modules when it is ready, and stops.
+# This program runs a server that prints its imported modules when it is ready, and stops.
 READY = """
 import os, signal, sys
 from gateway.cli import main, serve
@@ -30,7 +30,7 @@ def announce(*_):
 serve._announce = announce
 main()
 """
-# A process that runs commands one after the other, and prints its imported modules at the end.
+# This program runs commands one after the other, and prints its imported modules at the end.
 COMMANDS = """
 import json, sys
 from gateway.cli import main
@@ -41,7 +41,7 @@ print()
 print("LOADED", *sys.modules)
 """
 
-# The first key and the preview of a role import the table of all addresses this way.
+# This program imports the table of all addresses in the same way as the first key and the preview of a role do.
 ASKED = """
 import asyncio, importlib.abc, sys, threading
 from gateway.service.addresses import application
@@ -62,7 +62,7 @@ on_loop = []
 asyncio.run(ask())
 """
 
-# Commands whose options use words that handlers define.
+# These commands have options with words that handlers define.
 WITH_WORDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
 
 

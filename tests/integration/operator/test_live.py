@@ -67,7 +67,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
             "recommendations",
             "notifications",
             "statements",
-        ]  # a viewer sees no roles
+        ]  # a viewer may not see roles, so the stream does not report them
         assert ("changed", {"what": ["insights", *money, "keys", "connections"]}) == await stream.event()
 
 
@@ -103,7 +103,7 @@ async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> No
         heard = [await stack.enter_async_context(listening(server.url, administrator)) for _ in range(2)]
         assert [200, 200] == [
             stream.response.status for stream in heard
-        ]  # the viewer's oldest streams ended for them
+        ]  # the server ended the viewer's oldest streams to make room for these
         await add(server.services.spool.log, call(1))
         for stream in (*heard, *streams[-2:]):
             assert "changed" == (await stream.event())[0]
@@ -158,7 +158,7 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
     async with listening(serving.url, cookie) as stream:
         assert 1 == operators.installation.event_streams.count
         await serving.app.stop()
-        assert await stream.ends()  # a stream that was cut off would raise
+        assert await stream.ends()  # if the stream was cut off, this raises an error
 
 
 async def test_a_reader_who_is_gone_before_the_answer_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

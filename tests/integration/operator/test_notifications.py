@@ -35,7 +35,7 @@ class Console:
     def __init__(self, app: App, receiver: FakeUpstream, config: Config) -> None:
         self.app = app
         self.receiver = receiver
-        self.config = config  # the configuration that a reload reads
+        self.config = config  # a reload reads this configuration
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
         socket = aiohttp.UnixConnector(str(self.app.config.data_dir / "operator.sock"))

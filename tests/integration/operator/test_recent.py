@@ -122,7 +122,7 @@ async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
     }
     await add(log, call(1, start_time=at["late"] - 40 * DAY_S * NS))
     await add(log, call(2, start_time=at["late"]), call(3, start_time=at["early"]), call(4, start_time=None))
-    await add(log, call(5, start_time=at["ahead"]))  # a start this far in the future is not believed
+    await add(log, call(5, start_time=at["ahead"]))  # a start time this far in the future is not believed
     clock.move(2 * DAY_S)
     await add(log, call(6, start_time=at["early"], region="eu"), call(7, start_time=int(clock.now()) * NS))
     day, before = filters.day_and_month(None, today)[0], filters.day_and_month(None, today - DAY_S)

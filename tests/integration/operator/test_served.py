@@ -63,7 +63,7 @@ async def test_served_less_told(server: OperatorServer) -> None:
         server.services.spool.log,
         counter(1, "input", 1000, at=now),
         counter(2, "output", 90, at=now),
-        counter(3, "cache_read", 700, at=now),  # cached tokens, which are a part of the input
+        counter(3, "cache_read", 700, at=now),  # cached tokens are a part of the input tokens
         counter(4, "input", 50, at=now, source="sglang"),
         counter(5, "input", 5, at=now - 2 * DAY_S),
         told(10, now),
@@ -73,7 +73,7 @@ async def test_served_less_told(server: OperatorServer) -> None:
         told(14, now, request_model="gpt-5"),
         told(15, now - 2 * DAY_S),
         counter(16, "input", 30, at=now, source="otel", shadow=False, model="qwen3-32b"),
-        # a counter of money, not of tokens
+        # This counter counts money, not tokens.
         counter(17, "input", "12.5", at=now, source="otel", shadow=False, unit="EUR"),
     )
     answer = await server.ask("GET", "/served")

@@ -57,12 +57,12 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes", "lakes"} == set(status)
     words = {"on": False, "version": None, "words": "off: no server runs", "spans": None, "known_spans": None}
     assert words == status["native"]
-    assert [] == status["nodes"]  # only one gateway uses the storage
+    assert [] == status["nodes"]  # the list is empty, because only one gateway uses the storage
     [topic] = status["topics"]
     assert topic["topic"] == AI_TELEMETRY
     assert topic["received"] == 2
     assert topic["accepted"] == 2
-    # the field exists even if there are no duplicates, so scripts can rely on it
+    # This field exists even without duplicates, so that scripts can rely on it.
     assert topic["duplicates"] == 0
     assert topic["pending"] == 0
     [route] = status["routes"]

@@ -20,7 +20,7 @@ MEMBERS = {
 }
 FORMATS = {"resourceSpans": "otlp/traces", "resourceLogs": "otlp/logs", "resourceMetrics": "otlp/metrics"}
 POINTS = ("sum", "histogram", "gauge", "exponentialHistogram")
-# These items of one call make one record only within a request.
+# These items of one call become one record only if they are in the same request.
 TOGETHER = ("gemini_cli/api_response_logs",)
 
 

@@ -42,7 +42,7 @@ SENDER = Bearer("sender", frozenset())
 prices = cache(PriceBook.load)
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
-# for each case; mixed reports use five times this number of examples
+# number of orders per case; mixed reports use five times this number
 ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "2"))
 
 Row = dict[str, Any]
@@ -106,7 +106,8 @@ class Gateway:
         """Close everything that is open or waiting; return the result."""
         self._clock.move(WINDOW_S + 1)
         await self._window.release()
-        # counters are stored in the first round, and taken back in the second if calls arrived meanwhile
+        # In the first round, counters are stored. In the second round, they are reversed if
+        # calls arrived meanwhile.
         for _ in range(2):
             await self.pass_time(HOLD_S + 1)
         self._clock.move(HOLD_S + 1)

@@ -104,7 +104,7 @@ OF_LOGFIRE = {
 }  # fmt: skip
 ADK = spans("openinference.instrumentation.google_adk", OF_OPENINFERENCE)
 
-# The calls of a reporter, then its counters and summary spans.
+# For each reporter: its calls, and then its counters and summary spans.
 REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     "Claude Code": (FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"]]),
     "Codex": (FOUND["codex/sse_event_completed"], [FOUND["codex/turn_token_usage_metric"]]),
@@ -125,8 +125,9 @@ SHORT = (
     0.0,
     1.0,
     5.0,
-)  # seconds between two requests; the calls for which an agent's span waits arrive in time
-LONG = (*SHORT, 20.0, 100.0, 400.0)  # counters that were already counted are taken back
+)  # seconds between two requests, so short that an agent's span still waits when its calls arrive
+# seconds between two requests, so long that some counters are already counted and must be reversed
+LONG = (*SHORT, 20.0, 100.0, 400.0)
 
 
 def requests(pieces: Sequence[Piece], choice: random.Random) -> list[Request]:
@@ -156,7 +157,7 @@ def test_counters_and_calls_in_any_order(name: str) -> None:
         sent = requests(choice.sample(pieces, len(pieces)), choice)
         waits = [choice.choice(pauses) for _ in sent]
         restarts = [number % 2 == 1 and choice.random() < 0.5 for _ in sent]
-        # all within an hour, because senders of calls are known only for an hour
+        # All requests are within an hour, because senders of calls are known only for an hour.
         waits = waits if sum(waits) < 2000 else [0.0]
         rows, _ = told(sent, restarts, waits)
         assert expected == calls_of(rows)

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.order.cases import FOUND
 from tests.integration.order.running import ORDERS, SEED, cut, summed, told, told_in_memory, without
 
-# After a restart, Langfuse's trace no longer finds its open generations, so these fields stay empty.
+# After a restart, Langfuse's trace no longer finds its open generations. Therefore these fields stay empty.
 LATE = {"langfuse": ("user", "team", "session", "tags")}
 
 
@@ -31,7 +31,7 @@ def test_the_items_of_a_case_in_any_order(name: str) -> None:
         groups = cut(pieces, [choice.random() < 0.5 for _ in pieces])
         requests = [case.request(group) for group in groups]
         restarts = [number % 2 == 1 and choice.random() < 0.5 for _ in requests]
-        # the increases of a cumulative counter depend on the order of its points, so only sums are compared
+        # The increases of a cumulative counter depend on the order of its points, so the test compares only sums.
         if case.format == "otlp/metrics":
             assert summed(expected[0]) == summed(told(requests, restarts)[0])
             continue

@@ -14,7 +14,7 @@ from tests.spool.contract.examples import NOON
 STANDARD, HALF = (
     "0.00225",
     "0.001125",
-)  # 1,000 tokens of gpt-5 at $1.25 and 100 at $10 per million; and half of that
+)  # price of 1,000 input tokens of gpt-5 at $1.25 per million and 100 output tokens at $10 per million, and its half
 COUNTS: dict[str, str | int] = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
 SETTLED = {"service_tier": "flex"}
 

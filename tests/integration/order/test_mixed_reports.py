@@ -40,9 +40,9 @@ from tests.integration.reports import (
     webhook,
 )
 
-EVERY_ORDER = 4  # up to this number of reports, all orders are tried
-SOME_ORDERS = 4  # number of orders for more reports
-ON_DISK = 2  # number of orders that also run on disk
+EVERY_ORDER = 4  # up to this number of reports, the test tries all orders
+SOME_ORDERS = 4  # number of orders that the test tries for more reports
+ON_DISK = 2  # number of orders that also run with storage on disk
 
 Reporter = Callable[..., Report]
 REPORTERS: tuple[Reporter, ...] = (
@@ -86,8 +86,8 @@ class Telling:
     reports: list[Report]
     orders: Sequence[Sequence[Report]]
     cuts: list[bool]
-    restarts: set[int]  # the requests after which the gateway restarts
-    off: int  # the number of calls with a report that counts differently
+    restarts: set[int]  # numbers of the requests after which the gateway restarts
+    off: int  # number of calls with a report that counts differently
 
 
 @st.composite

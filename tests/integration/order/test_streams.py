@@ -18,7 +18,7 @@ from tests.spool.contract.examples import NOON
 LOGFIRE, SDK = "logfire.anthropic", "com.anthropic.sdk.python"
 MODEL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-haiku-4-5"}
 USED = {"gen_ai.usage.input_tokens": 610, "gen_ai.usage.output_tokens": 33}
-Spans = list[tuple[str, dict[str, Any]]]  # spans with their scopes
+Spans = list[tuple[str, dict[str, Any]]]  # spans with the names of their scopes
 
 
 def stream(number: int, end_s: float, **counts: int) -> dict[str, Spans]:
@@ -85,7 +85,7 @@ def test_a_stream_that_the_gateway_tells_between_them_is_one_call() -> None:
         assert 1 == len(counted(told_in_memory(order)[0]))
 
 
-# with 3.9995 s, the second stream's report ends in the next step of time
+# After 3.9995 s, the second stream's report ends in the next time step.
 @pytest.mark.parametrize("end_s", [1.0, 3.9995])
 def test_two_equal_streams_are_never_one(end_s: float) -> None:
     """

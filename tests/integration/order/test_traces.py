@@ -31,7 +31,7 @@ SCOPES = {
     "litellm": "litellm",
 }  # fmt: skip
 
-Spans = list[tuple[str, dict[str, Any]]]  # spans with their scopes
+Spans = list[tuple[str, dict[str, Any]]]  # spans with the names of their scopes
 
 
 def made(

@@ -197,7 +197,8 @@ async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pyt
     assert rules.ENROLMENTS_PER_S == 1.0
     limits = serving.app.services.topics.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
-    monkeypatch.setattr(limits, "_per_s", 0.001)  # so low that the duration of the requests does not matter
+    # the rate is so low that the duration of the requests does not matter
+    monkeypatch.setattr(limits, "_per_s", 0.001)
     key, other = await serving.make_key("fleet", scopes=ALL), await serving.make_key("other", scopes=ALL)
     statuses = [(await ask(serving, "enroll", {"device_id": f"d{n}"}, key)).status for n in range(4)]
     assert [200, 200, 429] == [statuses[0], statuses[1], statuses[-1]]

@@ -52,8 +52,8 @@ class Chain:
 
     near: Serving
     far: Serving
-    fleet: str  # a key for devices, at the near gateway
-    gateway: str  # the near gateway's key, at the far gateway
+    fleet: str  # a key at the near gateway, for devices
+    gateway: str  # the near gateway's key at the far gateway
 
     async def do(self, verb: str) -> None:
         await getattr(self.near.app.services.topics.devices, verb)("laptop", ACTOR)

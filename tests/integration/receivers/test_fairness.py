@@ -65,7 +65,7 @@ async def test_many_small_bodies_of_one_key_leave_room_for_another(serve: Serve)
     serving = await serve(**limits, small_body_bytes=16 * KIB, small_body_reserve=64 * KIB)
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     writers = [await keep_back(serving, slow, b" " * 16 * KIB, "identity") for _ in range(20)]
-    await held(serving, 80 * KIB)  # the whole budget, and a part of the reserve
+    await held(serving, 80 * KIB)  # the held bodies use the whole budget and a part of the reserve
     answers = [await serving.send("/v1/traces", json_traces(json_span())) for _ in range(50)]
     for writer in writers:
         writer.close()

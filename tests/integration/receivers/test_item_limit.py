@@ -13,7 +13,7 @@ from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, PROTOBUF
 
 LIMIT = 1000
-AROUND = 2  # a resource and a scope count as items
+AROUND = 2  # number of items that are not spans: a resource and a scope
 
 
 def _spans(count: int) -> bytes:

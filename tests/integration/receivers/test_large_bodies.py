@@ -27,19 +27,20 @@ grpc_listen = ""
 workers = {workers}
 """
 MIB = 1 << 20
-LARGEST = (64 if IS_LONG else 16) * MIB  # a server accepts 64 MiB
-TREE = 10  # calls per trace
-# Limit of memory in addition to that of an idle server. Before, the largest body took 450 MiB, because all
-# records of a request existed as objects at once.
+LARGEST = (64 if IS_LONG else 16) * MIB  # largest body that the test sends; a server accepts 64 MiB
+TREE = 10  # number of calls per trace
+# Memory limit in MiB, in addition to the memory of an idle server. Formerly, the largest body took 450 MiB,
+# because all records of a request existed as objects at once.
 MEMORY_MIB = 350 if IS_LONG else 100
-LAG_S = 0.8  # limit of one delay of the event loop; formerly 1.5 s and more, in a request of eight seconds
+# limit in seconds for one delay of the event loop; formerly 1.5 s and more, in a request of eight seconds
+LAG_S = 0.8
 LAG_SHARE = 0.05  # the same limit as a share of the request's duration, for slower machines
 
 
 def body() -> tuple[bytes, int]:
     """Return an export request just below the limit, and its number of calls."""
     template = proto_span()
-    # with only one further attribute, the span is as small as possible
+    # The span has only one further attribute, so it is as small as possible.
     template.attributes.add(key="deployment.environment.name").value.string_value = "production"
     encoded = template.SerializeToString()
     before, between = encoded.split(template.trace_id)

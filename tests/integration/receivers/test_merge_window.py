@@ -168,10 +168,12 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
     await before.take(batch(trace("another")))
     for body in requests[:kept]:
         await before.take(body)
-    is_written = shutil.ignore_patterns("*.new")  # a note that is being replaced may be gone during the copy
+    is_written = shutil.ignore_patterns(
+        "*.new"
+    )  # the new copy of a note may be renamed while the files are copied
     shutil.copytree(
         tmp_path / "before", tmp_path / "after", ignore=is_written
-    )  # the files as a kill would leave them
+    )  # copy the files as a kill would leave them
     await before.spool.close()
     server = await RunningGateway.open(tmp_path / "after", clock)
     await server.assert_sound(pending=kept % 2)
@@ -250,7 +252,9 @@ async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) ->
     await server.take(batch(trace(), create()))
     assert 0 == await server.window.release()
     clock.move(600)
-    assert 2 == await server.window.release()  # the generation, and the data of its trace
+    assert (
+        2 == await server.window.release()
+    )  # two parts are released: the generation, and the data of its trace
     (record,) = await server.records()
     assert record.request_model == "gpt-4o-mini"
     assert record.input_tokens is None
@@ -302,7 +306,7 @@ class Order:
         await self.assert_nobody()
 
     async def assert_nobody(self) -> None:
-        for _ in range(20):  # enough turns for any request that could begin
+        for _ in range(20):  # enough turns of the loop for any request that could begin
             await asyncio.sleep(0)
         assert self._begun.empty()
 

@@ -81,7 +81,7 @@ def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
     """Every report has the provider's id. Sometimes one of them has other token counts."""
     sealed = (
         "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)
-    )  # the form in which LiteLLM seals ids of the responses API
+    )  # LiteLLM seals ids of the Responses API in this form
     id = choose([choose(PREFIXES) + f"{number:024x}", uuid(number), sealed])
     call = MadeCall(number, id, uuid(900 + number))
     reporters = (callback, row, proxy_span, sdk_span, generation, webhook)
@@ -152,7 +152,7 @@ TOGETHER, NEXT, LATER, RESTARTED = (
     "next",
     "later",
     "restarted",
-)  # the pause before a report
+)  # possible pauses before a report
 
 
 @st.composite
@@ -162,7 +162,8 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Report]]:
     for number in range(1, draw(st.integers(1, 5)) + 1):
         kind = draw(st.sampled_from(KINDS))
         for told in kind(number, lambda values: draw(st.sampled_from(values))):
-            # Some reports may never arrive, because LiteLLM's callback loses what is logged while it sends.
+            # Reports of the callback may be lost, because LiteLLM loses records that are logged while
+            # the callback sends.
             reports += draw(st.lists(st.sampled_from(told), min_size=1, max_size=5))
     order = draw(st.permutations(reports))
     pauses = st.sampled_from([TOGETHER, TOGETHER, NEXT, NEXT, LATER, RESTARTED])

@@ -106,7 +106,7 @@ async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> N
 
     for _ in range(
         2 * GUESSES
-    ):  # more than the limit, because some attempts become available again meanwhile
+    ):  # slightly more than the limit, because some attempts become available again meanwhile
         await serving.send("/v1/traces", b"{}", key="th_guess", headers=loud)
     assert (429, grpc.StatusCode.RESOURCE_EXHAUSTED) == await statuses(loud, "th_guess")
     assert (401, grpc.StatusCode.UNAUTHENTICATED) == await statuses(calm, "th_guess")
@@ -206,7 +206,8 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(
     assert grpc.StatusCode.OK == (await calling.export(body, compression=compression)).code
     assert 0 == inflight.held
     too_large = await calling.export(bytes(300 * 1024), compression=compression)
-    assert "server.max_body_bytes" in too_large.message  # gRPC's own error would not name the setting
+    # the message names the setting, which gRPC's own error would not do
+    assert "server.max_body_bytes" in too_large.message
 
 
 async def test_compressed_bytes_that_are_damaged_are_invalid(calling: Calling) -> None:
@@ -383,7 +384,7 @@ async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> N
     size = 128 * 1024
     large = (
         proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)
-    )  # the added bytes are an unknown field
+    )  # protobuf reads the added bytes as an unknown field
     rounds = 20
     assert grpc.StatusCode.OK is (await calling.export(large)).code
     gc.collect()

@@ -186,7 +186,7 @@ async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: st
     await send(spans[honest], serving.key)
     for id in ids.values():
         await send(claiming(id.hex()), laptop)
-        await send(claiming(id.hex()), laptop)  # a duplicate of the laptop's own call
+        await send(claiming(id.hex()), laptop)  # the laptop sends a duplicate of its own call
     await send(claiming(FORGED, tollhouse__api_key="sender", tollhouse__device="laptop-2"), laptop)
     await send(spans[later], serving.key)
     records = {record.id: record for record in await stored(serving, 5)}

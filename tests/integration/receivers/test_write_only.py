@@ -87,7 +87,7 @@ async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Ser
     scopes = USE_CASES[use_case]
     addresses = [
         each for each in ADDRESSES if each.scope in scopes and each.security
-    ]  # leave out addresses with a key in their path
+    ]  # addresses with a key in their path are left out
     sent = [
         (each, method, body) for each in addresses for method in each.operations for body in submissions(each)
     ]

@@ -63,7 +63,7 @@ async def full_disk(spool: SqliteSpool, monkeypatch: pytest.MonkeyPatch) -> Asyn
             "spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0)
         )
         yield
-        # before the patches are undone, because the log checks for space every second
+        # Raise the limit before the patches are undone, because the log checks for space every second.
         await command(spool, "PRAGMA max_page_count = 1000000")
 
 
@@ -136,10 +136,10 @@ async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -
     Known ids are folded before a commit. If this write fails, the sender gets a retry time and the health
     status shows the failure. Later it succeeds.
     """
-    spool = await start(duplicate_ids=40)  # ten ids make a batch
+    spool = await start(duplicate_ids=40)  # with this limit, ten ids make a batch
     for number in range(20):
         await add(spool.log, call(number))
-    async with failing_commits(spool):  # folding writes how far it came, so it fails as well
+    async with failing_commits(spool):  # folding stores its progress, so it fails as well
         for _ in range(2):
             with pytest.raises(SpoolUnavailable, match="injected fault"):
                 await add(spool.log, call(20))
@@ -412,7 +412,7 @@ async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytes
     """
     A damaged run of ids is left out and logged, and nothing else is lost. New ids become runs as before.
     """
-    first = await start(duplicate_ids=4)  # at a stop, the newest id stays out of runs
+    first = await start(duplicate_ids=4)  # the newest id is not in a run when the spool stops
     await add(first.log, call(1))
     await add(first.log, call(2))
     await first.close()
@@ -546,7 +546,7 @@ async def test_damage_anywhere_never_stops_a_start(start: Starter, tmp_path: Pat
         await add(first.log, (record, known_as))
     noise = random.Random(seed)
     name = noise.choice(["spool.sqlite", "spool.sqlite", "spool.sqlite-wal"])
-    if name == "spool.sqlite":  # a close moves the whole WAL into the file
+    if name == "spool.sqlite":  # a normal stop moves the whole WAL into the file
         await first.close()
     directory = killed(first.directory, tmp_path / "damaged")
     file = directory / name

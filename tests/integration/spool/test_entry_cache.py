@@ -37,7 +37,8 @@ async def test_entries_that_retention_removed_are_let_go(
     spool = await start(retention=60, late_window=0)
     for number in range(10):
         await add(spool.log, call(number))
-        await add(spool.log, call(number, output_tokens=7))  # a repeat looks up the stored record
+        # this repeated report makes the log look up the stored record
+        await add(spool.log, call(number, output_tokens=7))
     clock.move(120)
     await add(spool.log, call(10, at=clock.now()))
     assert 11 == len(await everything(spool.log))

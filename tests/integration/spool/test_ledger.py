@@ -88,7 +88,7 @@ async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     with (tmp_path / "ledger.sqlite").open("r+b") as file:
-        file.seek(103)  # the number of rows in the schema table
+        file.seek(103)  # offset of the number of rows in the page with the schema table
         file.write(bytes(2))
     ledger = await opened()
     await ledger.catch_up(log)

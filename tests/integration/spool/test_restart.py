@@ -152,7 +152,7 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     assert 2 == second.log.closed_below(AI_TELEMETRY)
     second.log.add_reader({AI_TELEMETRY: 3}.get)
     assert 3 == second.log.closed_below(AI_TELEMETRY)
-    # the position of a reader whose log was lost; the reader itself finds that out
+    # This reader's position is beyond the end, because its log was lost. The reader itself must find that out.
     second.log.add_reader({AI_TELEMETRY: 99}.get)
     assert 4 == second.log.closed_below(AI_TELEMETRY)
 

@@ -243,7 +243,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     )
     for number in range(10):
         await add(first.log, call(number))
-    await first.log.retain()  # retention writes the note
+    await first.log.retain()  # this call writes the note
     directory = killed(first.directory, tmp_path / "damaged")
     log = directory / "spool.sqlite-wal"
     if damage == "cut":
@@ -395,7 +395,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
     assert await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
-    await first.close()  # a close writes the note
+    await first.close()  # this call writes the note
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.executescript(lost)
     connection.close()
@@ -451,7 +451,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     (route,) = await spool.deliveries.routes()
     assert 0 <= route.queued <= 10
     await add(spool.log, call(1000))
-    # the start does not notice some changes; a recount does, and the next start repairs them
+    # A start does not notice some changes of the file. A recount does, and then the next start repairs them.
     if (await spool.log.verify()).imbalances:
         await spool.close()
         spool = await start()

@@ -34,7 +34,7 @@ def numbers(connection: sqlite3.Connection) -> Iterator[int]:
 
 
 def refused_half_way(connection: sqlite3.Connection) -> None:
-    asked = numbers(connection)  # a local variable keeps the iterator alive as long as the error
+    asked = numbers(connection)  # the local variable keeps the iterator alive as long as the error exists
     for number in asked:
         if number == ROWS // 2:
             raise Refused

@@ -25,9 +25,7 @@ from tests.integration.spool.conftest import Starter
 from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
-WAIT_S = (
-    0.5  # seconds; if the test stalls longer between two steps, it sees another refusal than the expected one
-)
+WAIT_S = 0.5  # in seconds; if the test stalls longer between two steps, another refusal than the expected one occurs
 
 
 def end_of_commits() -> None:

@@ -34,7 +34,7 @@ from tests.spool.ledger_log import FakeClock, FakeLog, call
 MONTH = CalendarMonth.of("2026-03")
 SELLERS = {"openai": "gpt-4o-2024-08-06", "anthropic": "claude-haiku-4-5-20251001"}
 CLOSED = "closed.json"
-# The stages run in this order. Each is a change in bills, calls or decisions.
+# The stages run in this order. Each stage changes bills, calls or decisions.
 STAGES = ("first", "newer", "closed", "restated", "reopened")
 Kept = dict[tuple[int, str], tuple[BilledDay, Sequence[BilledSum]]]
 

@@ -24,7 +24,7 @@ KEY = "sk-admin-0123456789abcdef"
 VALUE = 120
 PAGE_DAYS = 2
 ACCOUNT = "acme"
-WRITTEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # the time format of LiteLLM
+WRITTEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # LiteLLM's time format
 
 
 class Refused(Exception):
@@ -51,7 +51,9 @@ class Provider:
     paths: ClassVar[Sequence[str]]
     settle_s: ClassVar[int]
     method: ClassVar[str] = "GET"
-    requests_a_day: ClassVar[int] = 0  # requests per day, for reports that are requested day by day
+    requests_a_day: ClassVar[int] = (
+        0  # number of requests per day, for reports that Tollhouse requests day by day
+    )
     answers_days: ClassVar[int] = 0  # the number of days in every answer, whatever was requested
 
     def __init__(self) -> None:
@@ -252,7 +254,7 @@ class _Analytics(_Anthropic):
             {"starting_at": self.shown(day), "ending_at": self.shown(day + DAY_S),
              "group": {"model": f"claude-{place}"}, **self.measured(share)}
             for day in range(start, end, DAY_S) if self.value(day)
-            # three groups with different amounts
+            # The day has three groups with different amounts.
             for place, share in enumerate((40, 41, self.value(day) - 81))
         ]  # fmt: skip
         first = int(query.get("page", "0"))

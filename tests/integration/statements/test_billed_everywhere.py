@@ -44,7 +44,7 @@ async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: Oper
     for cost_type in BILLED_TYPES:
         found = await compared(server, cost_type=cost_type, by="team")
         total = found["total"]
-        # the discount is on another date in amortized costs
+        # With amortized costs, the discount is on another date.
         whole = ("8", "5") if "amortized" not in cost_type else ("9", "6")
         assert (*whole, "3") == (total["cost"], total["against"]["cost"], total["change"])
         assert Decimal(3) == sum(Decimal(row["change"]) for row in found["rows"])

@@ -136,7 +136,8 @@ async def test_each_request_counts_once(serve: Serve) -> None:
     (cursor_calls, cursor_cost), (own_calls, own_cost) = before["cursor"], before["litellm"]
     assert cursor_calls == 2
     assert own_calls == 1
-    await put(serving, usage_events(2, cursor_cost * 50))  # in cents, half for each request
+    # the cost per request in cents: each of the two requests has half of the cost
+    await put(serving, usage_events(2, cursor_cost * 50))
     await put(serving, anthropic_costs(own_cost))
     assert before == await cost_by_source(serving)
 

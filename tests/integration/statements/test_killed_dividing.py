@@ -15,7 +15,7 @@ from tests.processes.copied import ROOT, run_process
 from tests.rounds import IS_LONG
 
 PROGRAM = "tests.integration.statements.dividing"
-# The statements before which the process is killed. Each day of a provider has four, in one transaction.
+# The process is killed before these statements. Each day of a provider has four statements, in one transaction.
 SHORT = {"first": (2, 13), "newer": (6,), "closed": (3, 17), "restated": (2,), "reopened": (5,)}
 BEYOND = 1_000  # more statements than any stage has
 

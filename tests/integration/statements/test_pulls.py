@@ -183,7 +183,8 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
     provider, last = house.provider, house.requests + 1
     provider.faults = {
         1: web.Response(status=429, headers={"Retry-After": "7"}),
-        last: web.Response(status=403, headers={"Retry-After": "3600"}),  # GitHub's answer to a rate limit
+        # GitHub answers like this if a rate limit is exceeded
+        last: web.Response(status=403, headers={"Retry-After": "3600"}),
     }
     puller = house.puller()
     await puller.pull_due()

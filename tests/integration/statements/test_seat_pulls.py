@@ -42,7 +42,9 @@ STORE = "projects/acme/locations/global/userStores/default_user_store"
 ORDER = "billingAccounts/0A-1B/orders/7"
 ACCOUNTS = {"gemini_licenses": STORE, "code_assist_licenses": ORDER}
 JOINED = "2026-08-04T05:00:00Z"
-TELLING = tuple(set(SEAT_SOURCES) - {"cursor_members"})  # sources that state since when a seat is held
+TELLING = tuple(
+    set(SEAT_SOURCES) - {"cursor_members"}
+)  # these sources state the date from which a person has a seat
 
 
 class Vendor:
@@ -197,7 +199,7 @@ PAGES = {
     "code_assist_licenses": ["from 0", "from 40", "from 80"],
     "gemini_licenses": ["from 0", "from 40", "from 80"],
 }
-# Invalid or incomplete answers, with a part of the error message.
+# Each row has an invalid or incomplete answer, and a part of the error message.
 FAULTS: dict[str, list[tuple[Any, str]]] = {
     "github_copilot_seats": [
         ({"message": "no"}, "it has no list seats"),

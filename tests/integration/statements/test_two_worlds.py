@@ -153,7 +153,7 @@ async def scheduled(server: OperatorServer, name: str, view: str, ask: Callable[
     report = {"name": name, "view": view, "channels": ["ops"]}
     made = await ask("POST", "/scheduled-reports", report)
     id = made["scheduled_report"]["id"]
-    # ids differ between the two installations, so the name stands for the address
+    # The name stands for the address, because ids differ between the two installations.
     await ask("GET", f"/scheduled-reports/{id}/preview", name=f"preview {name}")
 
 
@@ -162,7 +162,7 @@ def _without_ids(payload: Any) -> Any:
     if isinstance(payload, dict):
         left_out = ("id", "version", "created", "last_updated", "next_cursor")
         return {name: _without_ids(value) for name, value in payload.items() if name not in left_out}
-    if isinstance(payload, str):  # a link to a view has a different id in each installation
+    if isinstance(payload, str):  # links to views contain ids, which differ between the installations
         return re.sub(r"\b[0-9a-f]{32}\b", "ID", payload)
     return [_without_ids(each) for each in payload] if isinstance(payload, list) else payload
 

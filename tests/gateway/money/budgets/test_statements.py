@@ -22,7 +22,10 @@ DAY = 24 * HOUR
 # On these days New York's clocks go forward and back, so the days have 23 and 25 hours.
 SPRING = datetime(2026, 3, 8, tzinfo=UTC).timestamp() + 15 * HOUR
 AUTUMN = datetime(2026, 11, 1, tzinfo=UTC).timestamp() + 15 * HOUR
-EVALUATION, LISTED = 40, 200  # maximum numbers of database statements, for an evaluation and for a list
+EVALUATION, LISTED = (
+    40,
+    200,
+)  # maximum numbers of database statements for one budget: in an evaluation, and in a list
 
 
 class CountedStore:

@@ -40,7 +40,7 @@ class Mailbox:
     def __init__(self) -> None:
         self.mails: list[tuple[list[str], EmailMessage]] = []
         self.refuse: dict[str, str] = {}
-        self.answer = ""  # the answer to the message data; an empty string accepts it
+        self.answer = ""  # the answer to the message data; an empty string means that the message is accepted
         self.port = 0
 
     async def handle_RCPT(

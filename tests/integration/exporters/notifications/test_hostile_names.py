@@ -53,7 +53,7 @@ def no_markup(*texts: str) -> None:
 def read_slack(body: Any) -> None:
     assert {"text"} == set(body)
     text = body["text"]
-    if text.endswith("..."):  # the text was cut, and the link with it
+    if text.endswith("..."):  # if the text was cut, the link was cut as well
         text = text.removesuffix("...")
     else:
         assert text.endswith(f"\n\n{LINK}")

@@ -119,7 +119,9 @@ async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
         await telling.send_for(600)
         await telling.restart()
     assert [] == receiver.accepted
-    assert 6 <= len(receiver.requests) < 60  # the waits between attempts get longer
+    assert (
+        6 <= len(receiver.requests) < 60
+    )  # there are few attempts, because the waits between them get longer
     receiver.judge = lambda request: None
     await telling.send_for(3600)
     assert ids == [request.headers["webhook-id"] for request in receiver.accepted]

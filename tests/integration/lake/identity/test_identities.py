@@ -132,7 +132,7 @@ async def secured(platform: Platform, certificates: Certificates) -> AsyncIterat
     finally:
         server.close()
         await runner.cleanup()
-        await closed  # a TLS connection closes only after the client has agreed
+        await closed  # a TLS connection closes only after the client has confirmed the end
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ from tests.integration.lake.model.unruly_store import HeldPut, Killed, UnrulySto
 from tests.rounds import IS_LONG
 
 MOST_TRIES: Final = 200
-_DIES: Final = 0.05  # probability of a kill before and after a mark or a settlement
+_DIES: Final = 0.05  # probability of a kill before and after each mark or settlement
 _DAY_S: Final = 86400
 STEPS = st.lists(
     st.tuples(st.just("add"), st.integers(1, 12))
@@ -80,7 +80,8 @@ class Model:
     async def begin(self) -> None:
         await self._open()
         await self._restart()
-        # note an edition, as a first delivery does; a backup without it would not know about the lake
+        # The first delivery stores an edition. Store it here as well, because a backup without an edition
+        # would not know the lake.
         await self.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
         await self.back_up(0)
 
@@ -271,8 +272,8 @@ class Model:
         manifests = read_manifests(self.store, "lake", self._scratch)
         found = await verify(self.store, manifests, level=DATA, scratch=self._scratch)
         assert books_differ(found, ROUTE, terms, terms) is None
-        # Two differences are allowed. An original may leave unfinished files. If the store ignores
-        # conditions, a late manifest of the same files may replace the stored one.
+        # Two differences are allowed: an original may leave unfinished files, and a late manifest of the same
+        # files may replace the stored one if the store ignores conditions.
         may_be = {FOREIGN} if self.restores else set()
         may_be |= set() if self.store.has_conditions else {CONTENT}
         assert [] == [each for each in found.differences if each.kind not in may_be]

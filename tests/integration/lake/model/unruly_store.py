@@ -13,7 +13,7 @@ from typing import Final
 from exporters.errors import Retryable
 from exporters.lake.stores import StoredObject
 
-# The outcomes of a put, and of the process that waits for its answer.
+# Possible fates of a put. The second line is for the process that waits for the put's answer.
 PUT, UNHEARD, LATE, TWICE, DROPPED = "put", "unheard", "late", "twice", "dropped"
 KILLED_BEFORE, KILLED_WITHIN, KILLED_AFTER = "killed before", "killed within", "killed after"
 _FATES: Final = (

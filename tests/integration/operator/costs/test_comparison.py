@@ -132,7 +132,7 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
     payload = await compared(server, **tuesday)
     assert "2026-09-08T00:00:00+00:00" == payload["comparison"]["against"]["from"]
     assert "because its calls used 12 times as many tokens each" in payload["comparison"]["sentence"]
-    assert payload["comparison"]["sentence"].endswith("each.")  # the sentence does not mention ads
+    assert payload["comparison"]["sentence"].endswith("each.")  # the sentence does not mention team ads
     [ml, ads] = payload["rows"]
     assert (
         abs(Decimal(ml["prices"]))

@@ -70,7 +70,7 @@ async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorS
     days = sum(Decimal(day["amount"]) for day in found["days"])
     assert abs(Decimal(found["actual"]) - today + days - Decimal(found["total"])) <= Decimal(
         "0.1"
-    )  # each amount is cut to a cent
+    )  # the tolerance allows for amounts that are each cut to a cent
     assert all(Decimal(day["low"]) <= Decimal(day["amount"]) <= Decimal(day["high"]) for day in found["days"])
     saturday = next(day for day in found["days"] if day["day"] == "2026-09-26")
     assert Decimal(saturday["amount"]) < Decimal(found["days"][1]["amount"])

@@ -122,7 +122,7 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
         await add(log, call(n, start_time=at, cost=f"{(n * 3) % 7}.5", cost_source="reported"))
         server.clock.move(60)
     answer = (await server.ask("GET", "/records", sort_key="cost", sort_order="desc")).payload
-    # calls 4 to 8 cost 5.5, 1.5, 4.5, 0.5 and 3.5
+    # The costs of calls 4 to 8 are 5.5, 1.5, 4.5, 0.5 and 3.5.
     assert [4, 6] == [row["number"] for row in answer["records"]]
     assert [7, 5] == await numbers(server, sort_key="cost", sort_order="asc")
     looked = answer["looked_through"]

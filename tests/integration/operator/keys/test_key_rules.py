@@ -48,7 +48,7 @@ async def edited(server: OperatorServer, by: str = ADA, **changes: Any) -> dict[
     return key
 
 
-# Invalid fields of a key, with a part of the error message.
+# Each row has invalid fields of a key, and a part of the error message.
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     *(({"name": name}, "at least 3 characters") for name in ("ab", "", "  ab  ")),
     *(

@@ -205,7 +205,7 @@ def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     The diff command also works without a server. For a faulty definition, it prints every fault and ends.
     """
     monkeypatch.chdir(tmp_path)
-    at = SystemClock().now() - 3600  # a record that has just arrived would still be open
+    at = SystemClock().now() - 3600  # an hour ago, because a record that has just arrived would still be open
 
     async def fill() -> None:
         clock = MovedClock(at)
@@ -225,7 +225,10 @@ def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     publish = ["allocation", "publish", "definition.yaml", "--data", "store"]
     assert 0 == CliRunner().invoke(main, publish).exit_code
-    for more in ([], ["--against"]):  # the version heads the column, whether it is named or the default
+    for more in (
+        [],
+        ["--against"],
+    ):  # the column's title is the version, both by default and if the option names it
         told = CliRunner().invoke(
             main, ["report", "--by", OWNER, "--range", "last_7d", "--data", "store", *more]
         )

@@ -28,7 +28,7 @@ from tests.spool.contract.examples import add, call
 NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
 ROOT = Actor("root@example.com", "local")
 EVA = "eva@example.com"
-# Team, time and model. A model that is called in August is not new in September.
+# Each row has team, time and model. A model with calls in August is not new in September.
 CALLS = (
     ("search", "2026-08-03T09", "old-model"),
     ("search", "2026-09-02T09", "old-model"),
@@ -102,7 +102,7 @@ async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> 
     view = await a_view(server, "checkout")
     assert [("2026-09-08", *NEW[1:])] == await marked(server, f"from=2026-09-04&view={view['id']}")
     assert [NEW] == await marked(server, "from=2026-09-04&where=team!=none")
-    # with this filter, the data begin with this model
+    # With this filter, the model's first call is the start of the data, so the model is not new.
     assert [] == await marked(server, "from=2026-09-04&where=model=new-model")
 
 
@@ -135,7 +135,9 @@ async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: Ope
         (row["day"], row["view_name"]) for row in listed
     ]
     await server.ask("DELETE", f"/views/{views[0]['id']}")
-    assert both == await marked(server, "from=2026-09-10")  # the annotations stay when the view is deleted
+    assert both == await marked(
+        server, "from=2026-09-10"
+    )  # both annotations remain after the view was deleted
     assert both[:1] == await marked(server, "from=2026-09-10&view=checkout")
 
 

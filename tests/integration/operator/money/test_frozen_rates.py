@@ -331,7 +331,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     """
     log, company = server.services.spool.log, Company(400)
     made = dict(company.calls)
-    silent = range(0, 400, 9)  # calls that timed out; their cost arrives late or never
+    silent = range(0, 400, 9)  # these calls timed out; their cost arrives late or never
     await add(log, *(told.report(number, has_cost=number not in silent) for number, told in made.items()))
     company.calls.update({number: made[number]._replace(amount=Decimal(0)) for number in silent})
     file = tmp_path / "rates.csv"
@@ -380,7 +380,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
         (18, None),
         (4, "12.5"),
         (5, "0"),
-    ):  # one reported late, one final, one not billed at all
+    ):  # the first call is reported late, the second has a final cost, the third is not billed at all
         before, dropped = await costs(server), await drops(server)
         if correct is None:
             company.calls[number] = made[number]

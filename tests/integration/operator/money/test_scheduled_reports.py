@@ -39,7 +39,7 @@ MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # Monday, half pa
 ROOT = Actor("root@example.com", "local")
 LEAD = "lead@example.com"
 SETS = ("view_costs", "modify_views_and_budgets")
-# Team, day, model and cost.
+# Each row has team, day, model and cost.
 SPENT = (
     ("search", "2026-09-08", "gpt", "10"),
     ("search", "2026-09-15", "gpt", "10"),
@@ -111,7 +111,8 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     server.clock.move(MONDAY - FRIDAY)
     twins = [sender(server.services) for _ in range(2)]
     assert 1 == sum(await asyncio.gather(*(each.send_due() for each in twins)))
-    store = await SqliteRegistry.open(tmp_path)  # another gateway with an old copy of the schedule
+    # this registry stands for another gateway with an old copy of the schedule
+    store = await SqliteRegistry.open(tmp_path)
     other = await Registry.open(store, secret=b"i" * 32, clock=server.clock, declared=declared_tables())
     [kept] = other.table(ScheduledReportTable).all()
     assert not await other.table(ScheduledReportTable).keep_sent(kept, kept.due(MONDAY), [], "")

@@ -26,7 +26,8 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, submission
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-# Day, team, user and cost. Team ads has two users and a call without one. Team ml has one of the two.
+# Each row has day, team, user and cost. Team ads has two users and a call without a user. Team ml has one of
+# the two users.
 SPENT = (
     ("2026-09-01", "ads", "ann", "3"),
     ("2026-09-02", "ads", "ann", "1"),

@@ -27,7 +27,7 @@ SPENT = (
     ("search", "o3", 0, "1"),
     ("search", "gpt-4o", 20, "2"),
     ("ads", "o3", 0, "4"),
-)  # each row has team, model, and days ago
+)  # each row has team, model, and the number of days ago
 Run = Callable[..., str]
 
 
@@ -88,7 +88,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     directory = tmp_path / "store"
 
     async def fill() -> None:
-        clock = MovedClock(SystemClock().now() - 3600)  # a record that has just arrived would still be open
+        # an hour ago, because a record that has just arrived would still be open
+        clock = MovedClock(SystemClock().now() - 3600)
         spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=clock)
         await add(spool.log, *spent(clock.now()))
         await spool.close()

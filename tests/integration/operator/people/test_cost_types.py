@@ -46,11 +46,11 @@ from tests.integration.operator.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-__all__ = ["quick_beat"]  # fixtures for all tests here
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 DAY_S = 86400
 COUNTED, ESTIMATED, BILL = "4321.60718", "5432.60718", "7777.41923"
-# The figures as they are and rounded. "3" is the cost of the call that `fill` adds.
+# The amounts as they are and rounded. Two include the 3 dollars of the call that `fill` adds.
 MADE_OF_CALLS = ("60718", "4321.6", "4,321.6", "4324.6", "4,324.6", "5432.6", "5,432.6")
 MADE_OF_BILLS = ("41923", "7777.4", "7,777.4")
 EVERYWHERE = RoleDraft(name="Part", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(EVA,))

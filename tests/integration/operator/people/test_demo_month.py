@@ -62,7 +62,7 @@ async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: App) -> None:
     assert (403, "demo") == error(await ask(app, "POST", "/demo/views", {"name": "mine"}))
     await app.stop()
 
-    (data / "demo.unfinished").mkdir()  # a folder that a killed process would leave
+    (data / "demo.unfinished").mkdir()  # a killed process would leave this folder
     again = App(app.config, version="0")
     await again.start()
     try:

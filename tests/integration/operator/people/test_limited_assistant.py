@@ -29,11 +29,11 @@ from tests.integration.operator.people.test_limited_person import (
     quick_beat,
 )
 
-__all__ = ["quick_beat"]  # fixtures for all tests here
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 DIMENSIONS = [*FIELDS, "User:Defined:Part"]
 DATES = {"date_range": "last_30_days"}
-# The arguments for each tool, with the names of both teams.
+# Arguments for each tool. They contain the names of both teams.
 QUESTIONS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "get_dimension_values": [
         *({"dimension": name, **DATES} for name in DIMENSIONS),
@@ -104,7 +104,7 @@ async def test_what_is_hidden_changes_no_answer(tmp_path: Path, role: str) -> No
         before = await everything(there)
         assert f"{OWN} view" in before["resources/list"] and f"{OWN} budget" in before["get_budgets {}"]
         await there.records_of(there.foreign)
-        if role == "is":  # the other roles would show a new team that no role names
+        if role == "is":  # people with the other roles would see a new team that no role names
             await fill(there.server, World(f"{FOREIGN}2"), 7)
         await there.server.services.money.ledger.catch_up(there.server.services.spool.log)
         after = await everything(there)

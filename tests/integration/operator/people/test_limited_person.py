@@ -51,14 +51,14 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
-__all__ = ["quick_beat"]  # fixtures for all tests here
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
 
-MARK = "zqx.q"  # with a dot, because no secret and no cursor contains one
+MARK = "zqx.q"  # the text has a dot, because no secret and no cursor contains a dot
 OWN = "search"
 FOREIGN = f"{MARK}-team"
-EVA = "eva@example.com"  # the limited person
+EVA = "eva@example.com"  # the person with restricted access
 ROOT = Actor("root", "local")
-CHANNEL = "desk"  # name of a channel from [[notify]]
+CHANNEL = "desk"  # name of a channel from `[[notify]]`
 FLEET = Bearer("fleet", frozenset({ENROLL}))
 FIELDS = (
     "team",
@@ -72,7 +72,7 @@ FIELDS = (
     "tag:service",
     "region",
 )
-# A published dimension, for a role that is limited by it.
+# This dimension is published, because a role's filter uses it.
 DEFINITION = "Dimensions: {Part: {Rules: [{Type: GroupBy, Source: team}]}}"
 ROLES = {
     "is": RoleFilter(dimension="team", values=(OWN,), mode=IS),
@@ -99,7 +99,7 @@ class Place:
     server: OperatorServer
     session: (
         aiohttp.ClientSession
-    )  # shared by all requests, because opening a session costs as much as an answer
+    )  # all requests share a session, because opening a session costs as much as an answer
     eva: dict[str, str]
     own: World
     foreign: World
@@ -117,7 +117,8 @@ class Place:
             if answer.content_type == "text/event-stream":
                 return answer.status, await self._hear(answer)
             text = await answer.text()
-            if answer.content_type == "application/json":  # a list repeats its filters, so they are left out
+            # a list repeats its request's filters, so the filters are left out
+            if answer.content_type == "application/json":
                 text = json.dumps(
                     {name: value for name, value in json.loads(text).items() if name != "filtering"}
                 )
@@ -275,7 +276,7 @@ async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str
 
 # -- all addresses ------------------------------------------------------------------------------------------
 
-# Further requests by the name of an address: queries of reads, bodies of changes.
+# Further requests by the name of an address: queries of read addresses, and bodies of changes.
 QUERIES: Mapping[str, Sequence[str]] = {
     "report": [f"by={name}&range=ytd" for name in FIELDS]
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
@@ -454,9 +455,7 @@ async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_i
     async with place(tmp_path, ROLES["is"]) as there:
         for path in ("/report", "/comparison", *(each.format(part) for each in paths)):
             status, text = await there.send("GET", path, None, there.eva)
-            expected = (
-                (400, 1) if part in path else (200, 0)
-            )  # a refusal names the requested dimension and no other
+            expected = (400, 1) if part in path else (200, 0)  # a refusal names only the requested dimension
             assert expected == (status, text.count("Defined")), (path, text)
         for method, path, body in (
             ("POST", "/views", {"name": "x", "filter": {"team": [OWN]}, "principal_dimension": part}),

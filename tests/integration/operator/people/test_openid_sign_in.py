@@ -545,7 +545,7 @@ async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
     for location, cookie in begun[:3]:
         state = URL(location).query["state"]
         assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
-        # An answer to an unknown sign-in costs nothing, so nobody can use up the limit of others.
+        # An answer to an unknown sign-in does not use up the limit, so nobody can use it up for others.
         assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
     assert "../#problem=attempts" in [(await house.begin())[0] for _ in range(6)]
 
@@ -593,7 +593,7 @@ async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_sessi
     assert await house.status(before) == 401
     house.server.clock.move(house.oidc.settings.clock_skew + 1)
     after = await house.sign_in()
-    await house.reconfigure()  # simulates a restart, which loses the memory
+    await house.reconfigure()  # this simulates a restart, which loses the state in memory
     assert await house.log_out(token) == 200
     assert await house.status(after) == 200
     assert await house.log_out(house.provider.logout_token(**named)) == 200
@@ -692,7 +692,7 @@ async def test_a_session_of_another_gateway_is_checked_there(house: House) -> No
         return await house.status(cookie)
 
     for _ in range(2):
-        assert 200 == await others_look(900)  # the check is due and runs a moment later
+        assert 200 == await others_look(900)  # the check is due now, and the next line runs it
         await holder.check_due()
     assert 200 == await others_look(900 + GRACE_S)
     assert 401 == await others_look(1)

@@ -36,13 +36,13 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer
 from tests.spool.contract.examples import add, call
 
-__all__ = ["quick_beat"]  # fixtures for all tests here
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 THIRD = "chat"
 UNKNOWN = RoleFilter(dimension="team", values=("",), mode=IS)
 ALSO = RoleFilter(dimension="team", values=(THIRD,), mode=IS)
-# For each kind of role: the filters of each role, and the cost of the matching calls. A call of a team costs
-# 3. A call without a team costs 5.
+# For each kind of role: the filters of each role, and the cost of the matching calls. A call that belongs to
+# a team costs 3. A call without a team costs 5.
 SLICES: Mapping[str, tuple[Sequence[Sequence[RoleFilter]], str]] = {
     "is": ([[ROLES["is"]]], "3"),
     "except": ([[ROLES["except"]]], "11"),
@@ -132,7 +132,7 @@ async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind
         assert (total["cost"], total["calls"]) == tuple(
             report.payload["total"][name] for name in ("cost", "calls")
         )
-        if kind == "is":  # this comparison includes cursors, to the last byte
+        if kind == "is":  # for this role, the answers are compared to the last byte, including cursors
             assert found == await answers(there.over_token, there.worlds)
 
 

@@ -18,7 +18,7 @@ from spool.listing import MOST_KNOWN
 from tests.integration.operator.people.test_limited_person import ROLES, place, quick_beat
 from tests.integration.operator.server import OperatorServer
 
-__all__ = ["quick_beat"]  # fixtures for all tests here
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 
 def plain_lists() -> list[tuple[OperatorAddress, List[Any]]]:

@@ -37,7 +37,7 @@ from tests.integration.operator.streams import listening
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-__all__ = ["quick_beat"]  # fixtures for all tests here
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 OWN_FILTER = {"filter": {"team": [OWN]}}
 
@@ -97,7 +97,7 @@ async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch:
         assert [(36.0, 60.0, 2, 0.033), (28.0, 60.0, 2, 0.033)] == told
 
 
-LOOKED_THROUGH = 2000  # limit of records that a list searches, more than one step
+LOOKED_THROUGH = 2000  # maximum number of records that a list searches, in more than one step
 FOREIGN_CALLS = 2500  # more than any list searches
 
 
@@ -138,7 +138,8 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
     async with place(tmp_path, ROLES["is"]) as there:
         for _ in range(3):
             await there.records_of(there.own)
-        await answered(there, "/report?by=team&range=ytd")  # the first report updates the totals
+        # run a report now, because the first report updates the totals
+        await answered(there, "/report?by=team&range=ytd")
         before = await answers(there)
         await foreign_calls(there)
         after = await answers(there)
@@ -243,7 +244,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
         await add(
             log, *(call(number, at=now) for number in (3, 4, 5))
-        )  # as many open records as a list searches
+        )  # add as many open records as a list searches
         assert [None] == await shown()
         rates = (await server.over_http("GET", "/rates", headers=headers)).payload["rates"]
         assert rates["seconds"] == 60

@@ -60,7 +60,7 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     for name in ("fees", "overage", "paid"):
         assert Fraction(total[name]) == sum(Fraction(row[name]) for row in found["rows"])
     shares = [Fraction(row["overage"]) for row in found["rows"]]
-    # extra usage is divided in proportion to the seats' usage
+    # Extra usage is divided in proportion to the usage of each seat.
     assert abs(shares[0] - 2 * shares[1]) < Fraction(1, 10**20)
     apart = {each["cause"]: each for each in found["differences"]}
     assert {"seat_count", "included_differs", "overage_differs"} == set(apart)

@@ -76,7 +76,7 @@ def test_purchases_and_covered_calls(tmp_path: Path) -> None:
         beyond[name] for name in ("BilledCost", "EffectiveCost", "ConsumedQuantity", "ConsumedUnit")
     )
     plain = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST))))
-    assert Fraction("17.5") == summed(plain, "BilledCost")  # without the option, calls show their own cost
+    assert Fraction("17.5") == summed(plain, "BilledCost")  # without the option, each call has its own cost
     later = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST, "--plans", "--focus-version", "1.4"))))
     assert [row["EffectiveCost"] for row in rows] == [row["EffectiveCost"] for row in later]
 

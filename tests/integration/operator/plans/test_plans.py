@@ -45,7 +45,7 @@ SMALLEST = Fraction(1, 10**27)
 USERS = ("ann", "Bob", "cid", "dan", "eve", None)
 TEAMS = {"ann": "search", "Bob": "checkout", "cid": "search", "dan": "checkout"}
 
-# The cost and included usage of a seat, and the people who have one: name, view, fields.
+# A plan: its name, its view, the cost and included usage of a seat, and the people who have a seat.
 CLAUDE: dict[str, Any] = {
     "name": "Claude", "view": "claude", "fee": "20", "included": "30", "overage_price": "1.1",
     "seats": [
@@ -244,7 +244,7 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
     assert is_near(fees, total["fees"], 200) and is_near(overage, total["overage"], 200)
     assert is_near(included, total["included_value"], 200)
     paid = [Fraction(total[name]) for name in ("fees", "overage", "metered")]
-    assert sum(paid) == Fraction(total["paid"])  # included usage is not part of the paid sum
+    assert sum(paid) == Fraction(total["paid"])  # the paid sum does not contain included usage
     for name in ("paid", "fees", "overage", "included_value", "beyond"):
         by_plan = sum(Fraction(plan[name]) for plan in found["plans"])
         assert by_plan == sum(Fraction(row.get(name, "0")) for row in found["rows"])
@@ -270,7 +270,7 @@ async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: Oper
     [report] = (await server.ask("GET", "/report?from=2026-08-01&to=2026-08-31")).payload["rows"]
     assert Fraction(report["cost"]) > Fraction(
         before["total"]["metered"]
-    )  # usage in credits or calls is not paid money
+    )  # usage in credits or calls is not included in the paid sum
 
     [covered] = [
         place for place, record in enumerate(records)
@@ -328,7 +328,8 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
     assert idle[0]["last_day"] == "2026-08-31"
     await add(server.services.spool.log, a_call(10, "2026-08-21T09:00", "dan", "copilot_cli"))
     assert ["Large", "Small"] == [row["plan"] for row in (await costs_of(server))["idle_seats"]]
-    assert [] == (await costs_of(server, "2026-09"))["idle_seats"]  # the month is not over
+    # no seat counts as idle, because the month has not ended
+    assert [] == (await costs_of(server, "2026-09"))["idle_seats"]
     sources = Sources(
         ledger=server.services.money.ledger,
         log=server.services.spool.log,
@@ -343,7 +344,8 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
         ("1 seat of Small without use", "20", "idle $20 of fee"),
     ] == [(each["title"], each["monthly_savings"], each["formula"]) for each in listed]
     await add(server.services.spool.log, a_call(100, "2026-09-03T09:00", "idle"))
-    assert 1 == (await adviser.look()).merged.gone  # the idle person works again
+    # the recommendation is deleted, because the idle person works again
+    assert 1 == (await adviser.look()).merged.gone
 
 
 async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorServer) -> None:
@@ -436,7 +438,7 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
     bob = [next(row for row in rows if row["user"] == "BOB") for rows in (whole["rows"], seen["rows"])]
     assert {**bob[0], "also_in": []} == {**bob[1], "also_in": []}
     cid = next(row for row in seen["rows"] if row["user"] == "cid")
-    # his calls belong to another team
+    # Cid's calls belong to another team.
     assert cid["calls"] == 0
     assert cid["included_value"] == "0"
     refused = await server.over_http("GET", "/plans", headers=eva)
@@ -517,7 +519,7 @@ async def test_by_command(tmp_path: Path) -> None:
     assert "ann since 2025-08-01" in await run(*asked, "--seat", "ann,2025-08-01,2025-08-11,search")
     assert "Team" in await run("plans", "list")
     shown = await run("plans", "costs", "--month", "2025-08")
-    # $10.00 is both the paid sum and the fees, in the plan's row and in the total
+    # $10.00 is the paid sum and also the fees. Both appear in the plan's row and in the total.
     assert [4, 1] == [shown.count("$10.00"), shown.count("Team")]
     seats = tmp_path / "seats.csv"
     seats.write_text("user,since,until,team\nann,2025-08-01\nbob,2025-08-30,2025-08-31,checkout\n\n")
@@ -589,7 +591,7 @@ async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> N
     most = {*sorted(by_user, key=lambda user: -by_user[user])[:2], ("",)}
     largest = await shown("by=user&top=2&per=monthly")
     assert all(largest["2026-08-01", *user] == by_user[user] for user in most)
-    assert len(most) + 1 == len(largest)  # plus one group for the rest
+    assert len(most) + 1 == len(largest)  # the largest groups, plus one group for the rest
     tokyo = await shown("by=team&per=daily&tz=Asia/Tokyo")
     assert tokyo.keys() != by_day.keys()
     plain = (await server.ask("GET", asked.replace("metered", "real"))).payload["total"]

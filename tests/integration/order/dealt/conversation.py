@@ -25,7 +25,7 @@ class Item:
     """
 
     format: str
-    payload: Any  # an export request for OTLP, one item for all other formats
+    payload: Any  # an export request (OTLP), or one item (all other formats)
     calls: tuple[frozenset[str], ...] = ()
     sender: str = ""
 
@@ -42,11 +42,12 @@ class Truth:
     failures: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    counted: int = 0  # tokens that only counters report
-    # Some reports lack these values, so they are certain only if all reports arrived while the record was open.
+    counted: int = 0  # number of tokens that only counters report
+    # Some reports lack these values. Therefore they are certain only if all reports arrived while the
+    # record was open.
     cache_read_tokens: int = 0
     reasoning_tokens: int = 0
-    cost: Decimal = Decimal(0)  # as the reporters state it
+    cost: Decimal = Decimal(0)  # the cost that the reporters state
 
     def plus(self, other: Truth) -> Truth:
         return Truth(**{name: value + getattr(other, name) for name, value in vars(self).items()})

@@ -242,7 +242,7 @@ FAMILIES = (
     mixed, usage_beside, event_of_twin, cut_twins, counted_beside, without_id, both_sides, reported_stream, plug_in,
 )  # fmt: skip
 
-# In these families every report shares a name with every other one, so the result does not depend on `hold`.
+# In these families, every two reports have a common id, so the result does not depend on `hold`.
 IN_ANY_TIME = (mixed, usage_beside, event_of_twin, counted_beside, reported_stream, plug_in)
 WITHOUT_COUNTERS = tuple(family for family in FAMILIES if family not in (counted_beside, plug_in))
 

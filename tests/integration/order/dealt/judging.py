@@ -13,7 +13,7 @@ from spool.sqlite.in_memory import new_ledger
 from tests.integration.order.running import Row
 from tests.spool.contract.examples import assert_books_balance, everything
 
-# the records; then calls, input tokens and output tokens of the ledger
+# The records, and the ledger's number of calls, input tokens and output tokens.
 Judged = tuple[list[Row], tuple[int, int, int]]
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 

@@ -16,11 +16,12 @@ OPEN = (
     0.0,
     0.0,
     0.5,
-)  # seconds between two requests; all reports of a call arrive while its record is open
+)  # seconds between two requests, so short that all reports of a call arrive while its record is open
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
-LONG = (*ANY, 1800.0, 7200.0)  # pauses in plans without counters
+LONG = (*ANY, 1800.0, 7200.0)  # seconds between two requests in plans without counters
 MOST_S = (
-    3000.0  # total limit, because calls and counters that are further apart both count (docs/ordering.md)
+    # limit for the sum of pauses, because calls and counters that are further apart both count (docs/ordering.md)
+    3000.0
 )
 
 
@@ -40,7 +41,7 @@ class Step:
 class Plan:
     conversations: Sequence[Conversation]
     steps: Sequence[Step]
-    all_open: bool  # every report arrives while the records are open
+    all_open: bool  # whether every report arrives while the records are open
 
     def apart(self) -> list[Conversation]:
         """

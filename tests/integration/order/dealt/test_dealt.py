@@ -28,7 +28,7 @@ from tests.integration.order.running import HOLD_S, SEED, WINDOW_S, Gateway, Row
 from tests.rounds import IS_LONG
 from tests.spool.contract.disk import killed
 
-# The number of plans, each with a new log.
+# Number of plans per engine. Each plan has a new log.
 PLANS = {"in memory": 80, "on disk": 4, "on PostgreSQL": 1}
 if IS_LONG:
     PLANS = {"in memory": 5000, "on disk": 300, "on PostgreSQL": 100}
@@ -101,7 +101,7 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
         model = row["request_model"] or row["response_model"]
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
         counts = {name: row[name] or 0 for name in names}
-        is_call = row["kind"] == "inference"  # a correction has differences instead of values
+        is_call = row["kind"] == "inference"  # a correction has differences instead of totals
         told = Truth(
             calls=int(is_call),
             failures=int(is_call and row["status"] == "error"),

@@ -30,8 +30,8 @@ from tests.rounds import IS_LONG
 ROUNDS = 60 if IS_LONG else 1
 KILLS = 3
 SENDERS = 4
-OF_EACH = 6  # limit of conversations per family
-PAUSE_S = 0.3  # limit of the pause before a request; longer than the times in SHORT
+OF_EACH = 6  # maximum number of conversations per family
+PAUSE_S = 0.3  # maximum pause before a request; longer than the times in SHORT
 GZIP = {"Content-Encoding": "gzip"}
 # No record closes and no counter is decided while requests are sent. The last start uses SHORT.
 LONG = {"TOLLHOUSE_SPOOL__HOLD": "1h", "TOLLHOUSE_SPOOL__COUNTER_WAIT": "1h"}
