@@ -15,7 +15,8 @@ from exporters.http.client import PROTOBUF, Client
 
 OK = "ok"
 REFUSED = "refused"  # a route to this destination would be paused
-UNAVAILABLE = "unavailable"  # no response, or none at present; records would wait and be sent again
+# the destination does not respond, or cannot accept data at present; records would wait and be sent again
+UNAVAILABLE = "unavailable"
 UNVERIFIED = "unverified"  # no problem was found, but no request can test it
 UNUSED = "unused"  # nothing is sent to the destination
 

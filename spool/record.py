@@ -162,9 +162,8 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
-    shadow: bool = (
-        False  # True for an operation that is not delivered, because the first sum creates the stream
-    )
+    # True for an operation that is not delivered, because the first sum creates the stream
+    shadow: bool = False
     # The two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new
     # record. Only the log reads them, to recognize the request after a restart.
     request: bytes | None = None

@@ -28,8 +28,8 @@ from spool.registry.operators import Actor
 # bill changes if fees are assigned to the usage that they cover, instead of to the day of purchase. Only rows
 # that were stored without `amount_effective` have it.
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
-# Seats of assistants. Rows of the kind SEAT have their fee. The unit SEATS counts them: a seat for a whole
-# month is 1.
+# Seats of assistants. A row of the kind SEAT has the fee of seats. The unit SEATS counts seats: a seat for a
+# whole month is 1.
 SEAT, SEATS = "seat", "seats"
 # Types of a line, if its kind does not show the type. A commitment pays a COVERED line. UNUSED is the unused
 # part of a commitment.

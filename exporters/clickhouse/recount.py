@@ -18,8 +18,8 @@ from exporters.clickhouse.table import MOST_RECORDS, TableSums
 from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, Dates, LakeDifference
 from spool.ledger import money
 
-PAGE: Final = 200_000  # record numbers per query
-STEP: Final = 10_000  # record numbers per sum
+PAGE: Final = 200_000  # range of record numbers per query
+STEP: Final = 10_000  # range of record numbers per sum
 _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 
 

@@ -22,7 +22,8 @@ TIMEOUT_S: Final = 120.0
 _ROW_BYTES: Final = 256  # maximum response bytes per row, which has a record number and an id
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
-# Codes of errors that the server answers with 500 although waiting does not help: columns, settings and rights.
+# Error codes about columns, settings and rights. The server answers these errors with 500, although waiting
+# does not help.
 _FAULTS: Final = frozenset({16, 36, 44, 70, 117, 164, 291, 452, 497, 516})
 # With these settings, a repeated insert forms the same blocks. The server remembers a token per block.
 _INSERT: Final = {

@@ -116,7 +116,8 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise self._no_bucket() from error
         for stored_object in sorted(objects):
-            if stored_object.name > after:  # checked here, because some stores ignore the offset
+            # objects up to `after` are skipped here, because some stores ignore the offset
+            if stored_object.name > after:
                 yield stored_object
 
     def _no_bucket(self) -> Misconfigured:

@@ -25,9 +25,8 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
-    sending: bool = (
-        False  # a worker is sending the delivery; after a crash, the destination may have accepted it
-    )
+    # a worker is sending the delivery; after a crash, the destination may have accepted it
+    sending: bool = False
     answer: str | None = None  # the last response under the present key
     same_answers: int = 0  # number of times in a row that the destination sent `answer`
     # the route's count of accepted deliveries when the last 5xx arrived, or when this delivery was made

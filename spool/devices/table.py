@@ -161,7 +161,8 @@ FLUSH_EVERY_S = 5.0
 # If a sender that used far less of the writer is waiting to commit, pause after a batch for REST times the
 # batch's duration, up to MOST_REST_S seconds. Changes that arrive during the pause join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-TOUCHES = 16  # maximum unwritten touches per row; beyond it, older touches are lost if another process writes the row
+# maximum unwritten touches per row; beyond it, older touches are lost if another process writes the row
+TOUCHES = 16
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,8 @@ WIDTHS = (HOUR_S, DAY_S)
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
 CHANGED_BY = "changed_by"  # key in the state: mark of the process that made the last change
-ROW_TAGS = (
-    "row_tags"  # key in the state: mark of the billing connections' rows, because their tags are dimensions
-)
+# key in the state: mark of the billing connections' rows, because their tags are dimensions
+ROW_TAGS = "row_tags"
 EVERY, EVERY_BILLED = "changed", "billed"  # keys in the state: marks of changes that may affect any month
 MAX_TEXT = 256  # maximum characters of a dimension's value
 MOST_PRESENT = 64  # maximum number of periods whose dimension numbers are kept in memory

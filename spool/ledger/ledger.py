@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from spool.ledger.days.remembered import RememberedCosts
 
 T = TypeVar("T")
-CHUNK = 8192  # record numbers per transaction, which takes a quarter of a second at full load
+CHUNK = 8192  # record numbers per transaction, which takes a quarter of a second under full load
 STEP = 512  # record numbers per read
 PACKED_STEP = 4096  # record numbers per read if records stay packed
-PAUSE_S = 1.0  # pause between transactions, so that an idle ledger writes to disk once a second, not once per commit
+# pause between transactions, so that an idle ledger writes to disk once a second, not once per commit
+PAUSE_S = 1.0
 RETRY_S = 10.0
 # Pause after a run, as a multiple of the run's duration, and its maximum in seconds. Each run adds a flush
 # that delays commits.

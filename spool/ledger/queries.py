@@ -71,9 +71,8 @@ class BuiltIn(NamedTuple):
     meaning: str
     label: str
     sources: tuple[str, ...]
-    title: (
-        str  # short column title in command tables; not used if the table also has the dimension of that name
-    )
+    # short column title in command tables; not used if the table also has the dimension of that name
+    title: str
 
 
 # gateway/intake/rate_cards/names.py computes the values. People with restricted access may group by each of
@@ -209,9 +208,8 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    meter: str = (
-        ""  # name of the meter to return in CostRow.metered; EVERY_METER fills CostRow.meters instead
-    )
+    # name of the meter to return in CostRow.metered; EVERY_METER fills CostRow.meters instead
+    meter: str = ""
     currency: str = CURRENCY  # currency of the result; each day is converted at its own exchange rate
     derived: DerivedDimensions = field(default_factory=dict)
     only: frozenset[Group] | None = None
@@ -263,9 +261,8 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
-    cache_write_1h_tokens: (
-        int  # the part of cache_write_tokens that providers cache for an hour, if sources report it
-    )
+    # the part of cache_write_tokens that providers cache for an hour, if sources report it
+    cache_write_1h_tokens: int
     # input of calls that a gateway's own cache answered; the token counts above include it, but no
     # provider bills it
     cached_input_tokens: int

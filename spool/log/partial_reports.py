@@ -48,9 +48,8 @@ class Expectation(NamedTuple):
 class PendingChange:
     """Changes that a submission makes to the waiting reports."""
 
-    count: int = (
-        0  # change of the number of waiting reports; negative if more reports were completed than added
-    )
+    # change of the number of waiting reports; negative if more reports were completed than added
+    count: int = 0
     # reports to store; each of them replaces the stored report with the same key
     keep: list[PartialReport] = field(default_factory=list)
     forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait

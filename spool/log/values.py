@@ -43,9 +43,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
-    pending: int = (
-        0  # number of partial reports that began to wait, minus the number that were completed or released
-    )
+    # number of partial reports that began to wait, minus the number that were completed or released
+    pending: int = 0
     # reports that wait from now on; each of them replaces the waiting report with the same key
     keep: Sequence[PartialReport] = ()
     forget: Sequence[bytes] = ()  # keys of waiting reports to delete
@@ -57,12 +56,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     # number of meters that were dropped, because they exceed their total or any possible call
     meter_too_large: int = 0
-    unrecognised: Sequence[
-        tuple[str, ...]
-    ] = ()  # attribute names of items that look like AI calls and that no dialect reads
-    before: Sequence[
-        str
-    ] = ()  # receipts of the earlier parts of the same request; only the last part has them
+    # attribute names of items that look like AI calls and that no dialect reads
+    unrecognised: Sequence[tuple[str, ...]] = ()
+    # receipts of the earlier parts of the same request; only the last part has them
+    before: Sequence[str] = ()
     # function that estimates a record again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
     amount_of: AmountOf | None = None  # function that returns the amount of a usage event

@@ -19,9 +19,8 @@ import msgspec
 
 from spool.record import Inference
 
-INTERFACE: Final = (
-    4  # version of the module's interface; a module with another number belongs to another release
-)
+# version of the module's interface; a module with another number belongs to another release
+INTERFACE: Final = 4
 MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 

@@ -108,9 +108,8 @@ class PostgresDevices:
         self._versions: Versions = {}  # versions of the rows as this process last read or wrote them
         self._told: dict[str, Device] = {}  # rows in the state that other processes were last informed of
         self._looked_at = 0.0
-        self._ends_keys = (
-            False  # True if a write ended a key, because earlier commits that use the key may still run
-        )
+        # True if a write ended a key, because earlier commits that use the key may still run
+        self._ends_keys = False
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         def read(connection: Connection) -> tuple[list[Any], list[Any], float]:

@@ -29,14 +29,12 @@ from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
 
-TRUST_S = (
-    4.0  # seconds from the start of a renewal until the session ends here, before it ends for other gateways
-)
+# seconds after the start of a renewal at which this gateway ends its session, before other gateways end it
+TRUST_S = 4.0
 LOOK_S = 1.0
 WATCH_S = 0.25  # seconds between time checks while the database does not respond
-LET_GO_S = (
-    10.0  # minimum seconds between two leases that this gateway gives up, when gateways share leases evenly
-)
+# minimum seconds between two leases that this gateway gives up so that gateways share leases evenly
+LET_GO_S = 10.0
 SHOWN_S = 3600.0  # seconds for which ended sessions remain in the list of sessions
 NAMED_S = 60.0  # seconds after which a route is orphaned if no gateway names it
 
@@ -115,9 +113,8 @@ class _Held:
 
     is_live: bool
     leases: Mapping[str, int] = field(default_factory=dict)  # lease -> number of its wake-ups
-    surplus: str | None = (
-        None  # a lease that should move to another gateway, which wants it and has fewer leases
-    )
+    # a lease that should move to another gateway, which wants it and has fewer leases
+    surplus: str | None = None
 
 
 class PostgresLeases:

@@ -14,9 +14,8 @@ from spool.log.partial_reports import PartialReport, kind_of, version_of
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
-STEP_BLOCKS = (
-    256  # blocks of the table's file per transaction: some 20,000 rows, which take a fraction of a second
-)
+# blocks of the table's file per transaction: some 20,000 rows, which take a fraction of a second
+STEP_BLOCKS = 256
 
 _BLOCKS = "SELECT pg_relation_size('{{schema}}.{table}') / current_setting('block_size')::bigint"
 # SKIP LOCKED skips rows that are being written, because they are not old. ARRAY() makes PostgreSQL find each

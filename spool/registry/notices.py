@@ -39,9 +39,8 @@ RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
 MAX_WAITING = 1_000  # maximum number of waiting notifications per channel
-MAX_OVER = (
-    10_000  # maximum number of finished (sent, failed or discarded) notifications of all channels together
-)
+# maximum number of finished (sent, failed or discarded) notifications of all channels together
+MAX_OVER = 10_000
 KEPT_S = 30 * 86400.0  # seconds for which finished notifications are stored
 MAX_TITLE = 256
 MAX_TEXT = 4096

@@ -78,8 +78,8 @@ class Person:
 
     email: str
     role: str
-    decides_role: bool  # the provider decides the role, not the operator's account
-    # the role is that of one of the person's groups, not the default role
+    decides_role: bool  # True if the provider decides the role, False if the operator account does
+    # True if the role comes from one of the person's groups, False if it is the default role
     is_mapped: bool = False
     issuer: str
     subject: str
@@ -108,9 +108,8 @@ class Session:
     ends_at: float  # time at which the session ends even if it is in use
     issuer: str = ""  # the OpenID provider that signed the person in; "" for a password or a link
     subject: str = ""  # the person's id at the provider
-    provider_session: str = (
-        ""  # the provider's id of the sign-in, with which the provider can end the session
-    )
+    # the provider's id of the sign-in, with which the provider can end the session
+    provider_session: str = ""
     groups: str = "[]"  # the person's groups at the provider, as a JSON list
     refreshes: bool = False  # same meaning as in Person
 

@@ -15,7 +15,8 @@ import msgspec
 from spool.log.partial_reports import Expectation
 from spool.streams import Stream, is_same_stream
 
-STREAMS = b"stream/"  # prefix of the keys of these expectations; expectations of partial reports have other prefixes
+# prefix of the keys of these expectations; expectations of partial reports have other prefixes
+STREAMS = b"stream/"
 AGREES = 1
 
 

@@ -93,9 +93,8 @@ class SqlRegistryRows:
 
     facts: ClassVar = "facts"
     secret_names: ClassVar[Sequence[str]] = ("digest", "key_id", "ends_at")
-    secret_order: ClassVar = (
-        "rowid"  # column by which secrets are sorted in the order in which they were written
-    )
+    # column by which secrets are sorted in the order in which they were written
+    secret_order: ClassVar = "rowid"
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection

@@ -50,7 +50,8 @@ SETTINGS = (
     # entries have tens of kilobytes; compared with 4096, this halves the number of overflow pages and index levels
     "PRAGMA page_size = 8192",
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush, and readers never wait for it
-    "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns, so a 2xx means that the data are on disk
+    # the flush happens before COMMIT returns, so a 2xx means that the data are on disk
+    "PRAGMA synchronous = FULL",
     # a checkpoint follows after 16 MiB of log, so that checkpoints at high rates are fewer and longer
     "PRAGMA wal_autocheckpoint = 2000",
     f"PRAGMA journal_size_limit = {WAL_BYTES}",  # after a burst, the log file becomes small again

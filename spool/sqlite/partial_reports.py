@@ -100,9 +100,8 @@ class SqliteHeard:
         self._database = database
         self._clock = clock
         self._max_senders = max_senders
-        self._of_callers: dict[
-            bytes, list[tuple[bytes, float]]
-        ] = {}  # senders that were stored before this process started
+        # senders that were stored before this process started
+        self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}
         self._newest = 0.0
 
     async def open(self) -> None:

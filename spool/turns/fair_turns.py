@@ -78,7 +78,8 @@ class Party:
         # estimated duration of the party's steps in seconds; an estimate that is too high is better than one
         # that is too low
         self.step_s = LEAST_STEP_S
-        # waiting steps; a future gets True if its turn is certain, and a function is called
+        # Waiting steps. A step is a future, which gets True if its turn is certain, or a function,
+        # which is called.
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
@@ -108,9 +109,8 @@ class FairTurns:
         self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        self._submitting: dict[
-            str, Party
-        ] = {}  # name -> party, for parties that had something to commit recently
+        # name -> party, for parties that had something to commit recently
+        self._submitting: dict[str, Party] = {}
         self._waiting: dict[str, Party] = {}
         self._is_looking = False  # True if the next pass of the event loop will run `_next`
         self._left_s = STEP_S  # approximate time left in this pass of the event loop

@@ -18,7 +18,7 @@ from spool.ledger import money
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 
-MOST_NUMBERS: Final = 500_000  # maximum record numbers per run, which take about ten seconds
+MOST_NUMBERS: Final = 500_000  # maximum record numbers per run; a run takes about ten seconds
 _READ_AT_ONCE: Final = 4096
 _ANY: Final = 2**62  # greater than every record number
 # Kinds of differences that no file can repair: changed prices, and calls from before the route was created.

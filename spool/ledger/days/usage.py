@@ -59,9 +59,8 @@ def sums_of_days(
     The sums of a group are in the order of the days. The groups are in no particular order.
     """
     sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their set of dimensions
-    known: dict[
-        int, Dimensions | None
-    ] = {}  # dimensions by their number; None if `chosen` does not select them
+    # dimensions by their number; None if `chosen` does not select them
+    known: dict[int, Dimensions | None] = {}
     for day in days:
         width = width_of_day(rows, day)
         # one hour does not show which sums are the most expensive of the day, so hours are read completely

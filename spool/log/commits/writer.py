@@ -27,8 +27,8 @@ GROUP_RECORDS = 16_384
 SHARE_RECORDS = 128
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor seconds per submission and per record
 SUBMISSION_WEIGHT = 5  # a submission costs as much as five records
-# Limit for a party that shares a group with a party of less use. It applies to every other group, and allows
-# one submission of 32 records, or six submissions of one record.
+# Limit for a party that shares a group with a party of less use. It allows one submission of 32 records, or
+# six submissions of one record. If submissions exceeded this limit, it does not apply to the next group.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
 GROWS_BY = 8  # a group may be larger than the previous group by at most 1/GROWS_BY of it
 # Pause after a group, as a multiple of the group's duration, if all its parties used far more than another

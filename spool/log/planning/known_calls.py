@@ -51,7 +51,8 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        self._used_names: set[bytes] = set()  # names that no report after the present one may join
+        # names that the present report has matched, so that no later report can match them
+        self._used_names: set[bytes] = set()
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """Return the place of the record that is known under a name."""
@@ -195,7 +196,7 @@ class KnownCalls:
         names = (identity.id, *identity.names, *sorted(self._used_names))
         noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()
-        if noted and self.may_amend(topic, number):  # a start reads these names from the record
+        if noted and self.may_amend(topic, number):  # a start reads these added names from the stored record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
                 also = (known.also or b"") + b"".join(noted)

@@ -76,9 +76,8 @@ class Plan:
     submissions: list[Terms] = field(default_factory=list)  # terms of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids, each with the place of its record
-    hours: list[int] = field(
-        default_factory=list
-    )  # hours under which the new ids are filed, in the same order
+    # hours under which the new ids are filed, in the same order
+    hours: list[int] = field(default_factory=list)
     # New names of records of earlier commits, with places and hours. This commit does not write these records.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
 

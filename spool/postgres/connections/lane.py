@@ -340,7 +340,8 @@ class Lane:
 def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
     watch.cancel()
     if not done.cancelled():
-        done.exception()  # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
+        # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
+        done.exception()
 
 
 def _cancel(session: ServerSession) -> None:

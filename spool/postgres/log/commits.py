@@ -205,9 +205,8 @@ class AttemptWriter:
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-STOPPED_S = (
-    3.0  # seconds after which a session that holds the head lock is ended, unless it waits for the standby
-)
+# seconds after which a session that holds the head lock is ended, unless it waits for the standby
+STOPPED_S = 3.0
 
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,8 @@ from spool.sqlite.log.entries import accepted, oldest
 STEP = 64  # number of entries per transaction
 COMMITS = 512  # number of commit rows per transaction
 SERIES = 2048  # number of series per transaction
-FREE_PAGES = (
-    2048  # empty pages (16 MiB) that stay for the next commits; further empty pages are returned to the disk
-)
+# empty pages (16 MiB) that stay for the next commits; further empty pages are returned to the disk
+FREE_PAGES = 2048
 VACUUM_PAGES = 512  # number of pages that are returned to the disk per step
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
