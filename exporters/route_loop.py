@@ -163,8 +163,8 @@ class RouteLoop:
         and is sent again with the same bytes.
         """
         async with self._choosing:
-            # This is checked again after the wait for the lock. If the worker that held the lock failed, this
-            # worker must wait as well.
+            # The waiting time is checked again after the wait for the lock. If the worker that held the lock
+            # failed, this worker must wait as well.
             rests = worker is not None and self._throttle.rest_s(worker) > 0
             delivery = None if rests else await self._next()
         if delivery is None:
@@ -325,7 +325,8 @@ class RouteLoop:
             )
             return
         await self._deliveries.set_aside(delivery, error=str(error), status=str(error.status or "unsendable"))
-        await self._worked()  # with `proven`, other records were accepted, so the route works
+        # if `proven` is True, the destination accepted other records, so the route works
+        await self._worked()
 
     async def _suspect(self, delivery: Delivery, error: SendError) -> None:
         """

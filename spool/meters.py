@@ -176,7 +176,7 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
             if meter.is_part or whole in fitted
         ):
             del fitted[name]
-    # only zeros, which carry no information; most providers send them with every text
+    # the quantities are all zero and carry no information; most providers send such zeros with every text
     if not any(fitted.values()):
         return {}
     return dict(list(fitted.items())[:MOST])

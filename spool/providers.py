@@ -89,7 +89,7 @@ _BY_SPELLING = {
     for provider in PROVIDERS
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
-# if several providers share a card, the first one gives the family its name
+# if several providers share a card, the first provider gives the family its name
 _FAMILIES = {provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)}
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")

@@ -103,7 +103,7 @@ class Holdings(Mapping[Owner, int]):
         if len(self._heap) > HEAP_ENTRIES + 2 * len(self._amounts):
             self._heap = None
             return
-        self._changes -= 1  # if two owners have equal use, the one that changed last comes first
+        self._changes -= 1  # if two owners have equal use, the owner that changed last comes first
         heappush(self._heap, (-held, self._changes, owner))
 
     def fullest(self) -> Owner:

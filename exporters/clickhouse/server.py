@@ -32,7 +32,7 @@ _INSERT: Final = {
     "max_insert_block_size": "1048576",
     "input_format_parallel_parsing": "0",
     "input_format_skip_unknown_fields": "0",
-    # Without this, a server profile may skip rows that it cannot read and still report success.
+    # If this setting were missing, a server profile could skip rows that it cannot read and still report success.
     "input_format_allow_errors_num": "0",
     "input_format_allow_errors_ratio": "0",
     "date_time_input_format": "best_effort",

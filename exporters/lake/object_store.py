@@ -165,7 +165,7 @@ class ObjectStore:
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(message)
-        # Without a status, the request may have succeeded. Then the repetition finds the object under
+        # If no status arrived, the request may have succeeded. Then the repetition finds the object under
         # the same name.
         return Retryable(message, answered=status is not None)
 

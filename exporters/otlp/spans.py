@@ -270,7 +270,7 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     """Return trace id and span id as bytes, and attributes for the ids that are not valid OTel ids."""
     trace_id = record.trace_id
     span_id = record.span_id
-    # This path is fast. It is the usual one, because nearly always both ids are valid OTel ids.
+    # This fast path is the usual one, because nearly always both ids are valid OTel ids.
     if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
         both_ids = trace_id + span_id
         try:

@@ -49,7 +49,7 @@ class Device:
     last_telemetry: float | None = None
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
     clock_offset_s: float | None = None  # device clock minus server clock
-    flagged_at: float | None = None  # when a device with another fingerprint tried to use this id
+    flagged_at: float | None = None  # time at which a device with another fingerprint tried to use this id
     version: int = 1
     facts_version: int = 1
     sent_version: int = 0

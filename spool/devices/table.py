@@ -493,7 +493,7 @@ class DeviceTable:
             ids, names = changed_batch.refuse(refused)
             for id in ids:
                 self._take(id, self._durable.get(id))
-            for name in names:  # read again the names that other processes stored
+            for name in names:  # the names that other processes stored are read again
                 self._unenrolled.pop(name, None)
 
     def _take(self, id: str, stored: Device | None) -> None:

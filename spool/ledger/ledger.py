@@ -242,8 +242,8 @@ class Ledger:
         await self._rest()
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
-                # If one database holds the sums and the log, they have the same age. Otherwise another
-                # process has counted further.
+                # If one database holds the sums and the log, both have the same age, so another process has
+                # counted further. If they are separate files, the log was lost or restored.
                 if self.is_shared:
                     self._reach = (await self._state())["reach"]
                 else:
@@ -426,7 +426,7 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            # only when hours were deleted, which is about once a day; numbers without sums are then deleted
+            # cleanup follows only if hours were deleted, about once a day; it deletes numbers without sums
             if removed:
                 self._placement.forget()
                 await self._change(lambda rows: rows.drop_unused_numbers())

@@ -197,7 +197,7 @@ class HourlySums:
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self.tags)
-        alone._call(hour, call)  # if a call was too large to count, there is no row
+        alone._call(hour, call)  # a call that was too large to count has no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
             for index, amount in enumerate(measures):

@@ -320,7 +320,7 @@ class PostgresLeases:
         settings = self._told
         if settings is not None and (joins or not self._is_written):
             execute(TELL, **settings.written())
-            # if the settings have changed since, the next renewal writes them
+            # if the settings have changed since the last report, the next renewal writes them
             self._is_written = settings is self._told
         missing = sorted(set(wants) - self._known)
         if missing:

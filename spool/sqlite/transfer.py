@@ -131,7 +131,7 @@ def _open_tables(directory: Path) -> Iterator[SqliteTables]:
 
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
-_ID = re.compile(r"[0-9A-Za-z_-]+")  # only such ids are accepted as file names
+_ID = re.compile(r"[0-9A-Za-z_-]+")  # only ids of this form are accepted as file names
 _BEGUN = frozenset({"facts", "state"})  # tables in which a new file already has rows
 
 _log = logging.getLogger(__name__)

@@ -169,7 +169,8 @@ class KnownCalls:
         if correction_record is None:
             return False
         hour, near = hours_of(correction_record, now_ns)
-        # this correction exists but is unreadable; it still counts, so a second one would count the change twice
+        # this correction exists but is unreadable; it still counts, so a second correction would count
+        # the change twice
         if self.place(correction_record.id, near) is not None:
             return False
         topic = self._terms.topic

@@ -18,7 +18,7 @@ DRIVER = (
 # A server, database or role may have other defaults, such as commits that do not wait, or another isolation level.
 PROMISES = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
 LIMITS = {
-    # if a process pauses between two statements, it blocks other processes no longer than this
+    # if a process pauses between two statements, it blocks other processes for at most this time
     "idle_in_transaction_session_timeout": "2s",
     "lock_timeout": "2s",
     "statement_timeout": "30s",

@@ -182,7 +182,7 @@ def _check_amendments(
 # -- single records ------------------------------------------------------------------------------------------
 
 
-APART = 256  # if the gap between two numbers is larger, they are read as separate ranges
+APART = 256  # if the gap between two numbers is larger than this, both are read as separate ranges
 RANGES_AT_ONCE = 256  # maximum ranges per round trip, because each may return an entry
 
 
