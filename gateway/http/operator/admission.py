@@ -84,7 +84,6 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 or not row.asks_closed(admitted)
             ):
                 return answer
-            from gateway.http.operator.admission import tagged
 
             secret = services.installation.cursor_secret
             return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
