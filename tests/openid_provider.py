@@ -94,17 +94,18 @@ class OpenIdProvider:
         self.claims: dict[str, Any] = {}
         self.header: dict[str, Any] = {}
         self.document: dict[str, Any] = {}
-        self.key_fields: dict[str, Any] = {}  # fields that replace those of every published key
+        # these fields replace the fields of the same names in every published key
+        self.key_fields: dict[str, Any] = {}
         self.down: set[str] = set()
         self.giant: set[str] = set()
         self.hang: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
-        self.id_token: str | None = None  # an id token to return instead of a signed one
+        self.id_token: str | None = None  # the provider returns this id token instead of a signed one
         self.forge: Callable[[dict[str, Any]], str] | None = (
-            None  # a function that replaces the requested claims
+            None  # the provider calls this function to replace the claims of a token
         )
         self.refresh_token: str | None = None
-        self.is_gone = False  # the account is deleted, so refresh tokens are refused
+        self.is_gone = False  # whether the account is deleted; if so, refresh tokens are refused
         self.codes: dict[str, dict[str, str]] = {}
         self.resource = "https://tollhouse.example.com/mcp"
 

@@ -18,7 +18,7 @@ def small_disk(directory: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a file system needs root")
     directory.mkdir()
-    options = f"size={mib}m,nr_inodes={inodes}"  # nr_inodes=0 means no limit
+    options = f"size={mib}m,nr_inodes={inodes}"  # tmpfs has no limit of inodes if nr_inodes=0
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], check=False)
     if mounted.returncode:
         pytest.skip("a file system cannot be mounted here")

@@ -18,7 +18,7 @@ from tests.sources import contents
 
 ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
-OUTSIDE = {"docs", "tests"}  # packages that are not in the wheel
+OUTSIDE = {"docs", "tests"}  # the wheel does not contain these packages
 
 
 def imported(path: Path, *, members: bool = False) -> Sequence[str]:
@@ -98,7 +98,7 @@ def test_the_rooms_of_gateway_stand_in_order() -> None:
     assert set() == {name for name in names if room_of(name, order) not in rank and name.count(".") > 1}
     for path in modules("gateway"):
         if (own := named(path)).count(".") < 2:
-            continue  # Skip a folder's own docstring and `python -m gateway`.
+            continue  # skip the `__init__.py` of the package and of its folders, and `gateway/__main__.py`
         needed = {name for name in imported(path, members=True) if name in names}
         floor = rank[room_of(own, order)]
         higher = [name for name in needed if rank.get(room_of(name, order), -1) > floor]
@@ -163,8 +163,8 @@ def test_destinations_know_no_other_destination() -> None:
 
 
 ENGINES = ("spool.sqlite", "spool.postgres")
-TABLES = "spool.sql"  # shared by the engines that speak SQL
-SMALL = "spool.sql.small"  # table names, next to their protocols
+TABLES = "spool.sql"  # the SQL engines share this package
+SMALL = "spool.sql.small"  # this package has the table names, next to their protocols
 SQL = re.compile(
     r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b",
     re.DOTALL,

@@ -24,7 +24,7 @@ def documents() -> list[Path]:
     """Return every Markdown file of the project, including files that are not committed yet."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:  # a release archive is no git repository
+    if listed.returncode:  # git fails in a release archive, which is no repository
         return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
     return sorted(path for name in listed.stdout.split("\0") if name and (path := ROOT / name).exists())
 

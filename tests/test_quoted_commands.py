@@ -71,7 +71,7 @@ def problem(words: list[str]) -> str | None:
     context = click.Context(main, resilient_parsing=True)
     rest = [*words]
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        if rest[0].isupper():  # COMMAND is a placeholder
+        if rest[0].isupper():  # a word in capitals, such as COMMAND, is a placeholder
             return None
         found = command.get_command(context, rest[0])
         if found is None:

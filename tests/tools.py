@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-# Programs that `make test` fetched, and a file NAME.missing with the reason for each that it could not fetch.
+# `make test` puts programs here. For each program that it could not fetch, a file NAME.missing states the reason.
 FETCHED = Path(sys.prefix) / "tools"
 
 

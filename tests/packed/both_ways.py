@@ -25,7 +25,7 @@ from spool.packed.records import PackedRecords, packed_records
 from spool.packed.sums import PackedSums
 from spool.record import Inference, Record
 
-FIRST = 1000  # number of an entry's first record
+FIRST = 1000  # record number of an entry's first record
 TAGS = ("service", "env")
 
 
@@ -118,7 +118,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
             sums.add([entry])
         else:
             asyncio.run(_add(PackedSums(native, sums), entry))
-    except ValueError as error:  # raised for a text that is no amount
+    except ValueError as error:  # the text is not an amount
         return (type(error),)
     return sums.hours, sums.meters, sums.first, sums.damaged, sums.absurd
 

@@ -18,7 +18,7 @@ import msgspec
 from tests.bench.load.payloads import protobuf_spans
 from tests.bench.load.traces import captured_spans, tree_spans
 
-_LARGEST = 16 * 1024  # longer inputs are slow and find nothing new
+_LARGEST = 16 * 1024  # limit in bytes; longer inputs are slow and find nothing new
 
 
 def requests() -> Iterable[bytes]:

@@ -28,10 +28,10 @@ from tests.packed.both_ways import TAGS, Both, packed_as
 from tests.packed.test_packed_readers import CALLS, NOW, varied
 from tests.rounds import IS_LONG
 
-SECONDS = 900.0 if IS_LONG else 2.5  # seconds for each of the four targets
-AT_LEAST = 20  # minimum of rounds on a busy machine
+SECONDS = 900.0 if IS_LONG else 2.5  # duration in seconds for each of the four targets
+AT_LEAST = 20  # minimum number of rounds on a busy machine
 NUMBERS = (0, 1, 127, 128, 65535, 2**31, 2**32 - 1)
-# msgpack lengths beyond the input, nested containers, unused types and other tags
+# These are msgpack lengths beyond the input, nested containers, unused types and other tags.
 HOSTILE = [
     b"\xdb\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff",
     b"\xdc\x00\x21", b"\xdc\xff\xff", b"\x91" * 100, b"\x81\xa0" * 50, b"\xc1", b"\xc9\xff\xff\xff\xff\x00",

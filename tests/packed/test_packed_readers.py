@@ -31,7 +31,7 @@ from tests.rounds import IS_LONG
 from tests.spool.ledger_log import call
 
 NOW = 1_790_000_000
-LEAST_ITEMS = 30  # number of items of a record of the first version
+LEAST_ITEMS = 30  # a record of the first version has this number of items
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["a", "a-b", "x" * 127, "x" * 128, "ü" * 70, "x" * 300]
@@ -119,7 +119,8 @@ metrics = st.builds(
     start_time=st.none() | times,
 )
 CALLS = [record for record, _ in bench_records()]
-plain = st.sampled_from(CALLS)  # most records are plain, because many odd ones would not be read packed
+# most records are plain, because entries with many unusual records are not read packed
+plain = st.sampled_from(CALLS)
 
 
 def test_every_field_is_tried() -> None:
@@ -193,7 +194,7 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
         for record in normalised(path.read_bytes()).records
         if isinstance(record, Inference)
     ]
-    # calls with meters or charges are numerous already
+    # Vary only plain calls, because the cases already have many calls with meters or charges.
     plain = [call for call in calls if not call.meters and not call.charges]
     varieties = [varied(call, number) for number in range(300 if IS_LONG else 10) for call in plain]
     both, packed = Both(native), codec.pack([*calls, *varieties])

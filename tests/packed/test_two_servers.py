@@ -42,7 +42,7 @@ url = "{url}"
 """
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json"}
-# the span ends the day after tomorrow, so that no report is outside if an hour begins between two reports
+# The range ends the day after tomorrow, so that every record is in it even if an hour begins between two reports.
 SPAN = ("--from", "2020-01-01", "--to", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}")
 DIMENSIONS = "model,user,source,status,region,sender,tag:service"
 
@@ -148,7 +148,7 @@ class Stand:
     """
 
     directory: Path
-    url: str  # the address of the sink
+    url: str  # the sink's address
     dsn: str = ""
     schema: str = ""
 

@@ -18,7 +18,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def pass_on(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:  # the copy has ended
+    except ProcessLookupError:  # the copy has already ended
         return
 
 

@@ -30,7 +30,7 @@ from tests.processes.loaded import MESSAGE_BYTES
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = {"PYTHONPATH": str(ROOT)}
-# The loader or Python reads these variables before a copy could set them.
+# The loader or Python reads these variables at the start, so a copy cannot set them later.
 READ_FIRST = ("LD_", "PYTHON")
 
 

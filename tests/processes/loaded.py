@@ -37,7 +37,7 @@ PRELOADED = (
     "gateway.cli.operator.client",
     "gateway.cli.send.command",
     "gateway.service.offline",
-    "gateway.service.addresses.table",  # all handlers, which a server imports at their first request
+    "gateway.service.addresses.table",  # imports all handlers, which a server imports at their first request
     "gateway.service.assembly.statements",
     "gateway.normalise.any_format",
     "gateway.normalise.otlp",
@@ -75,7 +75,9 @@ class Copies:
         self._wake.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process ends the copies
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # ignore Ctrl-C, because the requesting process ends the copies
         while True:
             ready, _, _ = select.select([self._requests, self._woken, *self._running.values()], [], [])
             for pid in [pid for pid, told in self._running.items() if told in ready]:
@@ -101,7 +103,7 @@ class Copies:
     def _tell_start(self, pid: int, told: socket.socket) -> None:
         os.setpgid(pid, pid)
         self._running[pid] = told
-        with suppress(OSError):  # the requesting process may have ended
+        with suppress(OSError):  # the requesting process may have ended already
             told.send(b"%d" % pid)
 
     def _end(self, pid: int) -> None:
@@ -146,7 +148,7 @@ def become(request: Request) -> None:
         sys.argv = [program, *words]
         import_module("gateway.cli").main(prog_name=COMMAND.name)
     else:
-        _, module, *sys.argv[1:] = words  # the module after -m
+        _, module, *sys.argv[1:] = words  # MODULE of `python -m MODULE`, with its arguments
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

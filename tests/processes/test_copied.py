@@ -86,4 +86,5 @@ def test_a_shell_has_copies(tmp_path: Path) -> None:
     assert 0 == shell(served.format(name="one", how="")).returncode
     assert 128 + signal.SIGKILL == shell(served.format(name="two", how="-9")).returncode
     with (tmp_path / "two" / LOCK_FILE).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the lock is free once the copy has ended
+        # this succeeds only after the copy has ended, because the copy holds the lock
+        fcntl.flock(lock, fcntl.LOCK_EX)

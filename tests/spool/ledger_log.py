@@ -35,7 +35,7 @@ class FakeLog:
         self._grown = asyncio.Event()
         self._read = asyncio.Event()
         self._read_upto = 0
-        self._given = 1  # lower numbers belong to the other log
+        self._given = 1  # lower record numbers belong to the other log
 
     def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
         entry = Entry(topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records))

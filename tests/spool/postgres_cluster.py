@@ -43,10 +43,10 @@ SETTINGS = {
 }
 STANDBY = "standby"
 PATIENCE = ("-w", "-t", "600")
-# For tests of stored content, not of crashes: nothing waits for the disk.
+# These settings are for tests of stored content, not of crashes, so that nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
-# Settings that an operator may have made, and on which Tollhouse must not rely: commits wait for no standby,
-# and statements have no limits.
+# An operator may have made these settings, so Tollhouse must not rely on better ones: commits wait for no
+# standby, and statements have no limits.
 NO_LIMIT = "11min"
 CARELESS = {
     "synchronous_commit": "local",
@@ -55,7 +55,7 @@ CARELESS = {
     "statement_timeout": NO_LIMIT,
     "idle_in_transaction_session_timeout": NO_LIMIT,
 }
-# A trigger that refuses writes of Tollhouse without its own settings, so that no method can forget them.
+# This trigger refuses writes of Tollhouse that lack its own settings, so that no method can forget them.
 GUARD = f"""
     CREATE FUNCTION public.guard() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -79,7 +79,7 @@ GUARD = f"""
       END LOOP;
     END $$;
     CREATE EVENT TRIGGER guard ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.guard_tables()"""
-# where `make test` unpacks the packages without root
+# `make test` unpacks PostgreSQL's packages here, without root.
 UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"
 # With TOLLHOUSE_POOLER=transaction (`make soak`), every test with a schema runs behind pgbouncer.
 BEHIND_POOLER = os.environ.get("TOLLHOUSE_POOLER") == TRANSACTION
@@ -478,7 +478,7 @@ class Schemas:
         self._dsn = server.dsn
         self._pooler = pooler
         self._connection = psycopg.connect(server.dsn, autocommit=True)
-        # Skip all triggers without checking each table, as a replica does.
+        # This setting skips all triggers without checking each table, as on a replica.
         self._connection.execute("SET session_replication_role = replica")
         self._connection.execute("SET client_min_messages = warning; SET lock_timeout = '10s'")
         self._free: list[Schema] = []
@@ -492,7 +492,7 @@ class Schemas:
         found = self._connection.execute(KINDS, (schema.name,)).fetchall()
         made, first = first_state(schema.name)
         tables = {name for name, kind in found if kind in "rp"}
-        if not tables >= made:  # no storage was opened in this schema
+        if not tables >= made:  # no test opened a storage in this schema
             self._connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())
             return
         statements = [f"DROP TABLE IF EXISTS {schema.name}.{name}" for name in sorted(tables - made)]

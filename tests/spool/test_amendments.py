@@ -28,7 +28,7 @@ def test_tags_are_filled_name_by_name() -> None:
     later = report(tags={"service": "litellm", "feature": "triage"})
     assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing(first, later)
     assert {} == missing(first, report(tags={"env": "test"}))
-    # tags are unchanged in place, because other records of the payload may share them
+    # The tags of the first report are not changed in place, because other records of the payload may share them.
     assert {"env": "prod", "service": "shop"} == first.tags
 
 
@@ -53,8 +53,8 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
 @pytest.mark.parametrize(
     ("first", "later", "filled"),
     [
-        # One report counts cached tokens as input and the other does not. Merged, they would state 1,000
-        # cached tokens of 100 input tokens.
+        # One report counts cached tokens as input and the other does not. A merged record would state 1,000
+        # cached tokens among 100 input tokens.
         ({"input_tokens": 100}, {"input_tokens": 1100, "cache_read_tokens": 1000}, set()),
         (
             {"input_tokens": 100},
@@ -229,7 +229,7 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
     filled = {"input_audio_tokens": 1000, "input_image_tokens": 100, "web_searches": 2}
     assert {"meters": filled} == missing(first, later)
     assert filled == missing(later, first)["meters"]
-    # 201 tokens are more than the rest of the input
+    # A meter of 201 tokens is more than the input tokens that no other meter counts.
     assert {} == missing(first, report(meters={"input_video_tokens": 201}))
     assert {} == missing(first, first)
     assert not disagree(first, later)

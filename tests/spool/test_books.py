@@ -50,7 +50,7 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
     have more values, because skipped values are parsed as well.
     """
     row = pack_terms([Terms(topic="ai-telemetry")])
-    assert row[:3] == b"\x91\xdc\x00"  # one list of more than 15 items
+    assert row[:3] == b"\x91\xdc\x00"  # the row is one msgpack list of more than 15 items
     row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
     for packed in (NESTED, row):
         assert check_terms(packed, zlib.crc32(packed)) is None

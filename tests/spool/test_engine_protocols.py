@@ -37,7 +37,7 @@ OWED = (
     DropRows, BillingDrops, ContainerRows, ContainerContents, ContentDraft, Leases, RegistryStore, RegistryRows,
     LedgerStore, LedgerRows, SqlConnection, SqlTransactions,
 )  # fmt: skip
-# The shared class of SQL engines for each protocol.
+# For each protocol, the class that the SQL engines share.
 GIVEN: dict[type, type] = {
     ClusterRows: SqlClusters, StreamRows: SqlStreamRows, StreamReader: SqlStreams, BillingHours: SqlBillingHours,
     DropRows: SqlDropRows, BillingDrops: SqlBillingDrops, ContainerRows: SqlContainerRows,

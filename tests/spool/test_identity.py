@@ -31,13 +31,16 @@ def call(source: str = "otel", **fields: object) -> Inference:
         ("req_" + "x" * 16, True),
         ("gen-1732632000-abcdefghij", True),
         ("gen-1732632000-abcd", False),
-        # the prefix has the letters up to the first - or _, so `bdrk_` belongs to the id
+        # A prefix has the letters up to the first - or _. Therefore `bdrk_` belongs to the id.
         ("msg_bdrk_0123456789", False),
         ("msg_bdrk_01234567890", True),
         ("31aec259-5224-4903-ad2a-91ade65c0987", True),
-        ("abcdefab-5224-4903-ad2a-91ade65c0987", True),  # no prefix, although it starts with eight letters
+        (
+            "abcdefab-5224-4903-ad2a-91ade65c0987",
+            True,
+        ),  # the id has no prefix, although it starts with eight letters
         ("abcdefab-0123456789abcde", False),
-        ("gpt4-0123456789a", True),  # no prefix, because it contains a digit
+        ("gpt4-0123456789a", True),  # `gpt4` is no prefix, because it contains a digit
         ("-0123456789abcde", True),
         ("idé-0123456789ab", True),
         ("", False),

@@ -76,7 +76,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     assert (0, 1, False, False) == (polite.cut, other.cut, *(task.done() for task in tasks))
     held.gain("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
-    polite.asked.set()  # this work ends by itself
+    polite.asked.set()  # the polite work ends by itself
     await tasks[0]
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

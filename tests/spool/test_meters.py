@@ -25,7 +25,7 @@ def call(**counts: int) -> Inference:
         ({"input_audio_tokens": 1000, "cache_audio_read_tokens": 640, "output_audio_tokens": 300}, set()),
         ({"input_audio_tokens": 1201}, {"input_audio_tokens"}),
         ({"output_audio_tokens": 301, "web_searches": 1}, {"output_audio_tokens"}),
-        (  # together these parts exceed the input, and nobody knows which of them is wrong
+        (  # Together these meters exceed the input, and it is unknown which meter is wrong.
             {"input_audio_tokens": 800, "input_image_tokens": 500, "web_searches": 1},
             {"input_audio_tokens", "input_image_tokens"},
         ),

@@ -50,7 +50,7 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
     """Fields that an older, shorter array lacks get their defaults."""
-    # values in the order in which the fields were added
+    # The values are in the order in which the fields were added.
     assert list(Inference.__struct_fields__)[-7:] == [
         "also",
         "cache_write_1h_tokens",

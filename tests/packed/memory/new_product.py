@@ -8,7 +8,7 @@ from importlib.util import find_spec, module_from_spec
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-SENT, LEARNED = 40, 25  # number of all requests, and of the first ones, from which the memory learns
+SENT, LEARNED = 40, 25  # number of all requests, and of the first requests, from which the memory learns
 READERS = "gateway.normalise.otlp"
 
 

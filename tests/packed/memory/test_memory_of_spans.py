@@ -433,9 +433,9 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
-    # the random choice could fall within this request
+    # The next random choice is far away, because otherwise it could fall within this request.
     monkeypatch.setattr(memory, "_next_hits", lambda: 1000)
-    # the reader for spans that the memory does not know must not be called
+    # The call fails if it uses this reader, which is for spans that the memory does not know.
     monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()
     before = memory.compared["same"]

@@ -48,7 +48,7 @@ ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
 WITHOUT_FILE = pytest.param(MEMORY, id="sqlite in memory")
 # Engines by fixture name. The ledger runs behind the pooler only in tests where two processes write, because
-# servers have one writer and many readers.
+# among servers only one writes the ledger and the others read it.
 ENGINES_OF = {
     "open_spool": EVERY_ENGINE,
     "open_registry": EVERY_ENGINE,

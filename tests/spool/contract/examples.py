@@ -14,7 +14,7 @@ from spool.log.protocols import Log
 from spool.log.values import Commit, CounterPoint, Entry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
 
-NOON = 1_790_000_000  # epoch seconds
+NOON = 1_790_000_000  # the start of the tests' time, in epoch seconds
 
 
 class Observed:

@@ -88,7 +88,7 @@ async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock:
     await send(log, "1", "2")
     clock.move(80_000)
     await add(log, call(7))
-    # these two calls belong to runs of other hours
+    # The ids of these two calls are in runs of other hours.
     await add(log, call(1, at=NOON + 7200), call(7, at=NOON - 9000))
     clock.move(2 * 86_400)
     await add(log, call(8))

@@ -71,7 +71,7 @@ async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None
     place = log.whereabouts(known)
     assert place is not None and (AI_TELEMETRY, 2) == place.place
     clock.move(90_000)
-    await add(log, call(3))  # the newest ids of the day before become a run
+    await add(log, call(3))  # this call moves the ids of the day before into a run
     later = log.whereabouts(known)
     assert later is not None and later.place is None
     assert later.since <= NOON - 7200 - 3600 and NOON == later.until
@@ -84,7 +84,7 @@ async def test_known_ids_are_folded_beside_the_commits(
     """Ids that are acknowledged while a fold is planned are still known after it."""
     monkeypatch.setattr("spool.log.duplicates.LARGE_BATCH", 1)
     calls = [call(number) for number in range(360)]
-    spool = await open_spool(duplicate_ids=400)  # with this limit, ids are moved in batches of a hundred
+    spool = await open_spool(duplicate_ids=400)  # with this limit, the log moves ids in batches of a hundred
     for first in range(0, 360, 6):
         await add(spool.log, *calls[first : first + 6])
 
@@ -286,7 +286,7 @@ async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock
 
     await add(log, reports[0])
     clock.move(90_000)
-    await add(log, call(2))  # the first id is a day old by now
+    await add(log, call(2))  # meanwhile the first id is a day old
     await add(log, reports[1])
 
     assert [reports[0][0], call(2)[0]] == await everything(log)
@@ -315,7 +315,7 @@ async def test_reports_that_share_only_a_further_name_are_one_call(
 async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Observed) -> None:
     """A record that no rule identifies is stored every time and counted as unidentified."""
     for number in range(3):
-        id = number.to_bytes(16)  # the rules draw a new id each time
+        id = number.to_bytes(16)  # for such a record, the rules generate a new id each time
         await add(log, (Inference(id=id, source="script"), Identity(id, certain=False)))
 
     assert 3 == len(await everything(log))
@@ -378,7 +378,7 @@ async def test_old_calls_are_known_as_long_as_new_ones(
     A backfill is remembered by the hour of its calls, however old, until its ids have been known for one window.
     """
     log = (await open_spool(duplicate_ids=1000)).log
-    # more ids than fit among the newest
+    # These calls have more ids than fit among the newest ids.
     old = [call(number, at=NOON - hours * 3600) for number in range(600)]
     await add(log, *old)
     clock.move(86_400)
@@ -400,7 +400,7 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
     strange = [call(1, start_time=None), call(2, at=NOON + 90_000)]
     await add(log, *strange)
     clock.move(20 * 3600)
-    # move the ids of these unusual calls out of the newest ids
+    # These calls push the ids of the strange calls out of the newest ids.
     await add(log, *[call(100 + number, at=NOON + 72_000) for number in range(4)])
 
     await add(log, *strange)
@@ -579,7 +579,7 @@ async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str]
         calls.append((record, known_as._replace(links=(sides[name.partition(" ")[0]],))))
     for group in [calls] if together else [[one] for one in calls]:
         await add(log, *group)
-    await add(log, *calls)  # each report is repeated
+    await add(log, *calls)  # send each report again
     terms = await topic_terms(log)
     assert terms["accepted"] == 2
     assert terms["duplicates"] == 4
@@ -598,5 +598,6 @@ async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) ->
     for number, name in enumerate(order):
         record, known_as = call(number)
         await add(log, (record, known_as._replace(links=links[name])))
-    expected = 2 if order[-1] == "between" else 1  # two records that are already stored are not merged
+    # if the link arrives last, the two records are already stored and are not merged
+    expected = 2 if order[-1] == "between" else 1
     assert expected == (await topic_terms(log))["accepted"]

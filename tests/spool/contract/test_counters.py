@@ -121,7 +121,7 @@ async def test_a_series_is_forgotten_a_month_after_its_last_point(
     """
     Stored state is limited by age: a process that is silent for a month is forgotten, but a reporting one is not.
     """
-    # delete at most two of the six old series per transaction
+    # A transaction deletes at most two of the six old series.
     monkeypatch.setattr(sqlite_retention, "SERIES", 2)
     log = (await open_spool()).log
     others = [point(100, at=NOON + 1, series=bytes([name]) * 16) for name in b"tuvwxy"]
@@ -144,7 +144,7 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     point of a forgotten series adds nothing, because it is only the base for later points. If a series
     started after that, its first point counts whole.
     """
-    # delete at most two of the three excess series per transaction
+    # A transaction deletes at most two of the three excess series.
     monkeypatch.setattr(sqlite_retention, "SERIES", 2)
     log = (await open_spool(max_series=2)).log
     names = [bytes([name]) * 16 for name in b"tuvwx"]
@@ -156,7 +156,8 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     assert stats.series == 2
     assert stats.max_series == 2
     assert stats.series_pushed_out == 0
-    await add(log, points=[point(101, at=NOON + 2, series=names[0])])  # nothing was forgotten at the limit
+    # the oldest series is still known, because at the limit no series is forgotten
+    await add(log, points=[point(101, at=NOON + 2, series=names[0])])
     for name in names[2:]:
         await add(log, points=[point(100, at=NOON + 1, series=name)])
         clock.move(10)

@@ -172,7 +172,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    del asking  # its traceback refers to the failed future
+    del asking  # the task's traceback refers to the failed future
     goes_on.set()
     await table.close()
     del table

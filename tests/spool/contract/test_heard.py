@@ -50,7 +50,7 @@ async def test_who_told_calls_is_kept_with_them(
     first = clock.now()
     clock.move(60)
     await add(spool.log, call(2), heard=[OF_ALICE, AGAIN], heard_by="team-b")
-    # the SQLite spool remembers senders, so the test starts it again as after a kill
+    # The SQLite spool reads the stored senders only at its start, so the test reads them again as after a kill.
     if isinstance(spool, SqliteSpool):
         assert not spool.heard.knows_any
         await spool.heard.open()

@@ -37,7 +37,7 @@ from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples: 100 in `make soak`, otherwise 16
+EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples: 100 in `make soak`, and 16 in other runs
 
 
 def at(seconds: float) -> datetime:
@@ -173,7 +173,7 @@ def test_sums_equal_a_recount(
 @given(
     steps=st.lists(
         st.tuples(
-            st.integers(0, 8),  # number of the call, from a small range so that most are repeated
+            st.integers(0, 8),  # number of the call; the range is small, so that most calls are repeated
             st.sampled_from([None, "0.1", "0.12345678901234567"]),
             st.sampled_from([None, "ann", "bob"]),
             st.integers(0, 5),  # seconds until the next call
@@ -246,7 +246,7 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
         await log.wait_read(1)
         log.add([call()])
         await log.wait_read(2)
-        await asyncio.shield(ledger.catch_up(log))  # runs after the current transaction
+        await asyncio.shield(ledger.catch_up(log))  # this call waits until the current transaction has ended
     following.cancel()
     assert (await total(ledger)).calls == 2
 
@@ -543,7 +543,8 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
         start = (BEGIN + hour * HOUR) * NS
         log.add([call(user=f"u{hour}-{number}", start_time=start) for number in range(500)], at=clock.at)
         await ledger.catch_up(log)
-    assert 61 == len(await ledger.values("user"))  # twenty users per hour, and the shared row
+    # twenty users in each of three hours, and the row that all other users share
+    assert 61 == len(await ledger.values("user"))
     unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
         user="nobody"
     )
@@ -763,7 +764,7 @@ async def test_rebuild(ledgers: Ledgers) -> None:
     with pytest.raises(NotAllowed):
         await ledger.rebuild(log)
     await ledger.close()
-    ledger = await ledgers.open()  # starts again, as after a kill
+    ledger = await ledgers.open()  # open the ledger again, as after a kill
     log.add([call(start_time=(BEGIN + HOUR) * NS)])
     await ledger.catch_up(log)
     whole[(BEGIN + HOUR,)] = (3, 300, 30, Decimal("0.00105"), Decimal(0))
@@ -1062,7 +1063,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
     for part in range(4):
         log.add([call(user=f"u{part % 3}", start_time=(BEGIN + part * HOUR) * NS) for _ in range(5)])
         await asyncio.gather(one.catch_up(log), other.catch_up(log))
-    clock.at += 100 * DAY  # hours are deleted, and with them dimensions without a sum
+    clock.at += 100 * DAY  # the ledger deletes old hours, and with them dimensions without a sum
     while await one.tidy():
         continue
     log.add([call(user="u0"), call(user="new")])

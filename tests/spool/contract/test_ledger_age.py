@@ -28,7 +28,8 @@ from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call, recount
 DAYS = 120
 DAY = timedelta(days=1)
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
-BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # clocks change within the stored hours
+# in both ranges of stored hours, a clock change occurs
+BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]
 Sums = dict[str, tuple[int, Decimal]]
 Calls = Sequence[tuple[datetime, Decimal]]
 
@@ -140,7 +141,7 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                 query = CostQuery(since=since, until=history.end + DAY, granularity=granularity, zone=zone)
                 outcomes = told.setdefault((zone.key, asked), set())
                 try:
-                    # run the query first, because a refused query needs no recount
+                    # Run the query before the recount, because a refused query needs no recount.
                     found = await answer(history.ledger, query)
                     assert history.recount(query) == found, (zone, granularity)
                     outcomes.add("exact")
@@ -148,7 +149,8 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                     assert border in str(error) or "on the hour" in str(error)
                     outcomes.add("days" if border in str(error) else "hours")
     assert {
-        ("UTC", "all"): {"exact", "days"},  # only hourly periods of stored days are refused
+        # in UTC, only hourly periods are refused, if days instead of hours are stored
+        ("UTC", "all"): {"exact", "days"},
         ("UTC", "hours kept"): {"exact"},
         ("Europe/Berlin", "all"): {"days"},
         ("Europe/Berlin", "hours kept"): {"exact"},

@@ -32,8 +32,8 @@ T = TypeVar("T")
 HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 _UNIDENTIFIED = count()
-# The limit of ids is higher than one run of the machine creates, because the contract does not state which
-# ids still know their number.
+# The limit of ids is higher than the number of ids that one run of the machine creates, because the contract
+# does not state which ids still know their record number.
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 

@@ -84,7 +84,8 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
         with pytest.raises(KeyReused):
             await send(log, "2")
         clock.move(90_000)
-        await send(log, f"{day + 10}", key=f"of day {day}")  # the record starts at the time of the first one
+        # the request's record gets the time of the day's first request
+        await send(log, f"{day + 10}", key=f"of day {day}")
     assert not log.knows_request(names("1"))
     await send(log, "2")
     assert ["1", "10", "11", "12", "2"] == await kept(log)

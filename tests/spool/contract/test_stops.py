@@ -59,7 +59,7 @@ STOPS = [
     (POSTGRES, KILLED),
 ]
 BATCH = 8
-# numbers of reports of the first and the second topic, below and above the size of a batch
+# Numbers of reports of the first and of the second topic, below and above the size of a batch.
 SIZES = [
     (1, 2),
     (3, 2),
@@ -258,7 +258,8 @@ EVERY_KIND: dict[str, list[Submission]] = {
     "a unit cost": [keyed(UNIT_COST, 1, "1")],
     "a billing drop": [keyed(BILLING_DATA, 1, "1")],
 }
-STATED_AGAIN = {"the name that was told later"}  # a separate call unless its name is known
+# a call reported under this name is a separate call unless the name is known
+STATED_AGAIN = {"the name that was told later"}
 ENDS_ONCE = part([*product(STOPS, [False, True])], every=3)
 
 

@@ -21,7 +21,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
     clock = MovedClock()
     reserve = Reserve(tmp_path, clock)
     turns = 0
-    for _ in range(2400):  # every 0.1 s: a commit that fails, and the test commit that succeeds
+    for _ in range(2400):  # every 0.1 s, a commit fails, and then the test commit succeeds
         turns += reserve.restore() and (tmp_path / FILE).exists()
         reserve.give_up()
         clock.move(0.1)

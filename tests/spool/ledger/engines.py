@@ -21,7 +21,7 @@ from tests.spool.postgres_cluster import Schema
 
 SQLITE, POSTGRES = ENGINES = ("sqlite", "postgres")
 POOLED = "postgres behind pgbouncer"
-MEMORY = "memory"  # SQLite without a file, for tests of rules only
+MEMORY = "memory"  # SQLite without a file, for tests that check only rules
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;

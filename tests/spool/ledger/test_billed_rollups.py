@@ -25,7 +25,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_rollups import without
 from tests.spool.ledger_log import BEGIN, FakeClock
 
-DAYS = 70  # contains two whole rollups of four weeks, whatever the first day is
+DAYS = 70  # the days contain two whole rollups of four weeks, whatever the first day is
 DAY_ONE = BEGIN // DAY_S * DAY_S
 FIRST = datetime.fromtimestamp(DAY_ONE, UTC)
 FRONT = Derived(
@@ -172,7 +172,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 @settings(
     max_examples=6 if IS_LONG else 2,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # shrinking an example takes too long
+    phases=[Phase.explicit, Phase.generate],  # without shrinking, because shrinking an example takes too long
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(1, DAYS)), min_size=4, max_size=8))

@@ -201,7 +201,7 @@ async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None
 
 
 CENTS = st.sampled_from(("0", "1", "1.000000000000000000000000001", "0.999999999", "2.000000001"))
-# Next to these, costs of a few units of the last decimal are below the precision of a double.
+# Next to these amounts, costs of a few units of the last decimal are below the precision of a double.
 LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000002"))
 
 

@@ -16,7 +16,7 @@ ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Santiago",
     "Atlantic/Azores", "Africa/Cairo", "America/Havana", "Pacific/Apia",
 )  # fmt: skip
-moments = st.integers(946_684_800, 2_000_000_000)  # the years 2000 to 2033
+moments = st.integers(946_684_800, 2_000_000_000)  # times in the years 2000 to 2033
 
 
 @given(moments, st.sampled_from(ZONES), st.sampled_from([each for each in GRANULARITIES if each != "hourly"]))

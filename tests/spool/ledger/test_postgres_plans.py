@@ -13,7 +13,8 @@ from spool.postgres.ledger import PostgresLedgerRows
 from tests.spool.ledger.engines import POSTGRES, Ledgers
 
 PREPARED = b"SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%ledger_days%'"
-TIMES = 12  # psycopg prepares a query at its sixth execution, and the server reuses its plan five executions later
+# number of executions: psycopg prepares a query at the sixth, and the server reuses its plan five executions later
+TIMES = 12
 QUERY = CostQuery(
     since=datetime(2026, 11, 1, tzinfo=UTC),
     until=datetime(2026, 11, 2, tzinfo=UTC),

@@ -9,7 +9,9 @@ import pytest
 
 from spool.ledger.periods import RANGES, span
 
-NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)  # 1 April in Berlin, whose clocks changed on 29 March
+NOW = datetime(
+    2026, 3, 31, 22, 30, tzinfo=UTC
+)  # this is 1 April in Berlin, where the clocks changed on 29 March
 END = "2026-03-31T23:00:00+00:00"
 
 

@@ -24,7 +24,7 @@ from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-DAYS = 70  # contains two whole rollups of four weeks, whatever the first day is
+DAYS = 70  # the days contain two whole rollups of four weeks, whatever the first day is
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
 FRONT = Derived(
     name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
@@ -178,7 +178,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 @settings(
     max_examples=6 if IS_LONG else 2,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # shrinking an example takes too long
+    phases=[Phase.explicit, Phase.generate],  # without shrinking, because shrinking an example takes too long
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(1, DAYS)), min_size=4, max_size=8))

@@ -36,7 +36,7 @@ WHOLE = CostQuery(
     until=datetime.fromtimestamp(BEGIN + 24 * HOUR, UTC),
     granularity=TOTAL,
 )
-# a dimension that the organization derives from two of the ledger's dimensions
+# The organization derives this dimension from two of the ledger's dimensions.
 PLACE = Derived(
     name="own:place",
     label="Place",

@@ -19,7 +19,7 @@ from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
 
-ROWS, MOST = 20_000, 400  # MOST is more rows than fit into a block
+ROWS, MOST = 20_000, 400  # number of all rows, and a limit that is larger than the number of rows in a block
 FILL_HEARD = """
     INSERT INTO {schema}.heard (shard, reporter, at)
     SELECT 0, decode(md5(n::text), 'hex'), n FROM generate_series(1, %s) AS n ORDER BY md5(n::text)"""
@@ -134,7 +134,7 @@ async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
     before = (await log.stats()).bytes
     text = log._database.sql(FILL_HEARD)
     await log._database.run(lambda connection: connection.execute(text, (ROWS,)))
-    # the server updates its statistics a moment later
+    # Wait, because the server updates its statistics a moment later.
     while (await log.stats()).bytes < before + ROWS * HEARD_ROW_BYTES:
         pass
     await PostgresHeard(log._database).forget(2.0 * ROWS)

@@ -75,7 +75,7 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     connection.close()
     await database.close()
     await asyncio.sleep(0)
-    del asking  # its traceback refers to the query
+    del asking  # the task's traceback refers to the query
     gc.collect()
     assert [] == complaints
 
@@ -100,7 +100,7 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
         with pytest.raises((Invalid, SpoolUnavailable)):
             await database.append.transaction(fail)
     pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
-    # behind a pooler nothing is prepared, so a pipeline leaves no doubt
+    # Behind a pooler no statement is prepared, so the connection is reused after the pipeline's error.
     assert (2 if BEHIND_POOLER else 3) == len(pids)
 
 
@@ -314,7 +314,9 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
         assert not one._reachability.is_old(2)
     assert ("localhost", 2) == await asked(database)
     begins = Database(dsn)
-    assert ("localhost", 2) == await asked(begins)  # a starting process also connects to the new primary
+    assert ("localhost", 2) == await asked(
+        begins
+    )  # a process that starts now also connects to the new primary
     await begins.close()
     with pytest.raises(SpoolUnavailable, match="an old primary responded"):
         await asked(alone)

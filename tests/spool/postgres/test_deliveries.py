@@ -277,7 +277,8 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
     await asyncio.gather(*(send(each) for each in (*nodes, *nodes)))
     assert await nodes[0].terms() == {"delivered": 60}
     assert await nodes[1].terms() == {"delivered": 60}
-    assert 30 == len(sent)  # each of the twenty deliveries once, and the half that was retried once more
+    # each of the twenty deliveries is sent once, and the half that was retried is sent once more
+    assert 30 == len(sent)
     assert [0, 0] == [each.deliveries.fenced for each in nodes]
 
 
@@ -319,7 +320,7 @@ class Verbs:
         elif outcome == 3:
             await table.unknown(delivery, reason="cut off")
         elif outcome == 4:
-            self.clock.move(1)  # it stays in flight until another session takes it over
+            self.clock.move(1)  # the delivery stays in flight until another session takes it over
         else:
             await self.node.deliver(delivery)
 
@@ -330,7 +331,7 @@ class Verbs:
             decision = self.random.choice([table.dead_retry, table.dead_discard])
             await decision([each.id for each in self.random.sample(letters, min(2, len(letters)))])
         if unknowns:
-            with suppress(NotThere):  # another worker was faster
+            with suppress(NotThere):  # another worker may have been faster
                 await table.resolve(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
 
     async def again(self) -> None:

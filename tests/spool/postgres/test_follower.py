@@ -252,7 +252,7 @@ async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]
     await here.devices.keep(DEVICE)
     await there.devices.follow(None)
     await here.devices.delete(["laptop-1"], [])
-    await there.registry.follow()  # sets the position
+    await there.registry.follow()  # this call sets the position from which the registry reads changes
     await nodes[1].looks(1)
     assert [] == there.devices.all()
 
@@ -271,6 +271,8 @@ async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Sc
         stack.push_async_callback(here.shared.devices.close)
         stack.push_async_callback(there.shared.devices.close)
         await here.shared.clusters.report(MILL)
-        await there.shared.registry.follow()  # sets the position
+        await (
+            there.shared.registry.follow()
+        )  # this call sets the position from which the registry reads changes
         await there.looks(1)
         assert ["mill"] == [cluster.name for cluster in there.shared.clusters.all()]

@@ -144,7 +144,7 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     assert found.nodes == 1
     assert found.leases_free == 0
     want = database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
-    while True:  # repeat, because the gateway may overwrite the change with its own list
+    while True:  # repeat the change, because the gateway may overwrite it with its own list
         await database.run(lambda one: one.execute(want))
         found = await health(database, REPLICATED)
         if found.leases_free:
@@ -152,7 +152,9 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     assert found.leases_held == 1
     assert found.leases_free == 1
     running.cancel()
-    await asyncio.wait([running])  # otherwise its last heartbeat might follow the close
+    await asyncio.wait(
+        [running]
+    )  # wait for the task, because its last heartbeat might otherwise follow the close
     await leases.close()
     assert 0 == (await health(database, REPLICATED)).nodes
 

@@ -294,7 +294,7 @@ async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) ->
         await each.begin("ledger")
     assert () == tuple(await one.leases.settings())
     clock.move(2)
-    other.leases.tell({"hold": "x1", "prices": "y1"})  # the settings that the gateway had before
+    other.leases.tell({"hold": "x1", "prices": "y1"})  # the other gateway still has the earlier settings
     one.leases.tell({"hold": "x2", "prices": "y1"})
     for each in (one, other, silent):
         await each.look()

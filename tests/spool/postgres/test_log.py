@@ -89,8 +89,8 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
 ) -> None:
     """Each call goes to a random node. Both nodes return the same as one log in memory."""
     chance = random.Random(seed)
-    # Only retention moves ids into runs here, because the contract does not state which ids still
-    # know their number.
+    # In this test, only retention moves ids into runs, because the contract does not state which ids still
+    # know their record number.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
     in_memory = await open_in_memory(settings=SpoolSettings(**settings), clock=clock)
@@ -112,11 +112,11 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
         else:
             if action < 0.96:
                 assert await memory.retain() == await node.retain()
-            for node in list(nodes):  # the processes end, and others replace them
+            for node in list(nodes):  # all processes end, and new processes replace them
                 await node.close()
                 nodes.remove(node)
                 nodes.append(await open_log(**settings))
-        for node in nodes:  # each node does this ten times a second
+        for node in nodes:  # a real node follows the others ten times a second
             await node.follow()
         if turn % 4 == 0:
             await _answer_alike(nodes, memory)
@@ -247,7 +247,7 @@ async def test_an_answer_that_never_comes_is_no_receipt(
     lost.next = [CommitUnknown("lost")]
     with pytest.raises(SpoolUnavailable):
         await add(log, call(1))
-    while True:  # appends are refused while the log checks whether commits work again
+    while True:  # retry, because the log refuses appends while it checks whether commits work again
         try:
             await add(log, call(1))
         except SpoolUnavailable:
@@ -285,7 +285,9 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
 async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
     """The log reports that the counts of a damaged commit are missing, and counts later commits."""
     log = await open_log(hold=0)
-    await log._follower.close()  # otherwise it would count at any moment
+    await (
+        log._follower.close()
+    )  # stop the follower, because otherwise it could count the commit at any moment
     await add(log, call(1))
     await log._database.run(
         lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1"))
@@ -295,7 +297,7 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     assert 2 == (await topic_terms(log))["accepted"]
     assert "the terms of a commit are damaged" in caplog.text
     assert "commit 1: its row is damaged" in (await log.verify()).imbalances
-    await assert_books_balance(log)  # the records themselves are counted
+    await assert_books_balance(log)  # this recount includes the records themselves
     assert 3 == (await topic_terms(log))["accepted"]
     await log._database.run(
         lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2"))
@@ -314,7 +316,9 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     whether or not the counts include it.
     """
     log = await open_log(hold=0, retention=100, late_window=0)
-    await log._follower.close()  # otherwise it would count at any moment
+    await (
+        log._follower.close()
+    )  # stop the follower, because otherwise it could count the commit at any moment
     await add(log, call(1), call(2), ignored={"not_ai": 1})
     if is_counted:
         await book_all(log._database)
@@ -433,7 +437,9 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
     record, known_as = call(2, user="ada")
     await add(nodes[2], (record, known_as._replace(also=names)))
     for number, team in enumerate(["search", "other"]):
-        await add(nodes[number], call(1, team=team))  # recognized by the id of the shadow
+        await add(
+            nodes[number], call(1, team=team)
+        )  # the id of the shadow shows that this call is a duplicate
     clock.move(11)
     for node in nodes:
         await node.follow()

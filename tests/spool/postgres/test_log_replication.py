@@ -34,16 +34,17 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert "replicated" == receipt.durability
         pair.standby.stop()
         await _let_go(pair, patient)
-        # the node may have read its state while the server named no standby
+        # The node may have read its state while the server named no standby, so read it again.
         while not (await one.stats()).writable:
             await one.follow()
         pair.standby.stop()
         with pytest.raises(SpoolUnavailable):
             await add(one, call(2))
-        while (await one.stats()).writable:  # the sender may get its error before the server has stopped
+        # wait, because the sender may get its error before the server has stopped
+        while (await one.stats()).writable:
             pass
         pair.standby.start()
-        assert [0, 1] == await terms_of(other, 2)  # the repeat is recognized
+        assert [0, 1] == await terms_of(other, 2)  # the sender's repeat is recognized as a duplicate
 
         pair.primary.stop()
         with pytest.raises(SpoolUnavailable):
@@ -57,7 +58,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(alone)
         await assert_books_balance(alone)
         await one.follow()
-        # this node cannot know yet whether the standby has the newest record
+        # This node cannot know yet whether the standby has the newest record.
         assert 4 == one.closed_below(AI_TELEMETRY)
         found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
         assert [call(number)[0] for number in (1, 0, 2, 3)] == [
@@ -92,7 +93,8 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
         plain, one, other = [await open_node(stack, pair, durability=REPLICATED, **PATIENT) for _ in range(3)]
         plain._commits._writer._in_two_steps = False
         for number, node in enumerate((plain, one, other)):
-            node._follower._task.cancel()  # so that each finds commits of others when it has the head
+            # without a follower, each node finds the others' commits only when it has the head
+            node._follower._task.cancel()
             await add(node, call(number))
         pair.standby.stop()
         waiting = [asyncio.create_task(add(one, call(3)))]
@@ -104,7 +106,7 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
         receipts = await asyncio.gather(*waiting)
         assert [1, 1] == [(await plain.receipt(receipts[1].id))[term] for term in ("new", "duplicates")]
 
-        # No limit ends these commits, but all end soon once the primary is lost.
+        # These nodes have no practical time limit for commits, but all commits end soon once the primary is lost.
         nodes = [
             await open_node(stack, pair, durability=REPLICATED, commit_timeout_s=300.0) for _ in range(3)
         ]

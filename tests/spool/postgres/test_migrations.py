@@ -249,7 +249,8 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
         "INSERT INTO {schema}.facts VALUES ('left', 'over')",
     ):
         await database.run(lambda connection, text=text: connection.execute(database.sql(text)))  # type: ignore[misc]
-    left = psycopg.connect(schema.dsn, application_name="somebody")  # left by a killed process
+    # this connection is like one that a killed process left
+    left = psycopg.connect(schema.dsn, application_name="somebody")
     left.execute(f"DELETE FROM {schema.name}.heads".encode())
     schemas.give_back(schema)
     left.close()

@@ -40,7 +40,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     limits = await asyncio.gather(*(database.transaction(partial(add, place=place)) for place in places))
     assert limits == [[(LIMITS["lock_timeout"],)]] * 4
     count = database.sql("SELECT count(*) FROM {schema}.facts WHERE value = ''")
-    for _ in range(8):  # more often than psycopg needs to prepare a statement
+    for _ in range(8):  # more executions than psycopg needs to prepare a statement
         assert await database.read(lambda connection: connection.execute(count).fetchall()) == [(12,)]
     with pytest.raises(SpoolUnavailable, match="statement timeout"):
         await database.transaction(
@@ -66,7 +66,7 @@ async def test_a_statement_of_its_own_takes_one_round_trip(
         return rows
 
     assert [("a", LIMITS["lock_timeout"])] == await pooled.run(work)
-    # F: sent by Tollhouse, B: sent by the server
+    # The second column is the sender of a message: F for Tollhouse, B for the server.
     senders = [line.split("\t")[1] for line in trace.read_text().splitlines()]
     assert ["F", "B"] == [sender for sender, _ in itertools.groupby(senders)]
     with pytest.raises(Invalid):
@@ -121,12 +121,12 @@ async def test_whatever_is_written_waits_for_the_standby(
     cluster.change(synchronous_standby_names="nobody")
     try:
         with pytest.raises(Unconfirmed):
-            while True:  # the server applies the setting some time later
+            while True:  # wait, because the server applies the setting some time later
                 await database.run(partial(_alone, add))
         for form in FORMS:
             with pytest.raises(Unconfirmed):
                 await form(database, add)
-        # without the method's settings the server commits at once
+        # A session without the settings of Tollhouse's methods commits at once, without a standby.
         cluster.execute(f"INSERT INTO {name}.kept VALUES (2)")
     finally:
         cluster.change(synchronous_standby_names="")

@@ -67,7 +67,7 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         await database.run(lambda connection: insert(connection, 3))
     with pytest.raises(Unconfirmed):
         await database.append.joined(lambda transaction: insert_joined(transaction, 30))
-    assert await kept(database) == [1, 2, 3, 30]  # these rows exist, but would be lost with the primary
+    assert await kept(database) == [1, 2, 3, 30]  # these rows are visible, but would be lost with the primary
 
     for joined in (False, True):
         if joined:
@@ -112,6 +112,6 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         30,
         40,
         50,
-    ]  # the standby had caught up before it confirmed 5
+    ]  # before the standby confirmed 5, it had received all earlier rows
     for one in (database, patient):
         await one.close()

@@ -26,7 +26,7 @@ from tests.spool.postgres.append.round_trips import round_trips
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, confirming, folder
 
 INSERT = b"INSERT INTO kept VALUES (%(n)s)"
-FLAPS = 15  # number of changes for each length of pause
+FLAPS = 15  # number of setting changes for each length of pause
 PAUSES_S = (0.0, 0.001, 0.005, 0.02)
 SET_S = 0.02  # seconds between two changes of the setting
 
@@ -229,7 +229,7 @@ async def test_the_question_takes_no_round_trip_of_its_own(
             (database.control, lambda one: one.alone(INSERT, {"n": 1}, needs_standby=True), 1),
             (database.append, partial(insert, in_two_steps=True), 2),
         ):
-            await lane.joined(work)  # opens the connection
+            await lane.joined(work)  # this first job opens the connection
             with round_trips(lane, tmp_path) as taken:
                 await lane.joined(work)
             assert expected == taken.count

@@ -23,7 +23,7 @@ async def waiting(cluster: Server) -> AsyncIterator[asyncio.Task[object]]:
 
 
 async def commit_that_waits(server: Server) -> asyncio.Task[object]:
-    while True:  # the server applies its settings some time later
+    while True:  # wait, because the server applies its settings some time later
         task: asyncio.Task[object] = asyncio.create_task(asyncio.to_thread(server.execute, BARRIER.decode()))
         while not task.done():
             if await asyncio.to_thread(server.execute, WAITING):

@@ -44,7 +44,7 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    del asking  # its traceback refers to the change
+    del asking  # the task's traceback refers to the change
     store.fails.set()
     while changes._running:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0)

@@ -15,7 +15,8 @@ from spool.registry.documents import DocumentKind
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
 
-# The minimal document of each kind since the first release. Add a line for a new kind; never change an old line.
+# For each kind, the minimal document since the first release. Add a line for a new kind; never change
+# an old line.
 KEPT: Mapping[str, Mapping[str, Any]] = {
     "allocation-job": {
         "id": "j", "number": 1, "namespace": "", "base": 0, "state": "done", "submitted": 1.0, "submitted_by": "ada",

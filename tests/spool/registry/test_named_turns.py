@@ -20,7 +20,7 @@ async def test_names_take_turns() -> None:
             await go.wait()
 
     tasks = [asyncio.create_task(work(name)) for name in (*["stranger"] * 50, "owner", "owner")]
-    await asyncio.sleep(0)  # all of them wait, in this order
+    await asyncio.sleep(0)  # the tasks wait for their turn in this order
     tasks[1].cancel()
     go.set()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -98,7 +98,7 @@ class Places:
 
     def __init__(self, folder: Path, schemas: Mapping[str, Schema]) -> None:
         self.clock = MovedClock()
-        self.idempotency_key = ""  # key of a waiting delivery
+        self.idempotency_key = ""  # the idempotency key of a waiting delivery
         self.options = {name: _options(folder / name, self.clock) for name in ("files", "other files")}
         self._schemas = schemas
         for name, schema in schemas.items():

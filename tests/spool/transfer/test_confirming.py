@@ -53,7 +53,9 @@ async def test_a_copy_counts_where_the_standby_has_it(
                 receiver.wait()
             elif what.startswith("waiting for the standby to confirm") and what not in told:
                 told.append(what)
-                if f"start one of {SUCCESSOR}" in what:  # the server noticed that it disconnected
+                if (
+                    f"start one of {SUCCESSOR}" in what
+                ):  # the server has noticed that the standby disconnected
                     cluster.change(synchronous_standby_names="")
 
         with pytest.raises(SpoolUnavailable, match=r"the copy is complete.*the standby is gone"):

@@ -125,7 +125,7 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert 1 == await deliveries.dead_retry([letter.id])
     assert storage.registry is not None
     made, _ = await storage.registry.keys.create(name="new", use_cases=["Send AI Telemetry"], actor=ACTOR)
-    assert 3 == made.id  # a deleted key's number is not used again
+    assert 3 == made.id  # the number of a deleted key is not used again
     await storage.ledger.catch_up(log)
     [entry] = await log.read(AI_TELEMETRY, 7, 7)
     [record] = entry.records

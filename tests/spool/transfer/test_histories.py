@@ -83,7 +83,7 @@ async def test_a_copy_knows_the_calls_of_the_last_hour(
     clock.move(86_300)
     await add(before.log, call(2, output_tokens=None))
     clock.move(200)
-    await add(before.log, call(3))  # a day after the first, so that both are in runs
+    await add(before.log, call(3))  # this call is a day after the first, so that the ids of both are in runs
     await before.close()
 
     directory = await there_and_back(files, unmade_schemas(), tmp_path / "copies")

@@ -16,7 +16,7 @@ from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.connections.joined import WatchedConnection
 from tests.spool.transfer.places import Places
 
-# a setting that only the transaction that copies everything makes
+# Only the transaction that copies all rows makes this setting.
 FILLING = "idle_in_transaction_session_timeout = '10min'"
 
 
@@ -59,7 +59,9 @@ async def test_killed_behind_each_statement_of_its_beginning(places: Places, rec
     outcomes = []
     for number in range(1, 200):
         with killed_behind(number) as told, pytest.raises(Killed):
-            await places.copy("files", "postgres")  # works even over the rest of the attempt before
+            await places.copy(
+                "files", "postgres"
+            )  # the copy works even over the remains of the attempt before
         problem = str((await ADMINISTRATION.status(storage))["problem"])
         is_made = "does not exist yet" not in problem
         outcomes.append(is_made)

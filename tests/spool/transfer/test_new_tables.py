@@ -20,7 +20,7 @@ from spool.sqlite.transfer import FILES
 from tests.spool.transfer.places import Places
 from tests.spool.transfer.test_archives import exported, imported
 
-MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # name of the new table by file
+MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # name of the new table in each file
 _OF_FILE = """
     CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, body BLOB, is_on INTEGER) STRICT"""
 _OF_SCHEMA = """

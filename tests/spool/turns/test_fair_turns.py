@@ -245,7 +245,7 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     parties(turns, busy=10.0, small=0.0)
     loop = asyncio.get_running_loop()
     with turns.request("other") as other:
-        await other.begin()  # so that the busy one waits for its turn
+        await other.begin()  # this request runs first, so that the busy party waits for its turn
         busy = asyncio.create_task(work(turns, "busy", 2, order))
         await passes_until(lambda: bool(turns.party("busy").waiting))
     await passes_until(lambda: not turns.party("busy").waiting)

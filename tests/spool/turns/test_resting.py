@@ -21,7 +21,7 @@ from spool.turns.fair_turns import FairTurns
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-OTHERS = 1000  # passes of the event loop, enough for work that does not rest
+OTHERS = 1000  # number of event loop passes, enough for work that does not rest
 
 
 async def others(is_over: Callable[[], bool]) -> None:

@@ -66,7 +66,7 @@ async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path
     Threads that are started after `shorten_slices` inherit short slices, except threads with a lower priority.
     """
     own, priority = own_slice(), own_priority()
-    # in a separate thread, so that the test's own thread stays as it is
+    # A separate thread is used, so that the test's own thread keeps its priority and time slice.
     with ThreadPoolExecutor(1, initializer=shorten_slices) as executor:
         threads = executor.submit(lambda: ThreadPoolExecutor(1)).result()
         lowered = ThreadPoolExecutor(1, initializer=lower_priority)

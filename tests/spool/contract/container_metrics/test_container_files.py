@@ -382,7 +382,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     assert [True] == await kept(files, spent)
     await put(files, "of a third", b"x" * 512, by=ContainerSender(key="third"))
     assert [False] == await kept(files, spent)
-    again = await ContainerSums.read(files.rows, files.settings)  # as after a restart
+    again = await ContainerSums.read(files.rows, files.settings)  # read the sums again, as after a restart
     assert {"agent": 2048, "stranger": 1024, "third": 512} == files.sums.waiting == again.waiting
     assert 3584 == files.sums.size == again.size
     assert await balanced(files)
@@ -464,7 +464,7 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     clock.move(61)
     [file] = await files.due(FILE, limit=1)
     assert "400 no" == file.problem
-    # a retry time that was set by a clock that was ahead
+    # The retry time is too late, because a clock that was ahead has set it.
     await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)
     assert 1 == len(await files.due(FILE, limit=1))
 
@@ -483,7 +483,7 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     stored = files.rows
     id = await put(files, "one.parquet", b"metrics")
     file = await stored.find(id)
-    await stored.confirm()  # the write is final
+    await stored.confirm()  # after this call, the write is final
     assert {"one.parquet": file} == await stored.named(FILE, CLUSTER, ["one.parquet", "other"])
     found = {
         which: await stored.select(which, kind=FILE, now=1e12, limit=9) for which in container_rows.SELECTIONS

@@ -90,7 +90,7 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
     assert [before] == await landings.editions(ROUTE, delivery.first)
     assert [after, before] == await landings.editions(ROUTE, delivery.last + 1)
     assert [after] == await landings.editions("other/ai-telemetry", 1)
-    # the edition after a restored backup that is older than all deliveries
+    # This edition begins after the restore of a backup that is older than all deliveries.
     again = await landings.begin_edition()
     assert [again, before, after] == await landings.editions(ROUTE, delivery.last + 1)
     assert [before, after] == await landings.editions(ROUTE, delivery.first)

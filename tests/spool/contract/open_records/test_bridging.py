@@ -78,7 +78,7 @@ async def test_three_reports_are_one_call_in_every_order(
         for group in [order] if together else [[one] for one in order]:
             await add(log, *group)
             clock.move(1.5)
-        for one in order:  # repeats add nothing
+        for one in order:  # send all reports again; repeats add nothing
             await add(log, one)
     clock.move(11)
 
@@ -87,7 +87,8 @@ async def test_three_reports_are_one_call_in_every_order(
     told = {(one.user, one.team, one.session) for one in found if isinstance(one, Inference)}
     assert {("ada", "search", "s-1")} == told
     terms = await topic_terms(log)
-    # six calls, and one more record in each of the two orders in which the report with both names comes last
+    # Each of the six orders has one record, and one more in the two orders in which the report with both
+    # names comes last.
     assert terms["accepted"] == 8
     assert terms["bridged"] == 2
     assert 0 == terms.get("bridged_late", 0) + terms.get("amended_late", 0)
@@ -143,7 +144,7 @@ async def test_a_third_report_after_the_hold_changes_nothing(
     await add(log, TRACE)
     clock.move(6)
     await add(log, CALL)
-    clock.move(5)  # the first is closed, the second is open
+    clock.move(5)  # now the first record is closed and the second one is open
     await add(log, BOTH)
     clock.move(11)
 

@@ -88,7 +88,7 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
     await assert_books_balance(log)
 
 
-# the id is among the newest ids (0), or other calls have moved it into a run (12)
+# With 0 other calls, the id is among the newest ids. With 12, it has moved into a run.
 @pytest.mark.parametrize("others", [0, 12])
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int

@@ -44,13 +44,13 @@ async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClo
     """
     await add(log, FIRST)
     clock.move(DAY_S)
-    await add(log, call(9))  # ids of a day ago become runs
+    await add(log, call(9))  # this report moves the ids of the day before into runs
     known = (await log.stats()).duplicate_ids
     for number in range(3):
         await add(log, BOTH)
         clock.move(number * DAY_S)
         await add(log, LATER)
-        # three more ids: one for each of the two reports, and the name
+        # The three new ids are one for each of the two reports, and the name.
         assert known + 3 == (await log.stats()).duplicate_ids
     assert [FIRST[0], call(9)[0]] == await everything(log)
     assert 6 == (await topic_terms(log))["duplicates"]
@@ -139,7 +139,7 @@ async def test_a_name_told_after_the_hold_outlives_a_kill(
     await killed_spool.tell(LATER, BOTH)
     await killed_spool.kill()
     await killed_spool.tell(LATER)
-    # the name, and the id of the report that has only this name
+    # The two names on disk are the name, and the id of the report that has only this name.
     assert 2 == await killed_spool.names_on_disk()
     await killed_spool.judge(FIRST)
 

@@ -83,7 +83,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
     clock.move(11)
 
     assert [call(1, user="ada", team="search", session="s-1")[0]] == await everything(log)
-    # the caller's own records are unchanged
+    # The log does not change the caller's own records.
     assert first[0].team is None
     assert second[0].user is None
 
@@ -117,7 +117,7 @@ async def test_a_closed_record_never_changes(
     before = await everything(log)
 
     await add(log, call(1, source="kong", user="ada"))
-    await add(log, call(1, source="kong"))  # adds nothing
+    await add(log, call(1, source="kong"))  # this repeated report adds nothing
 
     assert before == await everything(log)
     assert 1 == observed.terms["amended_late", "kong"]

@@ -158,7 +158,7 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
         NotAllowed, match=r"2 of 2 publish jobs are waiting \(limit: allocation.max_jobs\) are yours"
     ):
         await submit(table, actor=FLEET, most=4)
-    # a person with the same name as that key is another actor
+    # A person with the same name as the key is another actor.
     await submit(table, actor=Actor(FLEET.name, "local"), most=4)
     with pytest.raises(NotAllowed, match="1 of 3"):
         await submit(table, actor=Actor(FLEET.name, "local"), most=4)

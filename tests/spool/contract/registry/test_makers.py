@@ -23,7 +23,7 @@ from tests.spool.savings import SAVING
 ADA = Actor("ada@example.com", "local")
 FLEET, OTHER = Actor("fleet", "10.0.0.1", is_key=True), Actor("other", "10.0.0.2", is_key=True)
 KNOWN = ("model", "team")
-MOST = 4  # also the maximum number of rows in each table of this test
+MOST = 4  # maximum number of rows in each table of this test
 
 pytestmark = pytest.mark.rule
 

@@ -44,7 +44,8 @@ async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Re
     deletion.cancel()
     with pytest.raises(asyncio.CancelledError):
         await deletion
-    with pytest.raises(NotThere):  # this change runs after the cancelled one
+    # the deletion was completed although its caller was cancelled, because this change runs after it
+    with pytest.raises(NotThere):
         await registry.keys.disable("search team", actor=ACTOR)
     assert registry.keys.find(secret) is None
 
@@ -237,7 +238,7 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert await registry.operators.follow(link, address="::1") is None
     clock.move(LINK_LIFE_S)
     assert await registry.operators.follow(late, address="::1") is None
-    assert await registry.operators.session(secret) is not None  # the query extends the idle session
+    assert await registry.operators.session(secret) is not None  # this lookup extends the idle session
     clock.move(SESSION_IDLE_S - 1)
     assert await registry.operators.session(secret) is not None
     clock.move(SESSION_IDLE_S)

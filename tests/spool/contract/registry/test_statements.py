@@ -21,7 +21,7 @@ from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
-FIRST = 1_785_542_400  # the first day of a month
+FIRST = 1_785_542_400  # the first day of a month (August 2026)
 pytestmark = pytest.mark.rule
 
 

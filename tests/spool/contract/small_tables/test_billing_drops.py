@@ -79,7 +79,7 @@ async def test_each_operation_does_what_it_says(storage: Storage) -> None:
     assert [row(1, "1"), row(1, "3"), row(2, "2")] == await read(storage)
     await take(storage, drop(3, REPLACE_HOURLY, [row(1, "4"), row(3, "5")]))
     assert [row(1, "4"), row(2, "2"), row(3, "5")] == await read(storage)
-    assert [(SUM, 2), (REPLACE_HOURLY, 2)] == await listed(storage)  # no row of the second drop is left
+    assert [(SUM, 2), (REPLACE_HOURLY, 2)] == await listed(storage)  # all rows of the second drop are deleted
     await take(storage, drop(4, None, [row(9, "6")]))
     assert [row(9, "6")] == await read(storage)
     assert [(REPLACE_DROP, 1)] == await listed(storage)

@@ -22,7 +22,7 @@ from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
 DAY_ONE = BEGIN // DAY * DAY
-HUGE = 10**9 * money.UNIT + 1  # the last digit is the 27th decimal
+HUGE = 10**9 * money.UNIT + 1  # the amount's last digit is its 27th decimal
 
 
 def of_team(team: str, **more: Any) -> Dimensions:
@@ -93,7 +93,8 @@ async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
 async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledgers) -> None:
     """Small groups are merged, and their credits count in the merged group as they do without `top`."""
     ledger = await ledgers.open()
-    teams = {"ace": HUGE, "bee": -4, "web": 3}  # without rates all have size 0, so the first by name is kept
+    # without rates, every group has size 0, so the first name in the alphabet is kept
+    teams = {"ace": HUGE, "bee": -4, "web": 3}
     await ledger.put_billed(
         [
             (

@@ -21,7 +21,7 @@ from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
-RATES = {  # dollars per unit, by day, without a rate for the franc on the last day
+RATES = {  # dollars per unit, by currency and day; the franc has no rate on the last day
     "EUR": dict(zip(DAYS, map(Decimal, ("1.083100000000", "1.1", "1.090909090909")), strict=True)),
     "JPY": dict(zip(DAYS, map(Decimal, ("0.006451612903", "0.0065", "0.0066")), strict=True)),
     "CHF": dict(zip(DAYS[:2], map(Decimal, ("1.13", "1.14")), strict=True)),

@@ -165,7 +165,7 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     await mender(ledger, log).mend()
     assert 4 == await ledger.missed()
     assert not await ledger.comparison_is_due(BEGIN + DAY_S)
-    assert await ledger.comparison_is_due(BEGIN + 2 * DAY_S)  # the comparison is due once a day
+    assert await ledger.comparison_is_due(BEGIN + 2 * DAY_S)  # a comparison is due once a day
     log.add([call(start_time=(HOUR + 2 * HOUR_S) * NS) for _ in range(2)], at=HOUR + 2 * HOUR_S)
     kept = log.entries.pop()
     log.add([call()], at=HOUR + 2 * HOUR_S)

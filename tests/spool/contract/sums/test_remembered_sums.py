@@ -197,7 +197,7 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
     assert 2 == counted.times
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
-    # these results are computed without the remembered ones, so they are not counted
+    # These queries do not use the remembered results, so they are not counted.
     assert 2 == counted.times
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
@@ -212,7 +212,7 @@ async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
     """
     await filled(ledgers)
     now = LATE.timestamp()
-    few = RememberedCosts(most_rows=5)  # a result counts as its number of rows plus one
+    few = RememberedCosts(most_rows=5)  # each result counts as its number of rows plus one
     no_one = replace(OF_AUGUST, include={"team": ("nobody",)})
 
     async def ask(query: CostQuery) -> int:

@@ -21,7 +21,7 @@ class RoundTrips:
         self.count = 0
 
     def note(self, trace: str) -> None:
-        # only these messages have an answer
+        # The server answers only these messages.
         self.count += sum(name in ("Query", "Sync", "Flush") for name in SENT.findall(trace))
 
 

@@ -27,8 +27,8 @@ __all__ = ["clock", "open_log"]
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 COMMITS = 100_000 if FULL else 2_000
-SLOWER = 1.5  # maximum ratio of the last cost to the first
-DEEPER = 4  # additional blocks, because each index may have one more level
+SLOWER = 1.5  # maximum ratio of the last commit's cost to the first commit's cost
+DEEPER = 4  # additional blocks that a commit may read, because each index may have one more level
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if FULL else 300)]
 
@@ -54,7 +54,7 @@ async def test_commits_cost_what_they_cost_at_first(
         last = await commits(nodes, range(COMMITS - tenth, COMMITS))
         blocks_at_last = blocks(looking, database, nodes[0])
         seen = somebody.execute(f"SELECT count(*) FROM {database.schema}.commits".encode()).fetchone()
-        assert (2,) == seen  # the open transaction still sees the old state
+        assert (2,) == seen  # the open transaction still sees the old row versions
     took = f"{first * 1000:.2f} ms each at first, {last * 1000:.2f} ms at last, {last / first:.2f} times"
     with capsys.disabled():
         print(

@@ -34,7 +34,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, Post
             node = await open_node(stack, fresh_schema, SpoolSettings(hold=10), clock, Observed())
             stack.push_async_callback(node.close)
             node.log._follower._task.cancel()
-            await add(node.log, call(1 + len(opened)))  # opens the connection
+            await add(node.log, call(1 + len(opened)))  # this first commit opens the connection
             opened.append(node)
         yield opened[0], opened[1]
 

@@ -29,10 +29,10 @@ from tests.spool.postgres_cluster import Schema, Server
 
 GATEWAYS, TASKS = 3, 4  # number of gateways, and of tasks on each
 LONG_S = 60.0
-# Errors that are expected because another task changed the row meanwhile. The database itself may only report
-# a wait for a lock.
+# These errors are expected, because another task may have changed the row meanwhile. The database itself may
+# only report a wait for a lock.
 EXPECTED = (SpoolError, ContainerFileMoved)
-# Some row writes take longer, so that transactions overlap while they hold a few rows.
+# This trigger delays some row writes, so that transactions overlap while they hold a few rows.
 HESITATE = """
     CREATE FUNCTION {schema}.hesitate() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -107,7 +107,7 @@ async def test_no_verbs_wait_for_each_other(
             log = gateway.storage.log
             assert isinstance(log, PostgresLog)
             await log.follow()
-            await log.close_what_is_due()  # the next commit confirms the newest one
+            await log.close_what_is_due()  # this commit confirms the newest commit before it
             assert log.next_number(AI_TELEMETRY) == log.closed_below(AI_TELEMETRY)
             await gateway.storage.ledger.catch_up(log)
             await assert_books_balance(log)

@@ -112,7 +112,7 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
     for name, delete in deleted.items():
         with pytest.raises(NotCertain):
             print("deleted again", name, await delete())
-    # The remaining steps do not depend on the table.
+    # The remaining steps are the same for every table.
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
     await waiting
     strict.needs_standby = True

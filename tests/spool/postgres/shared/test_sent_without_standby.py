@@ -137,10 +137,11 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     assert delivery.ambiguous is False
     assert delivery.count == 10
     strict.needs_standby = True
-    # the position of its bytes must be confirmed before it can be sent again
+    # The delivery cannot be sent again before the standby confirms the position of its bytes.
     with pytest.raises(Unconfirmed, match=GONE):
         await node.deliveries.mark(delivery, "7")
-    # an unconfirmed position could be lost, and the delivery would be sent again under its key
+    # The settlement is not refused. If an unconfirmed position is lost, the delivery is sent again under
+    # the same key.
     await node.deliveries.settle(delivery, Settlement(delivered=10))
     assert 0 == (await node.state()).ambiguous
 

@@ -120,7 +120,8 @@ async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -
         nodes = [await ContainerFiles.open(rows, contents, settings, MovedClock()) for _ in range(2)]
 
         async def announced(place: int, n: int) -> None:
-            by = ContainerSender(key=f"{place}-{n // 2}")  # few enough that each key stays within its share
+            # each key announces so few files that it stays within its share
+            by = ContainerSender(key=f"{place}-{n // 2}")
             file = AnnouncedFile(reference=f"{place}-{n}")
             await nodes[place].announce(CLUSTER, [file], by, expires_at=nodes[place]._clock.now() + 60)
 

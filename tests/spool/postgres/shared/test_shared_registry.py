@@ -183,7 +183,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
         while True:
             await node.follow()
             read = node.roles.get(role.id)
-            await asyncio.sleep(0)  # let the other process read as well, before either of them writes
+            await asyncio.sleep(0)  # the other process reads as well before either process writes
             try:
                 await node.roles.change(
                     role.id, {"members": (*read.members, member)}, version=read.version, known=(),

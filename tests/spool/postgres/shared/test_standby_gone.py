@@ -67,7 +67,8 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
     cluster = Cluster(id="c", account="a", region="r", name="n", first_seen=1.0, last_seen=1.0)
     for change in (
         registry.keys.create(name="two", scopes=[INGEST], actor=ACTOR),
-        registry.keys.rotate("one", overlap_s=0, actor=ACTOR),  # otherwise the new secret would be lost
+        # this change must wait for the standby, because otherwise the new secret could be lost
+        registry.keys.rotate("one", overlap_s=0, actor=ACTOR),
         table.update("laptop-2", lambda known: known or device("laptop-2"), enrolment),
         table.update("laptop-1", labelled("a")),
         PostgresClusters(strict).write(cluster),
@@ -140,7 +141,7 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
         asyncio.create_task(registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)),
         asyncio.create_task(table.keep(device())),
     ]
-    # one of them holds the lock for which the other waits
+    # One of the two changes holds the lock for which the other one waits.
     while len(await asyncio.to_thread(cluster.execute, WAITING)) < 2:
         pass
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
