@@ -91,7 +91,7 @@ class Tollhouse:
         """
         with ThreadPoolExecutor(
             max_workers=1
-        ) as thread:  # an own thread, because a command runs its own event loop
+        ) as thread:  # a separate thread, because a command runs its own event loop
             done = thread.submit(self._invoke, *words, "--json").result()
         assert done.exit_code == code, f"{words}: exit {done.exit_code}\n{done.output}\n{done.exception!r}"
         return json.loads(done.stdout)

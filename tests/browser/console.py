@@ -188,7 +188,7 @@ class Console:
         self.page.goto(f"{self.url}/console/#{address}")
         self.page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
         self.settle()
-        # A page reloads when its event stream connects, so wait for that before the test starts.
+        # A page reloads when its event stream connects, so the stream must be connected before the test starts.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
 
     def clicks(self) -> int:

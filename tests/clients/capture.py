@@ -22,7 +22,7 @@ from typing import Any
 from tests.clients.journal import Call
 
 PLACE = Path(__file__).parent / "captures"
-MOST_BYTES = 200 * 1024  # size limit per file
+MOST_BYTES = 200 * 1024  # size limit in bytes per file
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Capture:
     def __init__(self, *, answers: Iterable[SendError | None] = (), max_records: int = 1000) -> None:
         self.max_records = max_records
         self.deliveries: list[Delivery] = []  # all delivery attempts
-        self.records: list[Record] = []  # accepted records
+        self.records: list[Record] = []  # records that were accepted
         self._answers = deque(answers)
 
     async def prepare(self, delivery: Delivery) -> str | None:

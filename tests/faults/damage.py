@@ -215,7 +215,7 @@ def change_types(file: Path, rng: random.Random) -> None:
                 odd = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE abs(random()) % 3 = 0"
                 connection.execute(odd, (value,))
     except sqlite3.DatabaseError:
-        # A file without its log, or of an earlier version, may lack the table. Then damage it in another way.
+        # A file without its log, or of an earlier version, may lack the table. In that case, flip bits.
         flip_bits(file, rng)
     finally:
         connection.close()

@@ -19,7 +19,7 @@ from tests.acceptance.payloads import request, span
 
 MIB = 1 << 20
 FLOOD = "chatcmpl-flood"  # the response ids of the misbehaving client's calls have this prefix
-CALLS = 900  # calls per request body
+CALLS = 900  # number of calls per request body
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 
 

@@ -22,7 +22,7 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
-KILLS = 5  # kills per installation
+KILLS = 5  # number of kills per installation
 MUTANT_ROUNDS = 20  # number of tries in which the defect must show
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"

@@ -64,7 +64,7 @@ class TracedRun:
     """A recorded run that ended: the acknowledged calls and their positions in the trace."""
 
     site: FaultSite
-    root: Path  # recorded directory
+    root: Path  # the directory whose writes are recorded
     before: Inventory  # content of `root` before the run
     trace: Path
     acknowledged: dict[str, int]

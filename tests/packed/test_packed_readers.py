@@ -31,7 +31,7 @@ from tests.rounds import IS_LONG
 from tests.spool.ledger_log import call
 
 NOW = 1_790_000_000
-LEAST_ITEMS = 30  # a record of the first version has this number of items
+LEAST_ITEMS = 30  # a record of the first version has this number of fields
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["a", "a-b", "x" * 127, "x" * 128, "ü" * 70, "x" * 300]

@@ -148,7 +148,7 @@ class Stand:
     """
 
     directory: Path
-    url: str  # the sink's address
+    url: str  # address of the sink
     dsn: str = ""
     schema: str = ""
 

@@ -13,7 +13,7 @@ from spool.log.values import Entry
 from spool.record import NS, Correction, Inference, Record
 
 HOUR = 3600
-BEGIN = 1_790_000_000 // 86400 * 86400  # a midnight
+BEGIN = 1_790_000_000 // 86400 * 86400  # midnight (UTC) of the day on which the tests' calls begin
 
 
 @dataclass

@@ -19,9 +19,9 @@ from tests.acceptance.conftest import ROOT
 from tests.bench.gateways.shared import used
 from tests.spool.postgres_cluster import Pair, Server
 
-ALONE, SHARED = "bench_alone", "bench_shared"  # schema names
+ALONE, SHARED = "bench_alone", "bench_shared"  # names of database schemas
 LOGS = "entries", "commits", "amendments"
-SMALL, LARGE = 100, 4096  # records per group
+SMALL, LARGE = 100, 4096  # number of records per group
 
 
 class Writer(Protocol):
@@ -127,7 +127,7 @@ def rounds(
 ) -> list[AppendFigures]:
     """Measure the writers in turns, so that other load on the machine affects all of them."""
     for writer in (found.on_files, found.alone, *found.shared):
-        ask(writer, group=groups[0], seconds=seconds / 4)  # warm-up
+        ask(writer, group=groups[0], seconds=seconds / 4)  # let the writer warm up
     figures = []
     for group in groups:
         for _ in range(count):

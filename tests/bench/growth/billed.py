@@ -170,7 +170,7 @@ async def _asked(ledger: Ledger, by: Sequence[str]) -> tuple[float, float]:
         for arranged, times in took.items():
             query = replace(_question(by), arranged=arranged)
             begun = time.process_time()
-            # A different end makes it a different query, so no cached result is used.
+            # A query with a different end is a different query, so no cached result is used.
             await ledger.costs(replace(query, until=query.until + DAY_S * number * _SECOND))
             times.append(time.process_time() - begun)
     counted, billed = (median(times) for times in took.values())

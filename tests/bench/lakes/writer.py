@@ -19,7 +19,7 @@ from tests.exporters.spools import call
 from tests.integration.lake.lakes import House, opened
 from tests.integration.lake.s3 import BUCKET
 
-TOGETHER = 4000  # calls per commit
+TOGETHER = 4000  # number of calls per commit
 TICK_S = 0.005
 AT_NS = 1_790_000_000 * NS
 

@@ -136,7 +136,7 @@ class TlsFront(socketserver.ThreadingTCPServer):
             ):
                 while _passed(client, server):
                     pass
-        except OSError:  # includes ssl.SSLError; the client has received an alert
+        except OSError:  # also an ssl.SSLError; the client has received an alert
             request.close()
 
 

@@ -28,9 +28,9 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> float:
         ("2026-09-21 22:00:00", "2026-09-22 07:00:00"),
         ("2026-09-22 06:59:59", "2026-09-22 07:00:00"),
         ("2026-09-22 07:00:00", None),
-        # in this night the clock is set back, so the day has 25 hours
+        # on this night the clock is set back, so the day has 25 hours
         ("2026-10-24 23:00:00", "2026-10-25 07:00:00"),
-        # in this night the clock is set forward, so the day has 23 hours
+        # on this night the clock is set forward, so the day has 23 hours
         ("2027-03-27 23:00:00", "2027-03-28 07:00:00"),
     ],
 )

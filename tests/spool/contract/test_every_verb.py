@@ -58,7 +58,9 @@ def called() -> set[tuple[str, str]]:
                 found.add((owner.attr, node.func.attr))
             elif isinstance(owner, ast.Name):
                 found.add((owner.id, node.func.attr))
-            elif isinstance(owner, ast.Call):  # for example storage.small.of(BILLING_HOURS)
+            elif isinstance(
+                owner, ast.Call
+            ):  # the owner is a call, for example storage.small.of(BILLING_HOURS)
                 found |= {
                     (each.id.lower(), node.func.attr) for each in owner.args if isinstance(each, ast.Name)
                 }

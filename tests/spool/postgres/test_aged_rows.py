@@ -19,7 +19,8 @@ from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
 
-ROWS, MOST = 20_000, 400  # number of all rows, and a limit that is larger than the number of rows in a block
+# number of all rows, and the maximum that one statement may delete, which is more than a block has
+ROWS, MOST = 20_000, 400
 FILL_HEARD = """
     INSERT INTO {schema}.heard (shard, reporter, at)
     SELECT 0, decode(md5(n::text), 'hex'), n FROM generate_series(1, %s) AS n ORDER BY md5(n::text)"""
