@@ -33,7 +33,7 @@ from tests.faults.powercut.replay import (
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite, Verdict
 
-CUTS = 30 if LONG else 5  # simulated power cuts per run
+CUTS = 30 if LONG else 5  # number of simulated power cuts per run
 SALVAGE_CUTS = 20 if LONG else 3
 MUTANT_CUTS = 100  # limit of simulated cuts per run of a mutant, by which its defect must show
 LOAD_S = 1.5

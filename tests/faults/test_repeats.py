@@ -17,7 +17,7 @@ OUTAGE_S = 120.0 if LONG else 2.0
 # During the outage the route tries some of the oldest deliveries in turn. The older half contains far more
 # deliveries than the route tries.
 HALF, BATCH = (20_000, 1000) if LONG else (2000, 100)
-MOST_MIB = 250  # memory limit of the server, for a backlog of any size
+MOST_MIB = 250  # memory limit of the server in MiB, for a backlog of any size
 
 
 @pytest.mark.fault("F3")

@@ -58,7 +58,7 @@ class Third:
     """Measurements of one third of the time."""
 
     memory_mib: float
-    file_bytes: int  # size of all database files after everything was delivered
+    file_bytes: int  # size in bytes of all database files after everything was delivered
     latency_s: (
         float  # latency at the first quartile, in seconds; a busy machine determines the higher quantiles
     )

@@ -617,7 +617,7 @@ def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
 
     async def test(running: Running) -> None:
         gc.collect()
-        gc.disable()  # the first collection untracks the tuples, so later ones skip them
+        gc.disable()  # the first collection stops tracking the tuples, so later collections skip them
         try:
             for number in range(20):
                 await running.take(counters(FAMILIES["Gemini CLI"], number, running.clock.now()))

@@ -73,7 +73,7 @@ async def test_a_handler_is_called_with_its_holder_alone() -> None:
     """
     clock = MovedClock()
     spool = await open_spool(settings=SpoolSettings(), clock=clock)
-    ledger = cast("Ledger", None)  # the handler does not use it
+    ledger = cast("Ledger", None)  # None, because the handler does not use the ledger
     request = OperatorRequest(
         http=make_mocked_request("GET", "/console/api/deliveries"),
         body=None,

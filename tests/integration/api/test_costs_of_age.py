@@ -33,7 +33,7 @@ from tests.spool.contract.examples import add, call
 
 HOUR_S, DAY_S = 3600, 86_400
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
-PRICE = Decimal("0.0006")  # the cost of each sent call
+PRICE = Decimal("0.0006")  # each sent call has this cost
 REFUSED = re.compile(
     r"(before (\S+), costs are stored per whole day in UTC only. Choose a start of (\S+) or later, or periods "
     r"that begin and end at midnight UTC|costs are stored per whole hour in UTC. Choose periods that begin and "

@@ -288,7 +288,7 @@ async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
     store = Folder(lake)
     (lake / "ai_telemetry/v1/date=2026-11-20/strange.parquet").write_bytes(b"strange")
     (lake / "ai_telemetry/v1/strange.parquet").write_bytes(b"strange")
-    files(lake)[-1].unlink()  # the file of 2026-11-23
+    files(lake)[-1].unlink()  # delete the file of 2026-11-23
 
     async def verified(*dates: str) -> tuple[int, int, int, list[str]]:
         manifests = read_manifests(store, "lake", tmp_path)

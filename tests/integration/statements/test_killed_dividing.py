@@ -17,7 +17,7 @@ from tests.rounds import IS_LONG
 PROGRAM = "tests.integration.statements.dividing"
 # The process is killed before these statements. Each day of a provider has four statements, in one transaction.
 SHORT = {"first": (2, 13), "newer": (6,), "closed": (3, 17), "restated": (2,), "reopened": (5,)}
-BEYOND = 1_000  # more statements than any stage has
+BEYOND = 1_000  # a number of statements that no stage reaches
 
 
 @pytest.fixture(scope="module")

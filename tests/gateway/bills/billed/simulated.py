@@ -44,7 +44,7 @@ MARCH = CalendarMonth.of("2026-03")
 TEAMS = tuple(f"team-{number:02}" for number in range(12))
 NEAR = 10**7  # 10^7 ledger units are 10^-20 dollars
 _BY_KEY = len(TEAMS) // len(KEYS)
-_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # their bills state the region of tokens
+_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # the bills of these providers state the region of tokens
 OWNERS = ("team", "user", "tag:service")
 # Kinds of tokens, by the names in the provider's meters.
 _IN_WORDS = {f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]}

@@ -295,7 +295,7 @@ async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
         world.ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),))
     )
     seen = []
-    for shows_layers in (False, True):  # the setting `billed.limited` decides this
+    for shows_layers in (False, True):  # the setting `billed.limited` decides whether layers are shown
         world.ledger.shows_layers = shows_layers
         rows = await sliced.costs(world.asked("discounted_cost", "charge"))
         seen.append([(row.group[0], row.cost) for row in rows])

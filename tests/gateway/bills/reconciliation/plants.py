@@ -36,7 +36,7 @@ from tests.gateway.bills.reconciliation.simulator import (
 
 HAVE_KEYS = (OPENAI, ANTHROPIC)  # the bills of these providers state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
-A_DAY = 30  # calls per day
+A_DAY = 30  # number of calls per day
 _DAYS = frozenset(DAYS)
 Calls = Sequence[Call]
 Rows = Sequence[StatementRow]

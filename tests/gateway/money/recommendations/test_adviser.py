@@ -106,7 +106,7 @@ async def test_what_was_not_done_is_told_again(house: House) -> None:
     assert (again := await house.only()).status == "new"
     assert again.saving.monthly_savings == "6.3"
     await house.look()
-    assert "33.6" == (await house.only()).saving.monthly_savings  # the whole month counts again
+    assert "33.6" == (await house.only()).saving.monthly_savings  # the saving is for the whole month again
 
 
 async def test_a_month_is_thirty_days(house: House) -> None:

@@ -125,7 +125,7 @@ def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.Monke
     For OTLP, counting before reading gives the same result, even if a byte is changed. Invalid bodies stay
     invalid, and valid ones are accepted.
     """
-    monkeypatch.setattr(wire, "MAX_PIECE", 8)  # larger bodies are counted before they are read
+    monkeypatch.setattr(wire, "MAX_PIECE", 8)  # bodies of more than 8 bytes are counted before they are read
     rng = random.Random(format)
     given = []
     for _ in range(150):

@@ -12,15 +12,17 @@ from gateway.people.authentication.access import Bearer
 # These fields identify the caller or the time of the request. All other fields are rights.
 FACTS = {"name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
-# Every function that creates a bearer, with the rights that it grants.
+# Every function that creates a bearer, with the rights that the function grants.
 WAYS = {
-    # a key from the list of keys
+    # for a key from the list of keys
     ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
-    ("people/authentication/access.py", "_bearer"): {"may_chain"},  # a device that `server.chain_keys` names
+    ("people/authentication/access.py", "_bearer"): {
+        "may_chain"
+    },  # for a device that `server.chain_keys` names
     ("devices/lifecycle.py", "find"): {"scopes", "device"},
-    ("http/admission.py", ""): {"scopes"},  # an installation that needs no key
+    ("http/admission.py", ""): {"scopes"},  # for an installation that needs no key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
-    ("cli/agent.py", "_run"): {"scopes", "device"},  # a program on the agent's machine
+    ("cli/agent.py", "_run"): {"scopes", "device"},  # for a program on the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
     ("service/demo/filling.py", "_send"): {"scopes"},
     ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},

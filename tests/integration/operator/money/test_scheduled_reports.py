@@ -35,7 +35,9 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 FRIDAY = datetime(2026, 9, 18, 12, tzinfo=UTC).timestamp()
-MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # Monday, half past eight in Berlin
+MONDAY = datetime(
+    2026, 9, 21, 6, 30, tzinfo=UTC
+).timestamp()  # this time is Monday, half past eight in Berlin
 ROOT = Actor("root@example.com", "local")
 LEAD = "lead@example.com"
 SETS = ("view_costs", "modify_views_and_budgets")

@@ -98,7 +98,7 @@ async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch:
 
 
 LOOKED_THROUGH = 2000  # maximum number of records that a list searches, in more than one step
-FOREIGN_CALLS = 2500  # more than any list searches
+FOREIGN_CALLS = 2500  # more calls than any list searches
 
 
 @pytest.fixture

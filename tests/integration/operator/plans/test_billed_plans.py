@@ -46,7 +46,7 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     """Fees and extra usage are those of the bill, spread over the seats. Nothing is added."""
     await use(server)
     by_plan = await costs_of(server)
-    # 700 credits at 0.02
+    # The amount is 700 credits at $0.02 each.
     assert by_plan["total"]["overage"] == "14"
     assert by_plan["plans"][0]["source"] == "plan"
     held = Fraction(1) + Fraction(22, 31)
