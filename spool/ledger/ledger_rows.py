@@ -158,8 +158,8 @@ class LedgerRows(Protocol):
 
     def drop_hours(self, before: int) -> int:
         """
-        Delete the hourly sums before a midnight. Their period rows are merged into those of the days. Return
-        the number of deleted sums.
+        Delete the hourly sums before a midnight, and merge the stored periods of these hours into the periods
+        of their days. Return the number of deleted sums.
         """
         ...
 

@@ -130,7 +130,7 @@ class LedgerSlice:
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
-        Return True if the person may certainly see everything that passes a view's filter, for any records.
+        Return True only if the person may see everything that passes a view's filter, whatever records exist.
 
         Included values are checked one by one, because different roles may allow them.
         """

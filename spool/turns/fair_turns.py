@@ -41,8 +41,8 @@ MEMORY_S: Final = 2.0  # time constant in seconds for the decay of past use; use
 LATELY_S: Final = 2.0
 # seconds; while a party had something to commit this recently, other parties do not count as alone
 RECENT_S: Final = 10.0
-# Seconds of recent use. A party with less use and nothing to commit, such as a scraper, counts as active only
-# while a request of it is pending.
+# Seconds of recent use. A party that used less and has nothing to commit, such as a scraper, counts as active
+# only while one of its requests is pending.
 LITTLE_S: Final = 0.05
 # seconds; if a request had no step for longer than this, it waits for something else, and no party must
 # pause for it
@@ -174,10 +174,9 @@ class FairTurns:
 
     async def turn(self, party: Party) -> None:
         """
-        Wait for the party's turn.
-
-        Returns at once if the party is alone, used little, or used the least of the parties with requests. So
-        many keys that each send a little are as fast as one key that sends the same total.
+        Wait for the party's turn. Returns at once if the party is alone, used little, or used the least of
+        the parties with requests. Therefore, several keys that each send a little are served as fast as one
+        key that sends the same total.
         """
         if not self.are_shared or party.is_little:
             return

@@ -230,7 +230,10 @@ def read_attributes(encoded: bytes) -> list[Attributes]:
 
 
 def best(encoded: list[bytes], *actions: Callable[[bytes], object]) -> list[float]:
-    """Return microseconds per span, the best of rounds in turns because noise only adds time."""
+    """
+    Return microseconds per span: the fastest of several rounds, in which the actions take turns. Noise
+    only adds time.
+    """
     times = [float("inf")] * len(actions)
     for _ in range(ROUNDS):
         for place, action in enumerate(actions):

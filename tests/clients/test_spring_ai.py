@@ -17,7 +17,10 @@ NAMES = ("chat", "stream", "tools", "failures", "embeddings")
 
 
 def told(name: str, calls: list[Call]) -> list[Call]:
-    """Spring AI reports no cached and reasoning tokens, and for Anthropic the input without cached tokens."""
+    """
+    Return the tokens that Spring AI reports: neither cached nor reasoning tokens, and for Anthropic an input
+    without cached tokens.
+    """
     kept = [_counted(call) for call in calls]
     # Spring AI adds the tokens of the previous call to those of the call that sends a tool's result.
     if name == "tools":

@@ -205,8 +205,8 @@ async def test_a_second_signal_changes_nothing(run: Run) -> None:
 
 async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path) -> None:
     """
-    Twenty large and small uploads and a gRPC call never finish. Senders get an answer to retry, and the stop
-    ends by itself.
+    Twenty large and small uploads and a gRPC call never finish. Senders get an answer that tells them to
+    retry, and the stop ends by itself.
     """
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
     (tmp_path / "tollhouse.toml").write_text(

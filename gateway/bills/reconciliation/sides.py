@@ -142,8 +142,8 @@ class BilledSums:
 @dataclass(slots=True)
 class CountedSums:
     """
-    Counted sums of one cell. `values` are the values of the tokens in `valued`. `regional` are values by
-    region and meter.
+    Counted sums of one cell. `values` are the money values of the token counts in `valued`. `regional` are
+    values by region and meter.
     """
 
     tokens: dict[str, int] = field(default_factory=counts)

@@ -278,7 +278,7 @@ def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
 
 
 def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
-    """Return the largest changes in order, and all other changes."""
+    """Return two lists: the largest changes in order, and the other changes."""
     largest = first([driver for driver in drivers if set(driver.group) != {OTHER}], top)
     groups = {driver.group for driver in largest}
     return largest, [driver for driver in drivers if driver.group not in groups]

@@ -220,7 +220,7 @@ def with_tools(stated: Meters, tokens: int | None) -> Meters:
 
 
 def merged(*several: Meters) -> Meters:
-    """Merge meters. If several contain the same meter, the first one counts."""
+    """Merge sets of meters. If several sets contain the same meter, the first set's value counts."""
     combined: dict[str, Quantity] = {}
     for stated in several:
         for name, number in (stated or {}).items():

@@ -39,7 +39,8 @@ def main() -> None:
     # socket is closed.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
-    # A service manager may forbid this limit, and then it limits the memory of all processes together.
+    # A service manager may forbid a process to set this limit. The manager then limits the memory of
+    # all processes together.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     lower_priority()

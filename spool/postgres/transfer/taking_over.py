@@ -1,9 +1,9 @@
 """
-Filling of a schema from another storage. Numbers, ids, receipts, bodies and checksums stay the same.
+Fill a schema from another storage. Numbers, ids, receipts, bodies and checksums stay the same.
 
-Most tables have the columns of the SQLite engine. Differences are converted here: commit rows, which also
-have the next numbers of the log and the ids that are in no run; entries and amendments, which get one period;
-waiting reports; container files; and the ledger's money.
+Most tables have the columns of the SQLite engine. Converted here: commit rows, which also store the log's
+next numbers and the ids outside all runs; entries and amendments, which are all put into one period; waiting
+reports; container files; and the ledger's money.
 """
 
 from __future__ import annotations

@@ -378,7 +378,7 @@ class OperatorTable:
     ) -> None:
         """
         End the tokens of one sign-in at a provider. Without `sign_in`, end all tokens that were issued to the
-        person until `issued_by`.
+        person at or before the time `issued_by`.
         """
 
         now = self._changes.now()

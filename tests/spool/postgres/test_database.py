@@ -371,7 +371,10 @@ async def told_time(database: Database) -> float:
 
 
 async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sender learns when to repeat. A task that runs on only one gateway waits, and ends no gateway."""
+    """
+    With a full disk, a sender is told when to repeat. A task that only one gateway runs waits,
+    and no gateway stops.
+    """
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)
     full = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$"
     statements = [full, "SELECT 1"]

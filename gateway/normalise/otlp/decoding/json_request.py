@@ -131,7 +131,9 @@ def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str 
 
 
 def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
-    """Run a job that locates parts, and yield after each of its steps for the event loop."""
+    """
+    Run a job that finds the parts of a body. Yields after each step, so that the event loop can do other work.
+    """
     while True:
         try:
             next(work)

@@ -269,7 +269,7 @@ def test_one_factor_for_all(numerator: int, denominator: int, cause: str) -> Non
     the_one((tokens, changed_money, counted), cause)
 
 
-# For each day, the tenths of its calls that were processed in a region.
+# For each day, how many tenths of its calls were processed in the region.
 SHARES = [3, 7, 2, 5, 6, 1, 4, 8, 2, 5]
 
 

@@ -1,4 +1,4 @@
-"""The detector of cumulative counters that nearly reach the table's limit."""
+"""The detector of cumulative counters whose number is near `spool.max_series`."""
 
 from __future__ import annotations
 
