@@ -225,10 +225,7 @@ AMENDABLE = (
 )  # fmt: skip
 
 # fields that the JSON contains only if a source reports them
-_WHERE_TOLD = (
-    "cache_write_1h_tokens",
-    "region",
-)
+_WHERE_TOLD = ("cache_write_1h_tokens", "region")
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
