@@ -81,11 +81,7 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         yield f'{shown}.digest must be a time such as "08:00"'
     try:
         schedule_of(replace(settings, quiet_hours="", digest=""), groups=False)
-    except (
-        ValueError,
-        KeyError,
-        OSError,
-    ):
+    except (ValueError, KeyError, OSError):
         # the name of the time zone is unknown, is an impossible path, or names a directory
         yield (
             f"{shown}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"

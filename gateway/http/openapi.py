@@ -32,12 +32,7 @@ from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
 # Types of parameters that the document states. A parameter of any other type is text with a `format`.
-_JSON_TYPES = (
-    "string",
-    "integer",
-    "number",
-    "boolean",
-)
+_JSON_TYPES = ("string", "integer", "number", "boolean")
 
 
 def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:

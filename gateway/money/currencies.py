@@ -50,9 +50,8 @@ _RATE = re.compile(r"""<Cube\s+currency=["'](\w{3})["']\s+rate=["']([^"']{1,40})
 LOOK_BACK_DAYS: Final = 7
 CONFIGURED: Final = "configured"
 _log = logging.getLogger(__name__)
-Days = dict[
-    str, dict[str, list[str]]
-]  # day -> currency -> its value in dollars as a fraction, its source, and the day of the quotation
+# day -> currency -> its value in dollars as a fraction, its source, and the day of the quotation
+Days = dict[str, dict[str, list[str]]]
 
 
 class RatesUnreadable(ValueError):

@@ -46,10 +46,7 @@ if TYPE_CHECKING:
 
 # a query never cuts periods of these granularities, because `spans.check` refuses a query that begins or ends
 # inside an hour
-_NEVER_CUT = (
-    TOTAL,
-    "hourly",
-)
+_NEVER_CUT = (TOTAL, "hourly")
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)

@@ -29,11 +29,7 @@ REMOTE_WRITE_CONTAINERS = "container-metrics_v1:legacy"
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Send AI Telemetry": ("ai-telemetry-ingest:ingest-ai-telemetry",),
-    "Cost & Usage Data": (
-        "billing:read_costs",
-        "billing:read_dimensions",
-        "billing:read_resource_tags",
-    ),
+    "Cost & Usage Data": ("billing:read_costs", "billing:read_dimensions", "billing:read_resource_tags"),
     "Views": (
         "views:create_view",
         "views:delete_view",
@@ -93,10 +89,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "container-metrics_v1:legacy",
         "container-metrics_v1:upload",
     ),
-    "Kubernetes Clusters": (
-        "container:get-clusters",
-        "container:update-cluster",
-    ),
+    "Kubernetes Clusters": ("container:get-clusters", "container:update-cluster"),
     "Send Billing Data": (
         "connections:create_billing_external_billing_drop",
         "connections:create_billing_external_validate_billing_drop",

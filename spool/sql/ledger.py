@@ -69,10 +69,7 @@ ROLLUPS, ROLLED = (
     "rolled",
 )
 # the names of all amounts in other currencies (spool.currencies) sort between these two texts
-CHARGES = (
-    "charge.",
-    "charge/",
-)
+CHARGES = ("charge.", "charge/")
 _WIDTH = len(Dimensions._fields)
 _COST = 1 + len(COUNTS)  # position of the cost in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"

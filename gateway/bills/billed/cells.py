@@ -243,9 +243,8 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     are compared with the calls. The tokens of cells that ignored fewer levels are subtracted first.
     """
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
-    pooled_quantities: dict[BilledCell, int] = defaultdict(
-        int
-    )  # quantities of cells whose parts ignored levels
+    # quantities of cells whose parts ignored levels
+    pooled_quantities: dict[BilledCell, int] = defaultdict(int)
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:

@@ -198,13 +198,7 @@ class _Day:
         charge = charge_of(row)
         # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
         if row.corrects and charge in (REFUND, CORRECTION):
-            self._add(
-                self._dimensions(row),
-                charge,
-                UNALLOCATED,
-                _ALONE,
-                row.amount,
-            )
+            self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         elif charge == OTHER:
             self._other(row, arranged)
         elif self._rules.divide(charge) and arranged == EVERY:

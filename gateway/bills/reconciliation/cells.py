@@ -320,9 +320,8 @@ def _add_regions(
     # If a report repeats its rows, all copies of a row are in the same region.
     times = billed_tokens // have if have and billed_tokens % have == 0 else 1
     for (region, regional_meter), value in ours.regional.items():
-        if (
-            regional_meter == meter and whole
-        ):  # if only the bill has tokens of this meter, their region is unknown
+        # if only the bill has tokens of this meter, their region is unknown
+        if regional_meter == meter and whole:
             sums.counted_in[region] += min(worth, whole * times) * value // whole
     meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
     whole = sum(billed.tokens.get(bill_meter, 0) for bill_meter in meters_of_bill)

@@ -34,9 +34,8 @@ RETRY_S = 900.0  # minimum seconds to wait after a failed pull
 # longest wait within one pull; a longer wait ends the pull, and a later check continues it
 LONGEST_WAIT_S = 60.0
 MOST_RETRIES = 5
-LONGEST_PAUSE_S = float(
-    DAY_S
-)  # longest wait after a failed pull, even if the provider requests a longer wait
+# longest wait after a failed pull, even if the provider requests a longer wait
+LONGEST_PAUSE_S = float(DAY_S)
 LONGEST_CURSOR = 4096  # maximum characters of a page cursor; a pull with a longer cursor fails
 STATES = NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 

@@ -13,9 +13,8 @@ from gateway.bills.statements.values import Row, moment, objects
 from spool.bounded_reading import BoundedLines
 
 HOUR_S, DAY_S = 3600, 86400
-Add = Callable[
-    [Row, int, int], None
-]  # a function that adds a result, with the start and the end of its bucket
+# a function that adds a result, with the start and the end of its bucket
+Add = Callable[[Row, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,7 @@ from gateway.service.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
 # The setting in [server] that each socket name stands for.
-_SETTINGS = {
-    HTTP: "listen",
-    OPERATOR: "operator_listen",
-    METRICS: "metrics_listen",
-}
+_SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}
 _FIRST = 3  # number of the first file descriptor that a service manager passes
 
 

@@ -14,12 +14,10 @@ from gateway.money.budgets.declared import ACTUAL, CLEARED, CORRECTED, FIRED, FO
 from spool.ledger import money
 
 HOUR_S = 3600.0
-FORECAST_HOLDS_S = (
-    6 * HOUR_S
-)  # seconds that a forecast must stay above a threshold, so that a single evaluation cannot cause an alert
-CLEAR_AFTER_S = (
-    24 * HOUR_S
-)  # seconds that a forecast must stay below the threshold before its alert is cleared
+# seconds that a forecast must stay above a threshold, so that a single evaluation cannot cause an alert
+FORECAST_HOLDS_S = 6 * HOUR_S
+# seconds that a forecast must stay below the threshold before its alert is cleared
+CLEAR_AFTER_S = 24 * HOUR_S
 CLEAR_BELOW = 5  # a forecast counts as below the threshold if it is lower by this number of percentage points
 
 
@@ -120,9 +118,8 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
         alert = after.get((ACTUAL, percent))
         if alert is None:
             fresh.append(percent)
-        elif (
-            alert.state == CORRECTED
-        ):  # an earlier notice reported this threshold, so no second notice is sent
+        elif alert.state == CORRECTED:
+            # an earlier notice reported this threshold, so no second notice is sent
             after[ACTUAL, percent] = replace(alert, state=FIRED, since=reading.now)
     return _fire(ACTUAL, fresh, after, reading, reading.actual, limit)
 

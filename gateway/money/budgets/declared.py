@@ -216,11 +216,8 @@ def _zone(name: str, granularity: str, now: float) -> str:
     """
     try:
         zone = ZoneInfo(name)
-    except (
-        ValueError,
-        OSError,
-        LookupError,
-    ):  # the name is invalid, is a directory of zones, or is an unknown zone
+    except (ValueError, OSError, LookupError):
+        # the name is invalid, is a directory of zones, or is an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     today = datetime.fromtimestamp(now, UTC)
     offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}

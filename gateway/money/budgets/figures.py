@@ -99,9 +99,8 @@ class BudgetLedger:
     ledger: Ledger
     now: float
     max_owners: int
-    divided: Callable[
-        [str], Awaitable[AnswersCosts]
-    ]  # a function that returns the totals without the calls that plans cover, or only the totals of these calls
+    # a function that returns the totals without the calls that plans cover, or only the totals of these calls
+    divided: Callable[[str], Awaitable[AnswersCosts]]
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
     # cached result of `known_until`: a list with at most one value
     _billed_until: list[float] = field(default_factory=list)

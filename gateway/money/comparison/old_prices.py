@@ -19,9 +19,8 @@ MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 _WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a CostRow that the weights need
 
 Rates = Sequence[tuple[int, Rate]]  # result of PriceBook.rates
-Row = tuple[
-    str | None, str | None, CostRow, int
-]  # provider, model, row of the totals, and the row's cost in units
+# provider, model, row of the totals, and the row's cost in units
+Row = tuple[str | None, str | None, CostRow, int]
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:

@@ -14,11 +14,8 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN
 from spool.meters import METERS, quantity_of
 
 REAL_COST = "real_cost"
-MONEY_KINDS = (
-    REAL_COST,
-    *PLAN_TYPES,
-    *BILLED_TYPES,
-)  # kinds of money that the `cost` of a report may have
+# kinds of money that the `cost` of a report may have
+MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
     ExplainedType: TypeAlias = str

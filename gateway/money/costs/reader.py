@@ -27,9 +27,8 @@ class CostReader:
     """
 
     whole: Ledger
-    require_registry: Callable[
-        [], Registry
-    ]  # a function that raises Refusal 503 while the registry cannot be read
+    # a function that raises Refusal 503 while the registry cannot be read
+    require_registry: Callable[[], Registry]
     rights: Rights = ALL_RIGHTS
 
     @property

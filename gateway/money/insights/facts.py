@@ -52,9 +52,8 @@ class Spend:
     unpriced: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost: Decimal = Decimal(
-        0
-    )  # real cost in dollars: the reported cost, or the estimated cost if none was reported
+    # real cost in dollars: the reported cost, or the estimated cost if none was reported
+    cost: Decimal = Decimal(0)
 
     @property
     def tokens(self) -> int:

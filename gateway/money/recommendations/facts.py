@@ -101,14 +101,12 @@ class SavingFacts:
     now: float
     uses: Sequence[Use] = ()
     recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in order of time
-    hours: Mapping[Work, Mapping[int, int]] = field(
-        default_factory=dict
-    )  # by hour: the number of calls without a user
+    # by hour: the number of calls without a user
+    hours: Mapping[Work, Mapping[int, int]] = field(default_factory=dict)
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
-    newer: Callable[[str], Sequence[str]] = (
-        lambda _: ()
-    )  # a function that returns the successors of a model, newest first
+    # a function that returns the successors of a model, newest first
+    newer: Callable[[str], Sequence[str]] = lambda _: ()
     seats: Sequence[UnusedSeat] = ()
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 

@@ -25,13 +25,7 @@ from spool.registry.registry import Registry
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
 _DEFAULT = "default"  # the console's name for the default namespace, which always exists
 # fields of a change that contain a name of its object
-_STATED = (
-    "name",
-    "title",
-    "reference",
-    "text",
-    "namespace",
-)
+_STATED = ("name", "title", "reference", "text", "namespace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,10 +87,7 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
         # a sign-in with one of these problems did not start here, or has been charged already
-        if problem.word not in (
-            "state",
-            "off",
-        ):
+        if problem.word not in ("state", "off"):
             buckets.charge(name, 1 - BEGINNING)
         response = _redirect(_page_with(problem))
     else:

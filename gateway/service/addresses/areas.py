@@ -46,10 +46,7 @@ class Area:
 
 FOR_SENDERS = (
     Area(
-        modules=(
-            "gateway.intake.receivers.otlp_http",
-            "gateway.intake.receivers.ai_telemetry",
-        ),
+        modules=("gateway.intake.receivers.otlp_http", "gateway.intake.receivers.ai_telemetry"),
         paths=(
             "/v1/traces",
             "/v1/metrics",
@@ -104,10 +101,7 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        modules=(
-            "gateway.intake.receivers.billing",
-            "gateway.bills.calls.connections",
-        ),
+        modules=("gateway.intake.receivers.billing", "gateway.bills.calls.connections"),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
     ),
@@ -137,18 +131,11 @@ FOR_SENDERS = (
         endpoints=("optimize",),
     ),
     Area(
-        modules=(
-            "gateway.mcp.endpoint",
-            "gateway.mcp.metadata",
-        ),
+        modules=("gateway.mcp.endpoint", "gateway.mcp.metadata"),
         paths=("/mcp", "/.well-known/oauth-protected-resource"),
         endpoints=("mcp", "mcp/metadata"),
     ),
-    Area(
-        modules=("gateway.people.calls.roles",),
-        paths=("/v2/access-control",),
-        endpoints=("roles",),
-    ),
+    Area(modules=("gateway.people.calls.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
 )
 
 # OTLP over gRPC: service -> signal that it accepts. Each service has one method, Export. A service with None
@@ -164,10 +151,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 # The areas of the operator API. Their paths start with OPERATOR_API.
 _LISTED = (
     Area(
-        modules=(
-            "gateway.people.calls.sign_in",
-            "gateway.people.calls.provider_sign_in",
-        ),
+        modules=("gateway.people.calls.sign_in", "gateway.people.calls.provider_sign_in"),
         paths=(
             "/sessions",
             "/session",
@@ -196,10 +180,7 @@ _LISTED = (
         is_in_demo=False,
     ),
     Area(
-        modules=(
-            "gateway.devices.calls.devices",
-            "gateway.clusters.calls.clusters",
-        ),
+        modules=("gateway.devices.calls.devices", "gateway.clusters.calls.clusters"),
         paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),
     Area(
@@ -230,8 +211,7 @@ _LISTED = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.records.calls.streams",),
-        paths=("/streams", "/events", "/event-types", "/unknown"),
+        modules=("gateway.records.calls.streams",), paths=("/streams", "/events", "/event-types", "/unknown")
     ),
     Area(
         modules=(
@@ -246,18 +226,8 @@ _LISTED = (
         modules=("gateway.bills.calls.closing",),
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
-    Area(
-        modules=("gateway.mcp.operator",),
-        paths=("/mcp", "/assistant-tools"),
-        is_in_demo=False,
-    ),
-    Area(
-        modules=(
-            "gateway.money.calls.views",
-            "gateway.money.calls.budgets",
-        ),
-        paths=("/views", "/budgets"),
-    ),
+    Area(modules=("gateway.mcp.operator",), paths=("/mcp", "/assistant-tools"), is_in_demo=False),
+    Area(modules=("gateway.money.calls.views", "gateway.money.calls.budgets"), paths=("/views", "/budgets")),
     Area(
         modules=(
             "gateway.money.calls.overview",
@@ -269,10 +239,7 @@ _LISTED = (
         ),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
-    Area(
-        modules=("gateway.money.calls.allocation",),
-        paths=("/allocation",),
-    ),
+    Area(modules=("gateway.money.calls.allocation",), paths=("/allocation",)),
     Area(modules=("gateway.money.calls.insights",), paths=("/insights",)),
     Area(
         modules=("gateway.money.calls.recommendations",),
@@ -284,10 +251,7 @@ _LISTED = (
         ),
     ),
     Area(
-        modules=(
-            "gateway.money.calls.notifications",
-            "gateway.money.calls.channels",
-        ),
+        modules=("gateway.money.calls.notifications", "gateway.money.calls.channels"),
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
     Area(
@@ -298,10 +262,7 @@ _LISTED = (
         modules=("gateway.money.annotations.declared", "gateway.money.calls.costs.marks"),
         paths=("/annotations", "/marks"),
     ),
-    Area(
-        modules=("gateway.bills.calls.plans",),
-        paths=("/plans", "/plan-costs"),
-    ),
+    Area(modules=("gateway.bills.calls.plans",), paths=("/plans", "/plan-costs")),
     Area(
         modules=(
             "gateway.people.calls.accounts",

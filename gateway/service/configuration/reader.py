@@ -153,9 +153,8 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
         return _section(typing.cast("type", kind), value, name, base, problems)
     if origin is tuple:
         return _items(typing.get_args(kind)[0], value, name, base, problems)
-    if (
-        origin is not None and origin is not typing.Annotated
-    ):  # the setting is a table, such as Mapping[str, ...]
+    # the setting is a table, such as Mapping[str, ...]
+    if origin is not None and origin is not typing.Annotated:
         if not isinstance(value, dict):
             problems.append(f"{name} must be a table")
             return _BAD

@@ -169,11 +169,8 @@ def times(
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
     try:
         zone = ZoneInfo(parameters.get("tz", "UTC"))
-    except (
-        ValueError,
-        OSError,
-        LookupError,
-    ):  # the name is invalid, is a directory of zones, or is an unknown zone
+    except (ValueError, OSError, LookupError):
+        # the name is invalid, is a directory of zones, or is an unknown zone
         raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
     if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
@@ -257,8 +254,7 @@ async def enveloped(
     current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
     filtering = {
         "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
-        "current": {
-            name: list(values) for name, values in current.items()
-        },  # combined filters of `where` and of the view
+        # combined filters of `where` and of the view
+        "current": {name: list(values) for name, values in current.items()},
     }
     return {ROWS: shown, **page, "filtering": filtering}

@@ -139,11 +139,8 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         raise Invalid('at must be a time of day such as "08:00"')
     try:
         ZoneInfo(draft.time_zone)
-    except (
-        ValueError,
-        OSError,
-        LookupError,
-    ):  # the name is invalid, is a directory of zones, or is an unknown zone
+    except (ValueError, OSError, LookupError):
+        # the name is invalid, is a directory of zones, or is an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")

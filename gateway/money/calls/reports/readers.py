@@ -10,9 +10,8 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING, Holder, Rights, holder_of
 
-IsDefault = Callable[
-    [str, Collection[str]], bool
-]  # a function of an account's issuer and groups that returns whether the account's role is the default role
+# a function of an account's issuer and groups that returns whether the account's role is the default role
+IsDefault = Callable[[str, Collection[str]], bool]
 
 
 class NotReadable(Exception):

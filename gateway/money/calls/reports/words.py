@@ -40,13 +40,11 @@ class ReportFigures:
     budgets: Sequence[str]
     insights: Sequence[str]
     insight_count: int
-    unconverted: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by currency: the amount that has no exchange rate
+    # by currency: the amount that has no exchange rate
+    unconverted: Mapping[str, str] = field(default_factory=dict)
     billed: str = ""  # the cost type if the report shows billed money, or "" if it shows counted costs
-    billed_days: Mapping[str, int] = field(
-        default_factory=dict
-    )  # state of a day's bills, such as open or final -> number of days
+    # state of a day's bills, such as open or final -> number of days
+    billed_days: Mapping[str, int] = field(default_factory=dict)
 
 
 def title(figures: ReportFigures) -> str:

@@ -116,9 +116,8 @@ def view_anomaly(facts: Facts) -> Sequence[Finding]:
     findings = [_anomaly(spend, streak) for spend in facts.views for streak in _anomalies(spend, today)]
     since = (today - REPORTED_DAYS) * DAY_S
     recent = [finding for finding in findings if finding.newest is not None and finding.newest >= since]
-    return ordered(
-        recent, most=len(recent)
-    )  # all findings are kept, because people chose these views; for teams only the most costly findings are kept
+    # all findings are kept, because people chose these views; for teams only the most costly findings are kept
+    return ordered(recent, most=len(recent))
 
 
 def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:

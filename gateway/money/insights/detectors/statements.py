@@ -23,9 +23,8 @@ MONTHLY = 2  # after imports in this number of months, an import is expected eve
 FORGOTTEN_S = 100 * DAY_S  # after this number of seconds without an import, no further import is expected
 MAX_FAILURE = 300
 
-Amounts = Callable[
-    [Line], tuple[int, int]
-]  # a function that returns the counted and the billed amount of a line
+# a function that returns the counted and the billed amount of a line
+Amounts = Callable[[Line], tuple[int, int]]
 
 
 def reconciliation_difference(facts: Facts) -> Sequence[Finding]:

@@ -251,11 +251,7 @@ T = TypeVar("T")
 # path has the same numbers for every signal.
 _PATH = (1, 2, 2)
 # the path to points continues from a metric over its kind of data
-_POINTS = (
-    *_PATH,
-    (5, 7, 9, 10, 11),
-    1,
-)
+_POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)

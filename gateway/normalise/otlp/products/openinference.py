@@ -18,11 +18,7 @@ _OPERATIONS = {"LLM": operations.CHAT, "EMBEDDING": operations.EMBEDDINGS}
 # Only the AGENT spans of this SDK carry usage.
 _CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"
 # first release of the SDK whose AGENT spans include the cache in the input count
-_HOLDS_CACHE_SINCE = (
-    0,
-    1,
-    13,
-)
+_HOLDS_CACHE_SINCE = (0, 1, 13)
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
