@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from decimal import Decimal, InvalidOperation
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
 
@@ -73,6 +74,15 @@ def web_link(link: str) -> str:
 def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
     if word not in allowed:
         raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")
+
+
+def zone_of(field: str, name: str) -> ZoneInfo:
+    """Return the time zone that a field names. Raises Invalid."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        # the name is invalid, is a directory of zones, or is an unknown zone
+        raise Invalid(f"{field} must be the name of a time zone, such as Europe/Berlin") from None
 
 
 def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:

@@ -30,7 +30,14 @@ from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.insights import merge_findings
-from spool.registry.texts import check_one_of, check_text, check_unsigned, optional_text, optional_unsigned
+from spool.registry.texts import (
+    check_one_of,
+    check_text,
+    check_unsigned,
+    optional_text,
+    optional_unsigned,
+    zone_of,
+)
 from spool.registry.views import VIEWS, View
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
@@ -214,11 +221,7 @@ def _zone(name: str, granularity: str, now: float) -> str:
 
     The reason is that totals are stored by hours of UTC, and after 62 days only by days of UTC.
     """
-    try:
-        zone = ZoneInfo(name)
-    except (ValueError, OSError, LookupError):
-        # the name is invalid, is a directory of zones, or is an unknown zone
-        raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
+    zone = zone_of("time_zone", name)
     today = datetime.fromtimestamp(now, UTC)
     offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
     if any((offset or timedelta(0)) % timedelta(hours=1) for offset in offsets):

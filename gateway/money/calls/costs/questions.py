@@ -34,7 +34,7 @@ from spool.ledger.billed import COUNTED
 from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.record import CURRENCY
-from spool.registry.texts import check_one_of
+from spool.registry.texts import check_one_of, zone_of
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
@@ -167,11 +167,7 @@ def times(
     parameters: Mapping[str, str], now: float, *, default: str = "mtd"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
-    try:
-        zone = ZoneInfo(parameters.get("tz", "UTC"))
-    except (ValueError, OSError, LookupError):
-        # the name is invalid, is a directory of zones, or is an unknown zone
-        raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
+    zone = zone_of("tz", parameters.get("tz", "UTC"))
     if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
     named = parameters.get("range", default)

@@ -31,7 +31,7 @@ from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text
+from spool.registry.texts import check_one_of, check_text, zone_of
 from spool.registry.views import NO_VIEW, VIEWS
 
 WEEK, MONTH = "week", "month"
@@ -137,11 +137,7 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         )
     if not _TIME.fullmatch(draft.at):
         raise Invalid('at must be a time of day such as "08:00"')
-    try:
-        ZoneInfo(draft.time_zone)
-    except (ValueError, OSError, LookupError):
-        # the name is invalid, is a directory of zones, or is an unknown zone
-        raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
+    zone_of("time_zone", draft.time_zone)
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
     if len(draft.people) > MAX_PEOPLE:
