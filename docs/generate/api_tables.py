@@ -68,8 +68,8 @@ _SHOWN = {  # lists and objects that are named by another noun than their field
 _LIST_PARTS = ("pagination", "filtering", "sorting")
 
 
-class KnownField(NamedTuple):
-    """The named schemas of the document, and the descriptions of a page's fields by field name."""
+class FieldContext(NamedTuple):
+    """Schemas of the OpenAPI document, and the page's descriptions by field name. Both explain fields."""
 
     schemas: Mapping[str, Any]
     meanings: Mapping[str, str]
@@ -172,29 +172,29 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return bounds
 
 
-def table(title: str, schema: Mapping[str, Any], known: KnownField, *, is_body: bool) -> list[str]:
-    rows = list(_fields(schema, known, "", is_body=is_body))
+def table(title: str, schema: Mapping[str, Any], context: FieldContext, *, is_body: bool) -> list[str]:
+    rows = list(_fields(schema, context, "", is_body=is_body))
     return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
 
 
-def _fields(schema: Mapping[str, Any], known: KnownField, prefix: str, *, is_body: bool) -> Iterator[str]:
+def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is_body: bool) -> Iterator[str]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
-    held = _resolved(schema, known.schemas)
+    held = _resolved(schema, context.schemas)
     if held.get("type") == "array":
-        yield from _fields(held.get("items", {}), known, prefix + "[]", is_body=is_body)
+        yield from _fields(held.get("items", {}), context, prefix + "[]", is_body=is_body)
         return
     for name, field in held.get("properties", {}).items():
-        inner = _resolved(field, known.schemas)
+        inner = _resolved(field, context.schemas)
         notes = ["required"] if is_body and name in held.get("required", ()) else []
         if field.get("default") not in (None, "", [], {}):
             notes.append(f"default `{json.dumps(field['default'])}`")
         place = f"{prefix}.{name}" if prefix else name
         description = field.get("description") or inner.get("description")
-        description = description or _words_of(place, inner, known, is_body=is_body)
+        description = description or _words_of(place, inner, context, is_body=is_body)
         meaning = from_page(" ".join(description.split()))
         yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
         if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
-            yield from _fields(inner, known, place, is_body=is_body)
+            yield from _fields(inner, context, place, is_body=is_body)
 
 
 def from_page(text: str) -> str:
@@ -204,7 +204,7 @@ def from_page(text: str) -> str:
     return text.replace("](../", "](../../").replace("](http-api", "](../http-api")
 
 
-def _words_of(place: str, schema: Mapping[str, Any], known: KnownField, *, is_body: bool) -> str:
+def _words_of(place: str, schema: Mapping[str, Any], context: FieldContext, *, is_body: bool) -> str:
     """
     Return the meaning of a field without a description.
 
@@ -214,11 +214,11 @@ def _words_of(place: str, schema: Mapping[str, Any], known: KnownField, *, is_bo
     *above, name = place.replace("[]", "").lstrip(".").split(".")
     parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
     own = FIELDS.get(f"{parent}.{name}") or (FIELDS.get(f".{name}") if not above else None)
-    if not own and not above and "properties" in _resolved(schema.get("items", schema), known.schemas):
+    if not own and not above and "properties" in _resolved(schema.get("items", schema), context.schemas):
         each = ", each" if schema.get("type") == "array" else ","
         return f"The {_SHOWN.get(name) or name.replace('_', ' ')}{each} with the fields below."
-    words_of_name = own or FIELDS.get(name) or known.meanings.get(name, "")
-    return words_of_name.replace("{item}", _NOUNS.get(parent, parent.replace("_", " ")) or known.item)
+    words_of_name = own or FIELDS.get(name) or context.meanings.get(name, "")
+    return words_of_name.replace("{item}", _NOUNS.get(parent, parent.replace("_", " ")) or context.item)
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:

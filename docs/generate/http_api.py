@@ -42,15 +42,26 @@ def _operators(*paths: str) -> tuple[str, ...]:
     return tuple(OPERATOR_API + path for path in paths)
 
 
-GROUPS = (
-    ApiPage("telemetry", "Send telemetry",
-          "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
-          ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api")),
+PAGES = (
+    ApiPage(
+        "telemetry",
+        "Send telemetry",
+        "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
+        ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api"),
+    ),
     ApiPage("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
-    ApiPage("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
-          ("/v1/events", "/unit-cost")),
-    ApiPage("containers", "Containers", "Send container metrics and manage clusters.",
-          ("/v1/container-metrics", "/v2/container")),
+    ApiPage(
+        "events",
+        "Usage events and unit cost",
+        "Send usage events and unit-cost records, and read them back.",
+        ("/v1/events", "/unit-cost"),
+    ),
+    ApiPage(
+        "containers",
+        "Containers",
+        "Send container metrics and manage clusters.",
+        ("/v1/container-metrics", "/v2/container"),
+    ),
     ApiPage("connections", "Billing connections", "Upload the bill of a provider.", ("/v2/connections",)),
     ApiPage("costs", "Costs", "Query costs, dimensions and tags.", ("/v2/billing",)),
     ApiPage("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
@@ -60,40 +71,131 @@ GROUPS = (
     ApiPage("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
     ApiPage("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
     ApiPage("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
-    ApiPage("server", "Server", "Check the health of a server and describe its API.",
-          ("/livez", "/readyz", "/metrics", "/openapi.json")),
-    ApiPage("operator-people", "People", "Sign in, and manage accounts, roles and the audit list.", _operators(
-        "/session", "/sessions", "/console-links", "/sign-in-ways", "/oidc", "/oidc-callback", "/oidc-logout",
-        "/operators", "/roles", "/people-names", "/permission-sets", "/audit")),
+    ApiPage(
+        "server",
+        "Server",
+        "Check the health of a server and describe its API.",
+        ("/livez", "/readyz", "/metrics", "/openapi.json"),
+    ),
+    ApiPage(
+        "operator-people",
+        "People",
+        "Sign in, and manage accounts, roles and the audit list.",
+        _operators(
+            "/session",
+            "/sessions",
+            "/console-links",
+            "/sign-in-ways",
+            "/oidc",
+            "/oidc-callback",
+            "/oidc-logout",
+            "/operators",
+            "/roles",
+            "/people-names",
+            "/permission-sets",
+            "/audit",
+        ),
+    ),
     ApiPage("operator-keys", "Keys", "Manage API keys.", _operators("/keys", "/scopes")),
-    ApiPage("operator-devices", "Devices and clusters", "Manage devices, clusters and files of container metrics.",
-          _operators("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files")),
-    ApiPage("operator-records", "Records", "Look at records, and check that all are counted.", _operators(
-        "/changes", "/records", "/served", "/rates", "/tail", "/receipts", "/books", "/verify", "/ignored",
-        "/conflicts", "/streams", "/events", "/event-types", "/unknown")),
-    ApiPage("operator-delivery", "Delivery", "Look at routes, and decide about rejected records.", _operators(
-        "/routes", "/deliveries", "/replay", "/lake-repairs", "/dead", "/partial-refusals")),
-    ApiPage("operator-server", "Server operations", "Reload, back up, and look at the running server.", _operators(
-        "/status", "/clock", "/configuration", "/reload", "/backup", "/demo", "/mcp", "/assistant-tools")),
-    ApiPage("operator-connections", "Billing connections of operators", "Manage billing connections and their files.",
-          _operators("/billing", "/connections")),
-    ApiPage("operator-bills", "Provider bills", "Import provider bills, reconcile them, and close months.", _operators(
-        "/statements", "/statement-pulls", "/reconciliation", "/billed-invoices", "/month-closing", "/closed-months")),
-    ApiPage("operator-costs", "Reports", "Report, compare and forecast costs, and recalculate the totals.", _operators(
-        "/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks")),
-    ApiPage("operator-views", "Views and budgets of operators", "Manage views and budgets.",
-          _operators("/views", "/budgets")),
-    ApiPage("operator-plans", "Plans, annotations and scheduled reports",
-          "Manage plans of assistants, annotations and scheduled reports.",
-          _operators("/annotations", "/plans", "/plan-costs", "/scheduled-reports")),
-    ApiPage("operator-allocation", "Allocation of operators", "Manage dimensions of your own.",
-          _operators("/allocation")),
-    ApiPage("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
-          _operators("/insights", "/notifications", "/notification-channels", "/channel-names")),
-    ApiPage("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
-          _operators(
-              "/recommendations", "/recommendation-types", "/recommendation-dimensions", "/recommendation-check")),
-)  # fmt: skip
+    ApiPage(
+        "operator-devices",
+        "Devices and clusters",
+        "Manage devices, clusters and files of container metrics.",
+        _operators("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
+    ),
+    ApiPage(
+        "operator-records",
+        "Records",
+        "Look at records, and check that all are counted.",
+        _operators(
+            "/changes",
+            "/records",
+            "/served",
+            "/rates",
+            "/tail",
+            "/receipts",
+            "/books",
+            "/verify",
+            "/ignored",
+            "/conflicts",
+            "/streams",
+            "/events",
+            "/event-types",
+            "/unknown",
+        ),
+    ),
+    ApiPage(
+        "operator-delivery",
+        "Delivery",
+        "Look at routes, and decide about rejected records.",
+        _operators("/routes", "/deliveries", "/replay", "/lake-repairs", "/dead", "/partial-refusals"),
+    ),
+    ApiPage(
+        "operator-server",
+        "Server operations",
+        "Reload, back up, and look at the running server.",
+        _operators(
+            "/status", "/clock", "/configuration", "/reload", "/backup", "/demo", "/mcp", "/assistant-tools"
+        ),
+    ),
+    ApiPage(
+        "operator-connections",
+        "Billing connections of operators",
+        "Manage billing connections and their files.",
+        _operators("/billing", "/connections"),
+    ),
+    ApiPage(
+        "operator-bills",
+        "Provider bills",
+        "Import provider bills, reconcile them, and close months.",
+        _operators(
+            "/statements",
+            "/statement-pulls",
+            "/reconciliation",
+            "/billed-invoices",
+            "/month-closing",
+            "/closed-months",
+        ),
+    ),
+    ApiPage(
+        "operator-costs",
+        "Reports",
+        "Report, compare and forecast costs, and recalculate the totals.",
+        _operators("/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks"),
+    ),
+    ApiPage(
+        "operator-views",
+        "Views and budgets of operators",
+        "Manage views and budgets.",
+        _operators("/views", "/budgets"),
+    ),
+    ApiPage(
+        "operator-plans",
+        "Plans, annotations and scheduled reports",
+        "Manage plans of assistants, annotations and scheduled reports.",
+        _operators("/annotations", "/plans", "/plan-costs", "/scheduled-reports"),
+    ),
+    ApiPage(
+        "operator-allocation",
+        "Allocation of operators",
+        "Manage dimensions of your own.",
+        _operators("/allocation"),
+    ),
+    ApiPage(
+        "operator-insights",
+        "Insights and notifications",
+        "Read insights, and manage notifications and channels.",
+        _operators("/insights", "/notifications", "/notification-channels", "/channel-names"),
+    ),
+    ApiPage(
+        "operator-recommendations",
+        "Recommendations of operators",
+        "Read and manage recommendations.",
+        _operators(
+            "/recommendations", "/recommendation-types", "/recommendation-dimensions", "/recommendation-check"
+        ),
+    ),
+)
 
 _INDEX = """# HTTP API
 
@@ -149,32 +251,32 @@ All other operations ignore the header.
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its file name under docs/reference."""
     found = document(ADDRESSES, version="")
-    operations: dict[ApiPage, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
+    operations: dict[ApiPage, list[tuple[str, str, Mapping[str, Any]]]] = {page: [] for page in PAGES}
     for path, methods in found["paths"].items():
-        group = next((group for group in GROUPS if _belongs(path, group)), None)
-        if group is None:
-            raise ValueError(f"no group of docs/generate/http_api.py has {path}; add its first part to one")
-        operations[group] += [(method.upper(), path, operation) for method, operation in methods.items()]
+        page = next((page for page in PAGES if _belongs(path, page)), None)
+        if page is None:
+            raise ValueError(f"no page of docs/generate/http_api.py has {path}; add its first part to a page")
+        operations[page] += [(method.upper(), path, operation) for method, operation in methods.items()]
     schemas = {**tables.ITEM_SCHEMAS, **found["components"]["schemas"]}
     return {
         "http-api.md": _index(operations),
-        **{f"api/{group.name}.md": _page(group, rows, schemas) for group, rows in operations.items()},
+        **{f"api/{page.name}.md": _page(page, rows, schemas) for page, rows in operations.items()},
     }
 
 
-def _belongs(path: str, group: ApiPage) -> bool:
-    return any(path == start or path.startswith((start + "/", start + "{")) for start in group.paths)
+def _belongs(path: str, page: ApiPage) -> bool:
+    return any(path == start or path.startswith((start + "/", start + "{")) for start in page.paths)
 
 
 def _index(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
     text = _INDEX.replace("@@STATUSES@@", "\n".join(_statuses(operations)))
     for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
         text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
-        for group, rows in operations.items():
-            if group.name.startswith("operator") == is_operator:
-                text += f"| **[{group.title}](api/{group.name}.md)** | {group.about} |\n"
+        for page, rows in operations.items():
+            if page.name.startswith("operator") == is_operator:
+                text += f"| **[{page.title}](api/{page.name}.md)** | {page.about} |\n"
                 for method, path, operation in rows:
-                    address = f"api/{group.name}.md#{_anchor(method, path)}"
+                    address = f"api/{page.name}.md#{_anchor(method, path)}"
                     text += f"| [`{method} {path}`]({address}) | {operation['summary']} |\n"
     return text
 
@@ -197,19 +299,19 @@ def _anchor(method: str, path: str) -> str:
 
 
 def _page(
-    group: ApiPage, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
+    page: ApiPage, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
 ) -> str:
-    about = f"{tables.from_page(group.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
-    known = tables.KnownField(
-        schemas, tables.meanings(rows, schemas), bodies_have_formats=group.name == "telemetry"
+    about = f"{tables.from_page(page.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
+    context = tables.FieldContext(
+        schemas, tables.meanings(rows, schemas), bodies_have_formats=page.name == "telemetry"
     )
-    operations = "".join(_operation(method, path, found, known) for method, path, found in rows)
-    return f"# {group.title}\n\n{about}\n" + operations
+    operations = "".join(_operation(method, path, found, context) for method, path, found in rows)
+    return f"# {page.title}\n\n{about}\n" + operations
 
 
-def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.KnownField) -> str:
+def _operation(method: str, path: str, found: Mapping[str, Any], context: tables.FieldContext) -> str:
     note = found.get("description", "").replace(_IGNORES_KEY, "")
-    known = known._replace(item=tables.item_of(path))
+    context = context._replace(item=tables.item_of(path))
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)
     example = EXAMPLES.get(f"{method} {path}", {})
@@ -221,14 +323,14 @@ def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.K
         media = list(body["content"])
         lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
         schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
-        shown = None if known.bodies_have_formats else example.get("body")
-        lines += tables.table("body field", tables.or_seen(schema, shown), known, is_body=True)
+        shown = None if context.bodies_have_formats else example.get("body")
+        lines += tables.table("body field", tables.or_seen(schema, shown), context, is_body=True)
     for status, answer in found["responses"].items():
         if status.startswith("2") and _JSON in answer.get("content", {}):
             schema = answer["content"][_JSON]["schema"]
             shown = example.get("answer") if status == str(example.get("status")) else None
             lines += tables.table(
-                f"answer field ({status})", tables.or_seen(schema, shown), known, is_body=False
+                f"answer field ({status})", tables.or_seen(schema, shown), context, is_body=False
             )
     lines += _example(method, path)
     refused = [status for status in found["responses"] if status >= "4"]

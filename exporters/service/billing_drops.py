@@ -120,7 +120,9 @@ class BillingValidation:
             return [str(error)]
         except (SendError, msgspec.MsgspecError) as error:
             _log.warning(
-                "a drop was validated only here: %s", error, extra={"action": "validation_unanswered"}
+                "the cost service did not validate an hourly file, so only Tollhouse's checks apply: %s",
+                error,
+                extra={"action": "validation_unanswered"},
             )
             return None
         if verdict.is_valid:

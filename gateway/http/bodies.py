@@ -112,7 +112,7 @@ def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
         data = member.unconsumed_tail
         if piece:
             yield piece
-        # After a full piece, the decoder may hold more output even if all input is consumed.
+        # A piece of full size may not be all output: the decoder may hold more, even if all input is consumed.
         if member.eof or (not data and len(piece) < PIECE):
             return
 

@@ -190,7 +190,7 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def head_of(file: ContainerFile) -> bytes:
-    """Encode the head of a file as one line."""
+    """Encode the metadata of a file as one line of JSON, which precedes the file's bytes."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 

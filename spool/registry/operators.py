@@ -143,7 +143,8 @@ def status(operator: Operator) -> str:
 
 def check_email(email: str) -> str:
     """
-    Return the address in lower case without surrounding spaces, so that one person has only one account.
+    Return the address in lower case without surrounding spaces, so that upper and lower case are one account.
+    Raises Invalid if the text is not an e-mail address.
     """
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):

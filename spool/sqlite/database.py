@@ -308,7 +308,7 @@ async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     try:
         await connection
     except BaseException:
-        # wait for the thread, because aiosqlite does not, and the last callback would reach a closed event loop
+        # aiosqlite does not wait for its thread; without this wait, its last callback may reach a closed event loop
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection

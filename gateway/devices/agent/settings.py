@@ -132,7 +132,7 @@ def _without_ours(
     Restore each telemetry key that still has the value that Tollhouse wrote, and remove empty tables
     that it created.
 
-    If the backup was deleted, the keys are removed and nothing replaces them.
+    If the backup was deleted, the keys are removed, and their original values are not restored.
     """
     if present is None:
         return None

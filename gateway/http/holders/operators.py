@@ -336,7 +336,7 @@ class PeopleServices(WithRegistry):
     - `hosts` are the host names, without port, of the console. Loopback and plain IP addresses are always allowed.
     - `hashed` returns the text that records store instead of an e-mail address.
     - `oidc` is None if no OpenID provider is configured.
-    - `is_behind_tls`: browsers use HTTPS to a proxy in front of the operator API.
+    - `is_behind_tls`: a proxy in front of the operator API receives the browsers' HTTPS.
     - `assistants` accepts people's tokens for assistant tools. It needs an OpenID provider.
     """
 
