@@ -9,20 +9,27 @@ from pathlib import Path
 import click
 
 from tests.acceptance.conftest import ROOT
-from tests.bench.peers.available import PEERS
+from tests.bench.peers.available import PEERS, other_checkout
 from tests.bench.peers.comparison import Comparison, killed, survivals_table, under_load
 from tests.bench.peers.peer import Unavailable
 from tests.bench.server import scenarios
 from tests.bench.server.rounds import RoundOptions
 from tests.bench.server.table import machine, table
 
-MAIN = ("100x8", "10x32", "1x64")
+MAIN = ("real-100x8", "real-10x32", "real-1x64")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
 @click.option(
     "--peer", "wanted", multiple=True, type=click.Choice(list(PEERS)), help="Who is compared. Default: all."
+)
+@click.option(
+    "--checkout",
+    "checkouts",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path, resolve_path=True),
+    help="Another checkout of Tollhouse with its environment in .venv, compared as well.",
 )
 @click.option("--seconds", default=8.0, show_default=True, help="How long each load lasts.")
 @click.option(
@@ -36,15 +43,23 @@ MAIN = ("100x8", "10x32", "1x64")
     help="Default: build/bench.",
 )
 def peers(
-    names: tuple[str, ...], wanted: tuple[str, ...], seconds: float, rounds: int, kill: bool, out: Path
+    names: tuple[str, ...],
+    wanted: tuple[str, ...],
+    checkouts: tuple[Path, ...],
+    seconds: float,
+    rounds: int,
+    kill: bool,
+    out: Path,
 ) -> None:
     """
-    Compare under each SCENARIO of spans (default: 100x8 10x32 1x64), then under SIGKILL.
+    Compare under each SCENARIO of spans (default: real-100x8 real-10x32 real-1x64), then under SIGKILL.
 
     The benchmark builds an OpenTelemetry Collector with Go, and installs Arize Phoenix and MLflow into their
     own environments. If a peer is unavailable, the report names it and compares the rest.
     """
     options = RoundOptions(seconds=seconds)
+    others = {path.name: other_checkout(path) for path in checkouts}
+    compared = {name: make for name, make in PEERS.items() if name in (wanted or PEERS)} | others
     comparison = Comparison()
     out.mkdir(parents=True, exist_ok=True)
 
@@ -55,10 +70,10 @@ def peers(
             work = Path(directory)
             try:
                 if what == "kill":
-                    comparison.survivals.append(killed(name, PEERS[name], work, options))
+                    comparison.survivals.append(killed(name, compared[name], work, options))
                 else:
                     load = scenarios.of_name(what)
-                    comparison.loads.append(under_load(name, PEERS[name], load, work, options))
+                    comparison.loads.append(under_load(name, compared[name], load, work, options))
             except Unavailable as error:
                 comparison.absent[name] = str(error)
         click.echo(f"{name}: {what}", err=True)
@@ -68,9 +83,9 @@ def peers(
 
     for _ in range(rounds):
         for scenario in names or MAIN:
-            for name in wanted or PEERS:
+            for name in compared:
                 attempt(name, scenario)
-        for name in (wanted or PEERS) if kill else ():
+        for name in compared if kill else ():
             attempt(name, "kill")
     if comparison.loads:
         click.echo(table(comparison.loads) + "\n")

@@ -17,6 +17,7 @@ from tests.free_ports import free_port
 BUILDER = "go.opentelemetry.io/collector/cmd/builder@v0.155.0"
 BUILD = Path(__file__).with_name("collector.yaml")
 COLLECTOR = ROOT / "build/peers/collector/otelcol"
+MODULE = ROOT / ".venv-native/site"
 PIPELINE = """
 receivers:
   otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{port}"}}}}}}
@@ -141,8 +142,25 @@ def ids_in(database: Path, table: str, column: str) -> Counter[str]:
     return Counter(found.decode() for (text,) in rows for found in set(IDS.findall(str(text).encode())))
 
 
+def with_module(directory: Path, upstream: str, cores: set[int]) -> Peer:
+    """Start Tollhouse with the compiled module, which the first call builds."""
+    if not (MODULE / "stamp").exists():
+        _run(["make", str((MODULE / "stamp").relative_to(ROOT))], "the compiled module could not be built")
+    return TollhousePeer(directory, upstream, cores, path=MODULE)
+
+
+def other_checkout(path: Path) -> MakePeer:
+    """Return a maker of servers of another checkout, which has its own environment."""
+
+    def make(directory: Path, upstream: str, cores: set[int]) -> Peer:
+        return TollhousePeer(directory, upstream, cores, command=path / ".venv/bin/tollhouse")
+
+    return make
+
+
 PEERS: dict[str, MakePeer] = {
     "tollhouse": TollhousePeer,
+    "tollhouse, module": with_module,
     "collector, fsync": collector(fsync=True),
     "collector, no fsync": collector(fsync=False),
     "phoenix": phoenix,

@@ -4,6 +4,7 @@ Interface of a compared server: start it, kill it, restart it at the same addres
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import COMMAND, SEND_AI_TELEMETRY, Tollhouse
 from tests.bench.server import targets
 from tests.bench.server.meters import affinity
 from tests.bench.server.rounds import LoadSink
@@ -53,9 +54,33 @@ def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:
 
 
 class TollhousePeer:
-    def __init__(self, directory: Path, upstream: str, cores: set[int]) -> None:
+    """
+    This checkout, or the checkout of `command`. `path` is added to the modules that the server can import, such as
+    the compiled module.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        upstream: str,
+        cores: set[int],
+        *,
+        command: Path = COMMAND,
+        path: Path | None = None,
+    ) -> None:
         self._installation = Tollhouse(directory, targets.CONFIG.format(sink=upstream, grpc="", workers=0))
-        self._key = self._installation.key("load")
+        self._command = command
+        self._path = str(path or "")
+        config = ["--config", str(self._installation.config)]
+        made = subprocess.run(
+            [command, "keys", "create", "--name", "load", "--use-case", SEND_AI_TELEMETRY, "--json", *config],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self._key = json.loads(made.stdout)["secret"]
         self._cores = cores
 
     def start(self) -> Running:
@@ -63,7 +88,9 @@ class TollhousePeer:
         where = {"TOLLHOUSE_SERVER__LISTEN": url.removeprefix("http://")} if url else {}
         began = time.perf_counter()
         with affinity(self._cores):
-            url = self._installation.start({"SINK_KEY": "sink", **where}, is_new=True)
+            url = self._installation.start(
+                {"SINK_KEY": "sink", "PYTHONPATH": self._path, **where}, (str(self._command),), is_new=True
+            )
         assert self._installation.process is not None
         return Running(
             pid=self._installation.process.pid,
