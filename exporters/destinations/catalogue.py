@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
     from exporters.exporter import Exporter, LandingExporter, RouteConfig
     from exporters.lake.exporter import LakeContext
-    from exporters.otlp.encoding import EncodeElsewhere
     from spool.ledger.repricing import LinesOf
 
 TYPES: Declared[DestinationType] = Declared(
@@ -101,7 +100,6 @@ def build_routes(
     *,
     clock: Clock,
     context: UpstreamContext | None = None,
-    elsewhere: EncodeElsewhere | None = None,
     lake: LakeContext | None = None,
     price_lines: LinesOf | None = None,
 ) -> list[RouteConfig]:
@@ -109,13 +107,13 @@ def build_routes(
     Return the routes of a configuration. Raises ValueError for a type or topic that a destination does not accept.
 
     Without `context`, the upstream receives only AI telemetry. Without `lake`, no data lake is possible.
-    `elsewhere` encodes spans in another process. `price_lines` come from the current price list.
+    `price_lines` come from the current price list.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
         from exporters.destinations.upstream import routes as upstream_routes
 
-        routes += upstream_routes(upstream, clock=clock, context=context, elsewhere=elsewhere)
+        routes += upstream_routes(upstream, clock=clock, context=context)
     for destination in destinations:
         routes += [_route(destination, topic, clock, lake, price_lines) for topic in destination.topics]
     return routes

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from exporters.exporter import Exporter, RouteConfig
-from exporters.otlp.encoding import EncodeElsewhere
 from exporters.otlp.telemetry import TelemetryExporter
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
 from exporters.service.events import STREAM as EVENTS
@@ -45,22 +44,17 @@ class UpstreamContext:
 
 
 def routes(
-    settings: UpstreamSettings,
-    *,
-    clock: Clock,
-    context: UpstreamContext | None = None,
-    elsewhere: EncodeElsewhere | None = None,
+    settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
 ) -> Iterator[RouteConfig]:
     """
     Yield the routes to the upstream, each with its own client. Yield nothing if there is no upstream.
 
-    Without `context` or without a base_url, only AI telemetry has a route. `elsewhere` encodes spans
-    in another process.
+    Without `context` or without a base_url, only AI telemetry has a route.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return
     made_of = settings, context and context.single_writer
-    yield _telemetry_route(settings, clock, made_of, elsewhere)
+    yield _telemetry_route(settings, clock, made_of)
     if context is None or not settings.base_url:
         return
     has_events = Paths(settings).template(EVENTS) is not None
@@ -86,9 +80,7 @@ def routes(
     yield _route(BILLING_DATA, settings, made_of, exporter, client)
 
 
-def _telemetry_route(
-    settings: UpstreamSettings, clock: Clock, made_of: object, elsewhere: EncodeElsewhere | None
-) -> RouteConfig:
+def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) -> RouteConfig:
     client = UpstreamClient.of(settings, clock=clock)
     exporter = TelemetryExporter(
         client.client,
@@ -96,7 +88,6 @@ def _telemetry_route(
         in_flight=settings.in_flight,
         max_records=settings.batch_records,
         max_bytes=settings.batch_bytes,
-        elsewhere=elsewhere,
     )
     return replace(_route(AI_TELEMETRY, settings, made_of, exporter, client), reads_packed=True)
 

@@ -60,10 +60,6 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
         self._context: ssl.SSLContext | None = None
 
-    @property
-    def compresses(self) -> bool:
-        return self._settings.compression == "gzip"
-
     async def send(
         self,
         url: str,
@@ -93,7 +89,11 @@ class Client:
             sent[settings.idempotency_header] = idempotency_key
         if is_compressed:
             sent["Content-Encoding"] = "gzip"
-        elif self.compresses and len(body) >= compression.MIN_BYTES and "Content-Encoding" not in sent:
+        elif (
+            settings.compression == "gzip"
+            and len(body) >= compression.MIN_BYTES
+            and "Content-Encoding" not in sent
+        ):
             sent["Content-Encoding"] = "gzip"
             body = compression.gzipped(body)
         if secrets is None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from google.protobuf.message import DecodeError
@@ -35,8 +35,6 @@ from exporters.batch import Batch, Tally, in_turns
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
 from exporters.http.answers import HttpAnswer, refuse_page, rejected_by_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
-from exporters.otlp import encoding
-from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.spans import PackedSpans, SpanEncoder, native_of, request_of
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import of_derived
@@ -93,6 +91,13 @@ class Target(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
+class Encoded(NamedTuple):
+    """The body of a request."""
+
+    body: bytes
+    items: int | None = None  # number of spans or data points in the body; None means one per record
+
+
 class TelemetryExporter:
     def __init__(
         self,
@@ -102,16 +107,13 @@ class TelemetryExporter:
         in_flight: int = 4,
         max_records: int = 1000,
         max_bytes: int = 4 * 1024**2,
-        elsewhere: EncodeElsewhere | None = None,
     ) -> None:
-        """Prepare the exporter. `elsewhere` encodes spans in another process."""
         self.in_flight = in_flight
         self.max_records = max_records
         self._max_bytes = max_bytes
         self._client = client
         self._target = target
         self._spans = SpanEncoder()
-        self._elsewhere = elsewhere
         self._packed: PackedSpans | None = None
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -153,20 +155,18 @@ class TelemetryExporter:
         if encoded is None or not encoded[0].sent:
             return None
         tally, fields = encoded
-        body = request_of(fields)
-        return tally, Encoded(body, len(body), is_compressed=False)
+        return tally, Encoded(request_of(fields))
 
     async def _send(self, delivery: Delivery, stream: str, tally: Tally, encoded: Encoded) -> Settlement:
         url = self._target.url(stream)
         assert url is not None
-        if encoded.size > self._max_bytes and delivery.count > 1:
-            raise DeliveryTooLarge(f"{encoded.size} bytes, over batch_bytes", answered=False)
+        if len(encoded.body) > self._max_bytes and delivery.count > 1:
+            raise DeliveryTooLarge(f"{len(encoded.body)} bytes, over batch_bytes", answered=False)
         with self._target.naming_key(stream):
             answer = await self._client.send(
                 url,
                 encoded.body,
                 content_type=CONTENT_TYPE,
-                is_compressed=encoded.is_compressed,
                 authorization=self._target.authorization(stream),
                 idempotency_key=delivery.idempotency_key,
                 headers=self._target.headers(),
@@ -178,11 +178,6 @@ class TelemetryExporter:
 
     async def _encoded(self, batch: Batch) -> Encoded:
         spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
-        if self._elsewhere is not None and len(spans) >= encoding.LEAST:
-            compresses = self._client.compresses
-            answer = await self._elsewhere(encoding.packed(spans, compresses=compresses))
-            if answer is not None:
-                return encoding.unpacked(answer, compresses=compresses)
         points = [
             (record, at) for record, at in batch.records if isinstance(record, (UsageMetric, Correction))
         ]
@@ -196,7 +191,7 @@ class TelemetryExporter:
                 body, items = request.encoded(), request.points
         except OUT_OF_RANGE as error:
             raise _unsendable(error) from error
-        return Encoded(body, len(body), is_compressed=False, items=items)
+        return Encoded(body, items)
 
 
 def _unsendable(error: Exception) -> Rejected:

@@ -1,4 +1,4 @@
-"""Conversion of a body in any format (OTLP or a gateway's) to records, for receivers, files and workers."""
+"""Conversion of a body in any format (OTLP or a gateway's) to records, for receivers and files."""
 
 from __future__ import annotations
 

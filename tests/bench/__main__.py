@@ -13,7 +13,7 @@ from tests.bench.server.rounds import Figures, RoundOptions
 from tests.bench.server.states import play
 from tests.bench.server.table import machine, table, write_json
 
-TARGETS = ("tollhouse", "yardstick", "unflushed", "fed")
+TARGETS = ("tollhouse", "yardstick", "unflushed")
 
 
 @click.command(
@@ -37,14 +37,6 @@ TARGETS = ("tollhouse", "yardstick", "unflushed", "fed")
     "--server-cores", default=1, show_default=True, help="Cores for the server; the load gets the others."
 )
 @click.option(
-    "--workers",
-    "numbers",
-    multiple=True,
-    type=int,
-    default=(0,),
-    help="server.workers of the server that is measured; several times, in turns. Default: 0.",
-)
-@click.option(
     "--profile", is_flag=True, help="Write a flame graph of each round beside the JSON (slows it a little)."
 )
 @click.option(
@@ -65,7 +57,6 @@ def bench(
     rounds: int,
     wanted: tuple[str, ...],
     server_cores: int,
-    numbers: tuple[int, ...],
     profile: bool,
     out: Path,
     work: Path | None,
@@ -84,6 +75,7 @@ def bench(
         chosen = scenarios.chosen(list(names))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    options = RoundOptions(seconds=seconds, server_cores=server_cores, profile=out if profile else None)
     found: list[Figures] = []
     out.mkdir(parents=True, exist_ok=True)
     for number in range(rounds):
@@ -91,23 +83,15 @@ def bench(
             for target in wanted or ("tollhouse", *(["yardstick"] if scenario.has_yardstick else [])):
                 if target == "yardstick" and not scenario.has_yardstick:
                     continue
-                for workers in (0,) if target == "yardstick" else numbers:
-                    options = RoundOptions(
-                        seconds=seconds,
-                        server_cores=server_cores,
-                        workers=workers,
-                        profile=out if profile else None,
-                    )
-                    with tempfile.TemporaryDirectory(dir=work or out) as directory:
-                        figures = play(scenario, target, Path(directory), options)
-                    click.echo(
-                        f"round {number + 1}, {scenario.name}, {figures.target}: "
-                        f"{figures.accepted_per_s:,.0f}/s, "
-                        f"{figures.cpu_us:.1f} us a record",
-                        err=True,
-                    )
-                    found.append(figures)
-                    write_json(found, out / "server.json")
+                with tempfile.TemporaryDirectory(dir=work or out) as directory:
+                    figures = play(scenario, target, Path(directory), options)
+                click.echo(
+                    f"round {number + 1}, {scenario.name}, {target}: {figures.accepted_per_s:,.0f}/s, "
+                    f"{figures.cpu_us:.1f} us a record",
+                    err=True,
+                )
+                found.append(figures)
+                write_json(found, out / "server.json")
     click.echo(" ".join(f"{name} {value}," for name, value in machine().items()).rstrip(","))
     click.echo(table(found))
 

@@ -120,22 +120,6 @@ def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> Non
     assert figures.records > 0
 
 
-def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadSink) -> None:
-    """
-    Records that such workers return are accepted and delivered. The figures show the time of the
-    server process separately.
-    """
-    cores, options = meters.cores_for(1)[0], replace(OPTIONS, workers=1)
-    with targets.tollhouse(tmp_path / "fed", upstream.url, name="fed", cores=cores, workers=1) as running:
-        figures = measure(
-            scenarios.of_name("100x2"), "fed", running, upstream, tmp_path, options, next(firsts)
-        )
-    assert figures.broken == 0
-    assert figures.undelivered == 0
-    assert "fed, 1 workers" == figures.target
-    assert 0 < (figures.own_us or 0) < figures.cpu_us
-
-
 def test_a_backlog_is_filled_waits_and_drains(tmp_path: Path) -> None:
     figures = play(scenarios.of_name("drain-10k"), "tollhouse", tmp_path, OPTIONS)
     assert figures.records == 10_000

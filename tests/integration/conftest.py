@@ -17,7 +17,6 @@ import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
-from gateway.intake.receivers import decoding
 from gateway.service.app import App
 from gateway.service.assembly import background
 from gateway.service.configuration.sections import Config, ServerSettings
@@ -27,7 +26,6 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
-from tests.gateway.intake.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
@@ -154,23 +152,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture
-def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """
-    Return `server` or `worker`. For `worker`, every request body is decoded by a worker, which runs on a thread.
-    """
-    by: str = getattr(request, "param", "server")
-    if by == "worker":
-        monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)
-        monkeypatch.setattr("gateway.intake.workers.process.starter", lambda *_: on_a_thread)
-    return by
-
-
-BY_BOTH = pytest.mark.parametrize("decoded_by", ["server", "worker"], indirect=True)
-
-
 @asynccontextmanager
-async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve]:
+async def servers(place: Path) -> AsyncIterator[Serve]:
     """
     Yield a function that starts servers with `[server]` settings and data under `place`. They stop at the end.
     """
@@ -186,13 +169,11 @@ async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve
     ) -> Serving:
         directory = place / f"data-{len(made)}"
         base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
-        usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": usual_workers}
+        usual = {"listen": "127.0.0.1:0", "grpc_listen": ""}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
         again = None if reread is None else partial(reread, settings)
         app = App(settings, version="0", clock=clock, reread=again)
         await app.start()
-        if (pool := app.services.receivers.workers) is not None:
-            await pool.complete()
         made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))
         made[-1].key = await made[-1].make_key(key_name, use_cases=[SEND_AI_TELEMETRY])
         return made[-1]
@@ -204,8 +185,8 @@ async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve
 
 
 @pytest_asyncio.fixture
-async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
-    async with servers(tmp_path, usual_workers=int(decoded_by == "worker")) as start:
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    async with servers(tmp_path) as start:
         yield start
 
 

@@ -119,7 +119,7 @@ def requests() -> Iterator[Request]:
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """
-    How servers receive the requests: with or without the module, in which storage, with how many workers.
+    How servers receive the requests: with or without the module, and in which storage.
 
     `starts` lists the servers that run one after another, each for a part of the requests, and whether each has
     the module. The second server is killed. `gateways` lists servers that share one storage at the same time.
@@ -127,15 +127,13 @@ class Way:
 
     starts: tuple[str, ...] = ("true",)
     gateways: tuple[str, ...] = ()
-    workers: int = 0
     is_shared: bool = False
 
 
 WAYS = {
-    "workers": Way(workers=2),
     "switched at restarts": Way(starts=("true", "false", "true")),
     "postgres": Way(is_shared=True),
-    "postgres, switched, workers": Way(is_shared=True, starts=("false", "true"), workers=2),
+    "postgres, switched": Way(is_shared=True, starts=("false", "true")),
     "two gateways": Way(is_shared=True, gateways=("true", "false")),
 }
 Found = tuple[list[bytes], Any, Any]
@@ -162,9 +160,8 @@ class Stand:
         return Tollhouse(self.directory / name, CONFIG.format(url=self.url) + storage)
 
 
-def start(one: Tollhouse, way: Way, wanted: str) -> str:
-    env = {"TOLLHOUSE_SERVER__NATIVE": wanted, "TOLLHOUSE_SERVER__WORKERS": str(way.workers)}
-    url = one.start(env=env)
+def start(one: Tollhouse, wanted: str) -> str:
+    url = one.start(env={"TOLLHOUSE_SERVER__NATIVE": wanted})
     status = one.asked("/status")["native"]
     assert (wanted == "true") is status["on"], status
     return url
@@ -205,17 +202,15 @@ def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) 
             made[0].run("storage", "init")
         key, first = made[0].key("sender"), made[0]
         if way.gateways:
-            urls = [start(one, way, wanted) for one, wanted in zip(made, way.gateways, strict=True)]
+            urls = [start(one, wanted) for one, wanted in zip(made, way.gateways, strict=True)]
             for number, each in enumerate(given):
                 send(urls[number % len(urls)], key, [each])
         else:
             step = -(-len(given) // len(way.starts))
             for number, wanted in enumerate(way.starts):
                 first.stop(*((signal.SIGKILL, None) if number == 2 else ()))
-                learns = wanted == "true" and not way.workers
-                send(
-                    start(first, way, wanted), key, given[number * step : (number + 1) * step], learns=learns
-                )
+                part = given[number * step : (number + 1) * step]
+                send(start(first, wanted), key, part, learns=wanted == "true")
         wait_for(lambda: is_settled(first.asked("/status")), 120, "everything is delivered")
         booked = topic_of(first.asked("/status"))
         for one in made:

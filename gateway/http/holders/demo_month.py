@@ -12,12 +12,11 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from gateway.intake.workers.process import environment
 from gateway.service.errors import Refusal
 
 _log = logging.getLogger(__name__)
@@ -25,9 +24,21 @@ _log = logging.getLogger(__name__)
 NONE, LOADING, LOADED = "none", "loading", "loaded"
 FOLDER = "demo"  # folder in the data directory
 DAYS, RECORDS = 30, 6000
+# The only environment variables of the process that fills the folder, because any other may contain a secret.
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_PASSED_ON_PREFIX = "PYTHON"
 _NO_DEMO = "no demo month is loaded; load one from the empty Overview of the console"
 
 Month = TypeVar("Month")
+
+
+def filling_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the filling process needs to find its modules and to read text."""
+    return {
+        name: value
+        for name, value in given.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
+    }
 
 
 class DemoMonth(Generic[Month]):
@@ -122,7 +133,7 @@ class DemoMonth(Generic[Month]):
         pipe = asyncio.subprocess.PIPE
         nothing = asyncio.subprocess.DEVNULL
         self._filling = await asyncio.create_subprocess_exec(
-            *command, stdin=nothing, stdout=nothing, stderr=pipe, env=environment(os.environ)
+            *command, stdin=nothing, stdout=nothing, stderr=pipe, env=filling_environment(os.environ)
         )
         try:
             _, stderr = await self._filling.communicate()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gateway.intake.deposits import Deposits
     from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
     from gateway.intake.stream_admission import StreamAdmission
-    from gateway.intake.workers.pool import WorkerPool
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.people.authentication.access import Access
     from gateway.service.configuration.secret_file import SecretFile
@@ -54,7 +53,6 @@ class ReceiverServices:
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
     memory: Once[SpanMemory] | None = None  # None without the compiled module
-    workers: WorkerPool | None = None  # None if this process decodes all bodies
     turns: FairTurns = field(default_factory=FairTurns)
 
 

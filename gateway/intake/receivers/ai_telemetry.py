@@ -33,9 +33,8 @@ from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive_aside
-from gateway.intake.receivers.decoding import decoded
 from gateway.intake.receivers.otlp_http import export, otlp_row
-from gateway.intake.workers.jobs import SentBody
+from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.driver import answer_to, refusal_to
 from gateway.normalise.formats.helicone import helicone_signed
@@ -264,8 +263,11 @@ async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | 
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
         format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
-    outcome, reports = await decoded(
-        receivers, SentBody.of_format(format, body), request.share, aside_above=0
+    options = receivers.options
+    outcome, reports = await drive_aside(
+        lambda hold: any_format.normalise(format, body, options=options, hold=hold),
+        request.share.take,
+        size=size,
     )
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
     answering = answer_to(format, body, outcome, now=receivers.clock.now())

@@ -1,4 +1,4 @@
-"""Conversion of OTLP requests to records, for receivers, files and workers."""
+"""Conversion of OTLP requests to records, for receivers and files."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSeal
-    from gateway.intake.workers.pool import WorkerPool
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
@@ -129,7 +128,6 @@ class Assembler:
         # name of a limit of the intake, and a function that returns how much of it each key uses
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
         self.shadows: Shadows | None = None  # None until the intake starts
-        self.workers: WorkerPool | None = None
 
     def _keep_channels(self) -> None:
         """Let channels that people created in the console send notifications as well."""
@@ -156,24 +154,6 @@ class Assembler:
             host_id=config.devices.host_id,
             max_items=config.server.max_items,
         )
-
-    def start_workers(self, metrics: Metrics) -> WorkerPool | None:
-        """Start the worker processes. Returns None if the server does all work itself."""
-        server = self.config.server
-        if not server.workers:
-            return None
-        from gateway.intake.workers.pool import WorkerPool
-        from gateway.intake.workers.process import starter
-
-        start = starter(
-            "-m", "gateway.service.assembly.worker_process", "{socket}", str(server.worker_memory)
-        )
-        pool = WorkerPool(server.workers, start, silent_s=server.worker_timeout, observer=metrics)
-        pool.start()
-        self.workers = pool
-        metrics.watch_workers(lambda: pool.ready)
-        self.stack.push_async_callback(pool.close)
-        return pool
 
     async def start_access(self, local: Bearer | None = None) -> Access:
         access = Access(
@@ -301,11 +281,7 @@ class Assembler:
         self.storage.leases.tell(setting_digests)
 
     def receiver_services(
-        self,
-        access: Access,
-        window: MergeWindow | SharedMergeWindow,
-        metrics: Metrics,
-        workers: WorkerPool | None,
+        self, access: Access, window: MergeWindow | SharedMergeWindow, metrics: Metrics
     ) -> ReceiverServices:
         server, config = self.config.server, self.config
         return ReceiverServices(
@@ -322,7 +298,6 @@ class Assembler:
             receiving=ReceivingSlots(server.max_grpc_messages),
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
-            workers=workers,
             memory=self.memory,
         )
 

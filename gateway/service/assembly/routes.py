@@ -49,14 +49,12 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
     Return the routes of a configuration. Raises ConfigError for settings that a destination does not support.
     """
     context = _upstream_context(parts, config) if config.upstream.base_url else None
-    elsewhere = None if parts.workers is None else parts.workers.encode
     try:
         return build_routes(
             config.upstream,
             config.destinations,
             clock=parts.clock,
             context=context,
-            elsewhere=elsewhere,
             lake=_lake_context(parts, config),
             price_lines=partial(_price_lines, parts),
         )

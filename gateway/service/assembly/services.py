@@ -120,7 +120,7 @@ async def _assemble(
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     assembler.tell_settings(intake.prices)
     deposits = assembler.deposits(attribution)
-    receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
+    receivers = assembler.receiver_services(access, window, metrics)
     billing = assembler.billing_sync(config)
     # An agent sends no table of devices, because it reports its own device (exporters.device_reporter).
     routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))

@@ -54,9 +54,6 @@ PULLED_SOURCES = (
 # Report sources that list who has a seat of a plan.
 OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
 SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
-# minimum memory of a worker, as a multiple of the largest body; it holds the body, its records, and the decoding
-LEAST_WORKER_MEMORY = 6
-MOST_WORKERS = 64
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
 MAX_LEDGER_TAGS = 8
 MOST_PULL_DAYS = 31
@@ -169,25 +166,6 @@ class ServerSettings:
         edge="further messages wait 10 s, then get 503 with `Retry-After`",
         least=2,
     )
-    workers: int = setting(
-        0,
-        "number of worker processes that decode bodies and encode deliveries; 0 means that the "
-        "server does it itself; see [all cores](sizing.md#all-cores)",
-        edge="with more than 64 the server does not start",
-        least=0,
-    )
-    worker_memory: Size = setting(
-        512 * MIB,
-        "memory for the data of one worker; at least six times `max_body_bytes`",
-        edge="the worker is replaced; a body that ends three workers is refused with 400",
-        least=128 * MIB,
-    )
-    worker_timeout: Duration = setting(
-        30.0,
-        "time after which a busy worker that does not respond is replaced",
-        edge="the worker is replaced, and another one does its work",
-        least=1,
-    )
     native: bool = setting(
         True,
         "whether to use the compiled module `tollhouse-native` if it is installed; see [what it "
@@ -273,10 +251,6 @@ class ServerSettings:
             yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
         if self.max_inflight_bytes < self.max_body_bytes:
             yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
-        if self.workers and self.worker_memory < LEAST_WORKER_MEMORY * self.max_body_bytes:
-            yield f"server.worker_memory must be at least {LEAST_WORKER_MEMORY} times server.max_body_bytes"
-        if self.workers > MOST_WORKERS:
-            yield f"server.workers must be at most {MOST_WORKERS}"
         if self.small_body_reserve < 2 * self.small_body_bytes:
             yield "server.small_body_reserve must be at least twice server.small_body_bytes"
 

@@ -124,13 +124,6 @@ class Metrics:
         )
         self._refused = counter("tollhouse_refused_requests", "Refused requests, by error type", ["type"])
         self._request_children: dict[tuple[str, int | str], Counter] = {}
-        self._worker_deaths = counter(
-            "tollhouse_worker_deaths", "Worker processes that were replaced", ["reason"]
-        )
-        self._bodies = counter(
-            "tollhouse_decoded_bodies", "Bodies of AI telemetry, by the process that decoded them", ["by"]
-        )
-        self._body_children = {by: self._bodies.labels(by) for by in ("server", "worker")}
         self._claimed = counter(
             "tollhouse_records_claimed_device", "Records that named a device without using its key"
         )
@@ -160,11 +153,6 @@ class Metrics:
     def token_seen(self, outcome: str) -> None:
         """Count a check of a person's access token. The outcome is a fixed word of this program."""
         self._tokens.labels(outcome).inc()
-
-    def watch_workers(self, ready: Callable[[], int]) -> None:
-        Gauge("tollhouse_workers", "Worker processes that accept work", registry=self.registry).set_function(
-            ready
-        )
 
     def watch_native(self, native: NativeUse) -> None:
         """Show the compiled module in use, and how often it failed."""
@@ -196,16 +184,6 @@ class Metrics:
         )
         size.set_function(lambda: memory.size)
         self.registry.register(MemoryCounts(memory))
-
-    def worker_died(self, reason: str) -> None:
-        """
-        Count a worker process that ended unexpectedly. The reasons are defined in gateway.intake.workers.pool.
-        """
-        self._worker_deaths.labels(reason).inc()
-
-    def body_decoded(self, by: str) -> None:
-        """Count a decoded body of AI telemetry. `by` is `server` or `worker`."""
-        self._body_children[by].inc()
 
     def watch_certificate(self, ends_at: Callable[[], float]) -> None:
         gauge = Gauge(

@@ -62,7 +62,6 @@ def table(found: Sequence[Share]) -> str:
     "--rounds", default=1, show_default=True, help="Rounds of every abuser; the table has the medians."
 )
 @click.option("--engine", default="sqlite", show_default=True, type=click.Choice(["sqlite", "postgres"]))
-@click.option("--workers", default=0, show_default=True, help="server.workers.")
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
 def bench(
     only: tuple[str, ...],
@@ -71,7 +70,6 @@ def bench(
     slices: int,
     rounds: int,
     engine: str,
-    workers: int,
     out: Path,
 ) -> None:
     """
@@ -93,7 +91,7 @@ def bench(
     with postgres(engine) as database, tempfile.TemporaryDirectory(dir=out) as directory:
         for number in range(rounds):
             work = Path(directory) / str(number)
-            with stand(work, database=database, schema=f"bench_{number}", workers=workers) as running:
+            with stand(work, database=database, schema=f"bench_{number}") as running:
                 for abuser in chosen:
                     found.append(one := measure(running, abuser, seconds=seconds, slices=slices))
                     said = {**one.load.refused, **({"broken": one.load.broken} if one.load.broken else {})}
@@ -101,12 +99,7 @@ def bench(
                         f"{one.abuser}: rate {one.rate:.2f}, p99 {one.p99:.1f}, abuser {said or 'taken'}",
                         err=True,
                     )
-    written = {
-        "machine": machine(),
-        "engine": engine,
-        "workers": workers,
-        "rounds": [asdict(one) for one in found],
-    }
+    written = {"machine": machine(), "engine": engine, "rounds": [asdict(one) for one in found]}
     (out / "fairness.json").write_text(json.dumps(written, indent=1))
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(table(found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import sys
 import time
@@ -28,7 +27,6 @@ CONFIG = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = "127.0.0.1:0"
-workers = {workers}
 {server}
 [spool]
 hold = "0s"
@@ -145,7 +143,7 @@ def postgres(engine: str) -> Iterator[Server | None]:
 
 @contextmanager
 def stand(
-    work: Path, *, database: Server | None = None, schema: str = "bench", workers: int = 0, server: str = ""
+    work: Path, *, database: Server | None = None, schema: str = "bench", server: str = ""
 ) -> Iterator[Stand]:
     """
     Start an installation on its own cores, and keep the other cores for all clients. `server` has
@@ -153,19 +151,17 @@ def stand(
     """
     work.mkdir(parents=True, exist_ok=True)
     storage = storage_table(work, dsn=database.dsn, schema=schema) if database else ""
-    own = Tollhouse(work / "own", CONFIG.format(workers=workers, storage=storage, server=server))
+    own = Tollhouse(work / "own", CONFIG.format(storage=storage, server=server))
     if database:
         own.run("storage", "init")
     victim = own.key("victim", "--use-case", SEND_AI_TELEMETRY)
     abuser = own.key("abuser", *(word for scope in sorted(SCOPES) for word in ("--scope", scope)))
-    cores, load_cores = meters.cores_for(1 + workers if len(os.sched_getaffinity(0)) > 1 + workers else 1)
+    cores, load_cores = meters.cores_for(1)
     try:
         with affinity(cores):
             url = own.start(is_new=True)
         assert own.process is not None
         grpc_url = own.grpc_url()
-        while meters.metrics(url).get("tollhouse_workers", 0) < workers:
-            time.sleep(0.1)
         _ask(url, "PUT", "/unit-cost/v1/telemetry/allocation/bench", abuser, {"granularity": "DAILY"})
         made = _ask(
             url, "POST", "/v2/connections/billing", abuser, {"name": "bench", "cloud_provider": "MongoDB"}

@@ -38,7 +38,6 @@ WITHIN_S = 600
 LAKE = """
 [server]
 listen = "127.0.0.1:0"
-workers = 0
 [spool]
 hold = "500ms"
 [[destinations]]

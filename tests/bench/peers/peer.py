@@ -68,7 +68,7 @@ class TollhousePeer:
         command: Path = COMMAND,
         path: Path | None = None,
     ) -> None:
-        self._installation = Tollhouse(directory, targets.CONFIG.format(sink=upstream, grpc="", workers=0))
+        self._installation = Tollhouse(directory, targets.CONFIG.format(sink=upstream, grpc=""))
         self._command = command
         self._path = str(path or "")
         config = ["--config", str(self._installation.config)]

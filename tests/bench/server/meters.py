@@ -40,11 +40,6 @@ def cpu_seconds(pid: int) -> float:
     return sum(sum(int(ticks) for ticks in _stat(one)[11:15]) for one in processes(pid)) / TICKS
 
 
-def own_cpu_seconds(pid: int) -> float:
-    """Return user and system time of a process without its children."""
-    return sum(map(int, _stat(pid)[11:13])) / TICKS
-
-
 def written_bytes(pid: int) -> int:
     """Return the bytes that a process and its children wrote to storage."""
     return sum(_field(one, "io", "write_bytes:") for one in processes(pid))

@@ -55,7 +55,6 @@ class Figures:
     accepted_per_s: float = 0.0
     delivered_per_s: float | None = None
     cpu_us: float = 0.0
-    own_us: float | None = None  # the part of `cpu_us` that the server's main process uses, if it has workers
     instructions: float | None = None
     latencies_ms: dict[str, float] = field(default_factory=dict)
     written_bytes: float = 0.0
@@ -85,7 +84,6 @@ class RoundOptions:
     seconds: float = 8.0
     warm_up: float = 1.0
     server_cores: int = 1
-    workers: int = 0  # number of server workers
     profile: Path | None = None
     counts_commits: bool = True
 
@@ -282,13 +280,12 @@ def measure(
     per_record = max(records, 1)
     return Figures(
         scenario=scenario.name,
-        target=named(target, options),
+        target=target,
         requests=load.accepted,
         records=records,
         accepted_per_s=records / load.seconds,
         delivered_per_s=(arrived - before.sink["records"]) / (last - began) if follows else None,
         cpu_us=(after.cpu - before.cpu) / per_record * 1e6,
-        own_us=(after.own_cpu - before.own_cpu) / per_record * 1e6 if options.workers else None,
         instructions=counted["instructions"] / per_record if counted else None,
         latencies_ms=load.latencies_ms,
         written_bytes=(after.written - before.written) / per_record,
@@ -302,10 +299,6 @@ def measure(
         load_busy=load_busy / elapsed,
         others_busy=max(0.0, strangers / elapsed),
     )
-
-
-def named(target: str, options: RoundOptions) -> str:
-    return f"{target}, {options.workers} workers" if options.workers else target
 
 
 def commits_of(running: Running) -> float:
@@ -332,7 +325,6 @@ class Readings:
     def __init__(self, running: Running, upstream: LoadSink) -> None:
         self.at = time.perf_counter()
         self.cpu = meters.cpu_seconds(running.pid)
-        self.own_cpu = meters.own_cpu_seconds(running.pid)
         self.written = meters.written_bytes(running.pid)
         self.busy = meters.busy_seconds()
         self.sink_cpu = meters.cpu_seconds(upstream.pid)

@@ -106,7 +106,6 @@ def play(
             grpc=scenario.is_grpc,
             prepare=prepared,
             profile=slow_profile,
-            workers=options.workers,
             keys=scenario.keys,
         )
         with installation as running:

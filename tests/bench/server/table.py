@@ -19,7 +19,6 @@ COLUMNS: dict[str, tuple[Callable[[Figures], float | None], str]] = {
     "accepted/s": (lambda one: one.accepted_per_s or None, ",.0f"),
     "delivered/s": (lambda one: one.delivered_per_s, ",.0f"),
     "CPU us": (lambda one: one.cpu_us or None, ",.1f"),
-    "own us": (lambda one: one.own_us, ",.1f"),
     "p50 ms": (lambda one: one.latencies_ms.get("p50"), ",.1f"),
     "p99 ms": (lambda one: one.latencies_ms.get("p99"), ",.1f"),
     "max ms": (lambda one: one.latencies_ms.get("max"), ",.0f"),

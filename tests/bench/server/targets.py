@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
-from tests.bench.server import backlog, meters
+from tests.bench.server import backlog
 from tests.bench.server.meters import affinity
 
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = "{grpc}"
-workers = {workers}
 [spool]
 hold = "500ms"
 [upstream]
@@ -39,7 +38,6 @@ SCOPES = (
 )
 COMMANDS = {
     "tollhouse": (str(COMMAND),),
-    "fed": (sys.executable, "-m", "tests.bench.fed"),
     "unflushed": (sys.executable, "-m", "tests.bench.unflushed"),
 }
 PROFILED = (sys.executable, "-m", "tests.bench.profiled")
@@ -69,17 +67,14 @@ def tollhouse(
     grpc: bool = False,
     prepare: Callable[[Path], object] | None = None,
     profile: Path | None = None,
-    workers: int = 0,
     keys: int = 1,
 ) -> Iterator[Running]:
     """
     Start an installation with a key for every kind of load. `prepare` may fill its directory. With `profile`
-    it runs slowly under cProfile and writes the profile there when it stops. `workers` is `server.workers`.
-    With several `keys` the load uses the keys in turn.
+    it runs slowly under cProfile and writes the profile there when it stops. With several `keys` the load uses
+    the keys in turn.
     """
-    installation = Tollhouse(
-        directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else "", workers=workers)
-    )
+    installation = Tollhouse(directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else ""))
     if prepare is not None:
         prepare(directory)
     key = installation.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))
@@ -90,8 +85,6 @@ def tollhouse(
         with affinity(cores):
             url = installation.start({"SINK_KEY": "sink"}, command, is_new=True)
         assert installation.process is not None
-        while meters.metrics(url).get("tollhouse_workers", 0) < workers:
-            time.sleep(0.1)
         yield Running(
             pid=installation.process.pid,
             url=url,

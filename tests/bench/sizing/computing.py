@@ -26,8 +26,6 @@ class SizingFigures:
     time: str
     commit: str
     cpu_us: Mapping[str, float]
-    # accepted records per second with a worker on the second core, relative to the rate without a worker
-    workers_factor: float
     record_bytes: float  # bytes on disk per record, including its entry in the duplicate index
     id_bytes: float  # bytes of memory per id in the duplicate window
     sent_bytes: float  # compressed bytes per record that are sent to the upstream
@@ -37,8 +35,8 @@ class SizingFigures:
         return 1e6 / self.cpu_us[spans]
 
     def a_machine(self, spans: str) -> float:
-        """Return the sustained records per second of a machine. Single spans gain nothing from workers."""
-        return BUSY * self.a_core(spans) * (1.0 if spans == "1" else self.workers_factor)
+        """Return the sustained records per second of a machine, whose gateway is one process."""
+        return BUSY * self.a_core(spans)
 
 
 def figures_of(document: Mapping[str, object]) -> SizingFigures:
@@ -70,7 +68,7 @@ def limits(figures: SizingFigures) -> str:
                 f"the processor, {spans} {'span' if spans == '1' else 'spans'} a request, {BUSY * 100:.0f} % "
                 "busy",
                 "answers take longer, then 503",
-                "larger requests, `server.workers`, more gateways" if spans != "100" else "more gateways",
+                "larger requests, more gateways" if spans != "100" else "more gateways",
             )
             for spans in ("1", "10", "100")
         ),

@@ -75,7 +75,7 @@ def gateways_for(calls: float, figures: SizingFigures, shared: SharedFigures) ->
     Return the number of gateways whose processors carry the rate at 100 spans per request, plus one
     that may fail.
     """
-    own_us = figures.cpu_us["100"] / figures.workers_factor + shared.append_us["100"] - shared.follow_us
+    own_us = figures.cpu_us["100"] + shared.append_us["100"] - shared.follow_us
     # subtract the work of reading the other gateways' commits, which every gateway does
     left = BUSY - calls * shared.follow_us / 1e6
     if left <= 0:

@@ -29,7 +29,7 @@ def test_the_page_is_as_its_constants_say() -> None:
 
 def test_a_machine_twice_as_fast_needs_half_the_machines() -> None:
     figures = figures_of(json.loads(FIGURES.read_text()))
-    slow = replace(figures, cpu_us={"100": 60.0, "10": 100.0, "1": 400.0}, workers_factor=1.0)
+    slow = replace(figures, cpu_us={"100": 60.0, "10": 100.0, "1": 400.0})
     fast = replace(slow, cpu_us={"100": 30.0, "10": 50.0, "1": 200.0})
     assert "| 1 | 10,000 / 6,000 / 1,500 |" in carried(slow)
     assert "| 1 | 20,000 / 12,000 / 3,000 |" in carried(fast)
@@ -129,7 +129,7 @@ def test_one_database_ends_where_its_head_is_busy() -> None:
     """Slower gateways mean more gateways. Each follows the others, so the head becomes the limit earlier."""
     document = json.loads(FIGURES.read_text())
     shared = shared_figures_of(document)
-    fast = replace(figures_of(document), cpu_us={"100": 33.0, "10": 50.0, "1": 200.0}, workers_factor=1.0)
+    fast = replace(figures_of(document), cpu_us={"100": 33.0, "10": 50.0, "1": 200.0})
     slow = replace(fast, cpu_us={"100": 99.0, "10": 150.0, "1": 600.0})
     assert one_database(fast, shared) > one_database(slow, shared)
     assert gateways_for(10, fast, shared) == LEAST_GATEWAYS

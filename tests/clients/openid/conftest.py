@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-import pytest
 import pytest_asyncio
 
 from gateway.service.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
@@ -29,11 +28,6 @@ from tests.integration.conftest import ACTOR, Serve, Serving, serve
 from tests.spool.contract.examples import add, call
 
 __all__ = ["serve"]
-
-
-@pytest.fixture
-def decoded_by() -> str:
-    return "server"
 
 
 @dataclass

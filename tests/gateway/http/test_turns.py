@@ -21,7 +21,6 @@ from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import Options, Outcome
 from gateway.service.configuration.sections import AnswerSettings
 from gateway.service.errors import Refusal
-from gateway.service.monitoring.metrics import Metrics
 from spool.errors import AskedTooMuch
 from spool.ledger.queries import limit_of_question
 from spool.turns.fair_turns import FairTurns
@@ -195,9 +194,7 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise", work)
-    receivers = cast(
-        ReceiverServices, SimpleNamespace(workers=None, options=Options(), metrics=Metrics(), memory=None)
-    )
+    receivers = cast(ReceiverServices, SimpleNamespace(options=Options(), memory=None))
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).share()
         found = await read_export("traces", bytes(size), json=True, receivers=receivers, share=share)

@@ -17,7 +17,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from exporters.destinations.catalogue import build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
-from exporters.otlp.encoding import EncodeElsewhere, encode
 from exporters.pace import Backoff
 from exporters.redaction import LONGEST_WORDS
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -42,16 +41,11 @@ class Site:
     secret_file: Path
     settings: UpstreamSettings
     backoff: Backoff = QUICK
-    elsewhere: EncodeElsewhere | None = None
     leases: SoleNode = field(default_factory=SoleNode)
 
     def configs(self, **changes: object) -> list[RouteConfig]:
-        routes = build_routes(
-            replace(self.settings, **changes),  # type: ignore[arg-type]
-            [],
-            clock=self.server.clock,
-            elsewhere=self.elsewhere,
-        )
+        settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+        routes = build_routes(settings, [], clock=self.server.clock)
         return [replace(route, backoff=self.backoff) for route in routes]
 
     @asynccontextmanager
@@ -111,20 +105,8 @@ def refusing(*numbers: int, status: int = 400) -> Callable[[Received], Reply | N
     return judge
 
 
-async def by_a_worker(payload: bytes) -> bytes | None:
-    return b"".join(encode(payload))
-
-
-async def by_nobody(payload: bytes) -> bytes | None:
-    return None
-
-
-@pytest.mark.parametrize("elsewhere", [None, by_a_worker, by_nobody])
-async def test_deliveries_are_the_same_whoever_encodes_them(
-    site: Site, elsewhere: EncodeElsewhere | None
-) -> None:
+async def test_a_delivery_that_is_too_large_is_split(site: Site) -> None:
     """A delivery over `batch_bytes`, measured before compression, is split. Every record is sent once."""
-    site.elsewhere = elsewhere
     records = calls(1, 400)
     await site.server.add(records)
     async with site.forwarding(batch_bytes=40_000, in_flight=1):

@@ -114,7 +114,6 @@ async def test_a_start_imports_what_a_server_needs(
         "gateway.money.recommendations",
         "gateway.bills.reconciliation",
         "gateway.bills.statements",
-        "gateway.intake.workers.pool",
         "gateway.money.allocation.reading",
         "exporters.destinations.focus",
         "exporters.focus",

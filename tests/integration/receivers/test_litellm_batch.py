@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spool.record import Inference
-from tests.integration.conftest import BY_BOTH, Serving
+from tests.integration.conftest import Serving
 
 CASES = Path(__file__).parents[2] / "cases" / "gateway"
 EVENT: dict[str, Any] = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())[0]
@@ -27,7 +27,6 @@ def batch() -> list[dict[str, Any]]:
     return events
 
 
-@BY_BOTH
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("form", ["array", "lines"])
 async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: str) -> None:

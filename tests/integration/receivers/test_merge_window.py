@@ -34,7 +34,7 @@ from spool.settings import SpoolSettings
 from spool.shares import KeyShare
 from spool.sqlite import SqliteSpool, open_spool
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
-from tests.integration.conftest import BY_BOTH, Serve, Serving
+from tests.integration.conftest import Serve, Serving
 from tests.moved_clock import MovedClock
 
 ALICE = Bearer("alice", frozenset(), {"team": "search"})
@@ -95,7 +95,6 @@ def finished(steps: Generator[None, None, Normalised]) -> Normalised:
             return normalised
 
 
-@BY_BOTH
 async def test_two_requests_are_one_call(serving: Serving) -> None:
     """Each HTTP request gets its 207. One record has the model of the first and the tokens of the second."""
     for body in (batch(create()), batch(trace(), update())):

@@ -24,7 +24,7 @@ from gateway.service import listeners
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
 from tests.integration.certificates import Certificates
-from tests.integration.conftest import BY_BOTH, Serve, Serving
+from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, proto_span, proto_traces, traces
 
 SERVICES = {
@@ -132,7 +132,6 @@ async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.
     assert 50 == len(await calling.serving.records())
 
 
-@BY_BOTH
 async def test_http_and_grpc_give_the_same_record(calling: Calling) -> None:
     """The same span over HTTP and gRPC is one record."""
     body = traces(PROTOBUF)
@@ -242,7 +241,6 @@ async def test_bad_data_is_invalid_argument(calling: Calling) -> None:
         assert [] == await calling.serving.records(), body
 
 
-@BY_BOTH
 async def test_a_partial_success_counts(calling: Calling) -> None:
     reply = await calling.export(proto_traces(proto_span(), proto_span(tokens=-5)))
     said = ExportTraceServiceResponse.FromString(reply.body).partial_success

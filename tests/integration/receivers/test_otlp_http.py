@@ -14,7 +14,7 @@ from gateway.service.configuration.sections import ServerSettings
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
 from tests.gateway.http import raw
-from tests.integration.conftest import BY_BOTH, ON_ONE_SERVER, Answer, Serving
+from tests.integration.conftest import ON_ONE_SERVER, Answer, Serving
 from tests.integration.payloads import (
     ENCODINGS,
     JSON,
@@ -202,7 +202,6 @@ BAD_PROTOBUF: Sequence[bytes] = [
 ]
 
 
-@BY_BOTH
 @all_signals
 async def test_bad_protobuf_is_400(serving: Serving, path: str) -> None:
     """Garbage, truncated bytes, and JSON under the protobuf type are refused in protobuf."""
@@ -213,7 +212,6 @@ async def test_bad_protobuf_is_400(serving: Serving, path: str) -> None:
         assert answer.headers["Content-Type"] == PROTOBUF, body
 
 
-@BY_BOTH
 @both_encodings
 async def test_the_same_request_again_is_the_same_record(serving: Serving, encoding: str) -> None:
     """A repeat after a lost answer is a duplicate, and the sender gets the same answer."""
@@ -228,7 +226,6 @@ async def test_the_same_request_again_is_the_same_record(serving: Serving, encod
     assert 1 == len(await serving.records())
 
 
-@BY_BOTH
 @both_encodings
 async def test_a_partial_success_keeps_the_good_spans(serving: Serving, encoding: str) -> None:
     """In a partial success, bad items are counted and explained. In JSON, the count is text."""
@@ -346,7 +343,6 @@ async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: p
     assert 1 == len(await serving.records())
 
 
-@BY_BOTH
 async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     """The receipt's id reveals nothing to the sender. Only the operator can resolve it."""
     answer = await serving.send("/v1/traces", traces(JSON, 3))
@@ -356,7 +352,6 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     assert await serving.app.services.storage.log.receipt(fields["id"])
 
 
-@BY_BOTH
 async def test_every_item_malformed_is_400(serving: Serving) -> None:
     """A request without any readable item is not a success."""
     answer = await serving.send("/v1/traces", json_traces(json_span(name=5), json_span(attributes="x")))

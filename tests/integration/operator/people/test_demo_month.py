@@ -104,3 +104,15 @@ async def test_who_may_not_read_the_real_data_reads_no_demo(tmp_path: Path) -> N
             assert (403, "permission_set") == answer.error[:2], path
         viewer = await signed_in(server, "viewer", "viewer@example.com")
         assert (404, "no_demo") == (await server.over_http("GET", "/demo/report", headers=viewer)).error[:2]
+
+
+def test_the_filling_process_gets_no_secret() -> None:
+    """The process that fills a demo month gets only variables for finding modules and reading text."""
+    given = {
+        "PATH": "/bin",
+        "PYTHONPATH": "x",
+        "UPSTREAM_KEY": "secret",
+        "TOLLHOUSE_DATA": "/data",
+        "TZ": "UTC",
+    }
+    assert {"PATH": "/bin", "PYTHONPATH": "x", "TZ": "UTC"} == demo_month.filling_environment(given)

@@ -87,8 +87,8 @@ class Senders:
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_killed_server_keeps_what_is_true(installations: Any, closes: bool) -> None:
     """
-    The server has one process, or two workers on one log. With `closes`, records close between the reports of
-    a call, and counters are decided. Then only families whose sums do not depend on that are sent.
+    With `closes`, records close between the reports of a call, and counters are decided. Then only families
+    whose sums do not depend on that are sent.
     """
     for number in range(ROUNDS):
         chance = random.Random(f"{SEED} killed {closes} {number}")
@@ -98,7 +98,7 @@ def test_a_killed_server_keeps_what_is_true(installations: Any, closes: bool) ->
         else:
             plan = dealt(chance, most=OF_EACH, is_open=True)
         pauses = [chance.uniform(0, PAUSE_S) if closes else 0.0 for _ in plan.steps]
-        tollhouse = installations(f"killed-{number}", server=f"workers = {chance.choice((1, 2))}")
+        tollhouse = installations(f"killed-{number}")
         senders = Senders(plan, tollhouse.key("dealt"), pauses)
         for kill in range(KILLS + 1):
             url = tollhouse.start(SHORT if closes else LONG)
