@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 from spool.ledger import money
-from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.queries import (
     BILLED,
     BILLED_DIMENSIONS,
@@ -184,7 +184,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         parameters = StatementParameters()
         known = self._expressions(query, parameters)
@@ -194,13 +194,12 @@ class PostgresLedgerRows(SqlLedgerRows):
         wanted_sums = [_COLUMNS[index] for index in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         chosen = self._chosen(query, known, parameters)
-        within = self._of_span((width, since, until, rollup), chosen, parameters)
+        width, since, until, _ = spans[0]
         # Joining the dimensions to each row would cost more than adding up the rows first.
-        if until - since > width and not by_start:
-            by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
-            summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
+        if not by_start and (len(spans) > 1 or until - since > width):
+            summed = self._by_number(spans, chosen, wanted_sums, parameters)
         else:
-            summed = f"(SELECT * FROM {within})"
+            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters)})"
         rows = self._ask(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
@@ -216,17 +215,13 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield GroupSum(group, status, cost_source, measures, start)
 
     def largest(
-        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         parameters = StatementParameters()
         known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         chosen = self._chosen(query, known, parameters)
-        parts = [
-            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(span, chosen, parameters)}" for span in spans
-        ]
-        by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
-        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
+        summed = self._by_number(spans, chosen, MONEY, parameters)
         rows = self._ask(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
@@ -265,7 +260,18 @@ class PostgresLedgerRows(SqlLedgerRows):
             return ""
         return f"{{schema}}.ledger_keys k {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
 
-    def _of_span(self, span: tuple[int, int, int, int], chosen: str, parameters: StatementParameters) -> str:
+    def _by_number(
+        self, spans: Sequence[Span], chosen: str, columns: Sequence[str], parameters: StatementParameters
+    ) -> str:
+        """Return SQL that adds up columns of spans by number of the dimensions."""
+        parts = [
+            f"SELECT key, {', '.join(columns)} FROM {self._of_span(span, chosen, parameters)}"
+            for span in spans
+        ]
+        sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
+        return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
+
+    def _of_span(self, span: Span, chosen: str, parameters: StatementParameters) -> str:
         """Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`."""
         width, since, until, rollup = span
         return self._within(self._of_rollup(width, rollup), width, since, until, chosen, parameters)

@@ -360,6 +360,13 @@ class SqlLedgerRows(ABC):
         self._tables.run(f"DELETE FROM {self._named(ROLLED)} {where}", **rollup_key)
         self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
 
+    def drop_rollups(self, number: int, width: int, before: int) -> None:
+        where = "WHERE rollup = :rollup AND width = :width AND start < :before"
+        for table in (ROLLUPS, ROLLED):
+            self._tables.run(
+                f"DELETE FROM {self._named(table)} {where}", rollup=number, width=width, before=before
+            )
+
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
         table, columns, computed_sql = self._rollup(number, dimensions)
         rows_sql = f"{table} WHERE rollup = {number} AND width = {width}"

@@ -71,7 +71,7 @@ def test_both_ways_find_the_same(
                 place = (of.team or None, start if by_start else 0)
                 expected[place] = expected.get(place, 0) + measures[0]
     query = CostQuery(**EVER, group_by=("team",), include=include, exclude=exclude)
-    found = rows.totals(DAY_S, since, until, query, by_start=by_start)
+    found = rows.totals([(DAY_S, since, until, 0)], query, by_start=by_start)
     assert {(each.group[0], each.start): each.measures[0] for each in found} == expected
 
 
@@ -80,7 +80,8 @@ def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
     rows = filled()
     asked: list[str] = []
     rows._connection.set_trace_callback(asked.append)
-    list(rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include={"team": ("team-3",)})))
+    query = CostQuery(**EVER, include={"team": ("team-3",)})
+    list(rows.totals([(DAY_S, 0, DAYS * DAY_S, 0)], query))
     rows._connection.set_trace_callback(None)
     statements = [text for text in asked if "days" in text]
     assert statements
@@ -109,7 +110,7 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
             if all(of._asdict()[name] in values for name, values in include.items()):
                 at = (of.status, of.cost_source, start if by_start else 0)
                 expected[at] = [a + b for a, b in zip(expected.get(at, [0] * WIDTH), measures, strict=True)]
-    totals = rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include=include), by_start=by_start)
+    totals = rows.totals([(DAY_S, 0, DAYS * DAY_S, 0)], CostQuery(**EVER, include=include), by_start=by_start)
     found = {(each.status, each.cost_source, each.start): [*each.measures] for each in totals}
     assert {at: measures for at, measures in found.items() if any(measures)} == expected
 
@@ -126,7 +127,7 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
 
     def calls(since: int, until: int, team: str = "team-3") -> int:
         query = CostQuery(**EVER, include={"team": (team,)})
-        found = rows.totals(DAY_S, since * DAY_S, until * DAY_S, query)
+        found = rows.totals([(DAY_S, since * DAY_S, until * DAY_S, 0)], query)
         return sum(each.measures[0] for each in found)
 
     def chosen() -> int:

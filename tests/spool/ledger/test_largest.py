@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from spool.ledger import money
 from spool.ledger.costs import ALIKE
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import Span
 from spool.ledger.queries import CostQuery, CostRow, Derived, Group
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
@@ -115,9 +116,9 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
     asked: list[CostQuery] = []
     totals = SqliteLedgerRows.totals
 
-    def noted(self: SqliteLedgerRows, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
+    def noted(self: SqliteLedgerRows, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
-        return totals(self, width, since, until, query, **of)
+        return totals(self, spans, query, **of)
 
     monkeypatch.setattr(SqliteLedgerRows, "totals", noted)
     ledger, log = await open_ledger(tmp_path, clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
@@ -146,9 +147,9 @@ async def test_by_cost_the_small_groups_are_not_read(
     rows: Any = type(await ledgers.store.read(lambda rows: rows))
     asked, totals = list[CostQuery](), rows.totals
 
-    def noted(self: Any, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
+    def noted(self: Any, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
-        return totals(self, width, since, until, query, **of)
+        return totals(self, spans, query, **of)
 
     monkeypatch.setattr(rows, "totals", noted)
     found = await ledger.costs(replace(WHOLE, group_by=("user",), top=2))
