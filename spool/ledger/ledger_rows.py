@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
-from spool.ledger.sums import Dimensions, Measures, MeterSums
+from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
@@ -65,12 +65,8 @@ class LedgerRows(Protocol):
 
     def set_state(self, **values: int) -> None: ...
 
-    def number(self, dimensions: Dimensions) -> int:
-        """Return the number of a set of dimensions, and assign one if it has none."""
-        ...
-
-    def find_number(self, dimensions: Dimensions) -> int | None:
-        """Return the number of a set of dimensions, or None if it has none."""
+    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        """Return the numbers of sets of dimensions. Assign numbers to the sets that have none."""
         ...
 
     def drop_unused_numbers(self) -> int:

@@ -21,6 +21,7 @@ from spool.ledger.sums import (
     INPUT_UNKNOWN,
     ROLLUP_WIDTHS,
     Dimensions,
+    DimensionValues,
     Measures,
     MeterSums,
     begin,
@@ -99,7 +100,7 @@ class SqlLedgerRows(ABC):
 
     if TYPE_CHECKING:
 
-        def number(self, dimensions: Dimensions) -> int: ...
+        def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
 
     @abstractmethod
     def _measures(self, values: Sequence[Any]) -> Measures: ...
@@ -185,7 +186,7 @@ class SqlLedgerRows(ABC):
         if day.connection:
             self.set_state(**{ROW_TAGS: new_mark()})
         BilledTables(self._tables, self.prefix).put(
-            day, sums, lambda dimensions: self.number(kept(dimensions))
+            day, sums, lambda dimensions: self.numbers_of(list(map(kept, dimensions)))
         )
 
     def drop_billed(self, day: int, provider: str) -> None:

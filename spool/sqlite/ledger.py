@@ -32,7 +32,7 @@ from spool.ledger.queries import (
     Group,
     needed_sums,
 )
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, begin
 from spool.meters import SCALE
 from spool.packed.native import Native
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
@@ -186,17 +186,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
         self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
 
-    def number(self, dimensions: Dimensions) -> int:
-        number = self.find_number(dimensions)
-        if number is None:
-            self._chosen = _NONE_CHOSEN
-            number = self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
-        assert number is not None
-        return number
+    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        return [self._number(values) for values in dimensions]
 
-    def find_number(self, dimensions: Dimensions) -> int | None:
-        row = self._connection.execute(_FIND_NUMBER, dimensions).fetchone()
-        return row[0] if row else None
+    def _number(self, values: DimensionValues) -> int:
+        row = self._connection.execute(_FIND_NUMBER, values).fetchone()
+        if row is None:
+            self._chosen = _NONE_CHOSEN
+            row = (self._connection.execute(_ADD_NUMBER, values).lastrowid,)
+        number: int = row[0]
+        return number
 
     def drop_unused_numbers(self) -> int:
         self._chosen = _NONE_CHOSEN

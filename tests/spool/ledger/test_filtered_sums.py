@@ -38,7 +38,7 @@ def filled() -> SqliteLedgerRows:
     chance = Random(1)
     for team in range(TEAMS):
         for model in range(MODELS):
-            number = rows.number(dimensions(team, model))
+            [number] = rows.numbers_of([dimensions(team, model)])
             days = [day for day in range(DAYS) if chance.random() < 0.7]
             rows.add(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
     return rows
@@ -103,7 +103,7 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
     for place, (status, cost_source) in enumerate(outcomes, start=2):
         of = dimensions(3, place)._replace(status=status, cost_source=cost_source)
         measures = [place**power for power in range(1, WIDTH + 1)]
-        rows.add(DAY_S, [(day * DAY_S, rows.number(of), measures) for day in range(0, DAYS, place)])
+        rows.add(DAY_S, [(day * DAY_S, rows.numbers_of([of])[0], measures) for day in range(0, DAYS, place)])
     expected: dict[tuple[str, str, int], list[int]] = {}
     for start in range(0, DAYS * DAY_S, DAY_S):
         for of, measures in rows.sums(DAY_S, start):
@@ -140,6 +140,6 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
     assert parts[0] == sum(parts[1:])
     assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
     assert 1 == chosen()
-    number = rows.number(dimensions(4, MODELS))
+    [number] = rows.numbers_of([dimensions(4, MODELS)])
     rows.add(DAY_S, [(0, number, [1000] * WIDTH)])
     assert calls(0, 2, "team-4") > 1000

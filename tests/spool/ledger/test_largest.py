@@ -87,7 +87,7 @@ async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has
                 input_tokens=number,
                 meters={"web_searches": number} if number % 4 else None,
                 cost=f"{number % 7}.000000000000000001" if number % 3 else None,
-                cost_source="reported" if number % 3 else None,
+                cost_source="reported" if number % 3 else "none",
                 charges={"EUR": f"{number}.5", "GBP": "1.25"} if has_charges and not number % 3 else {},
             )
             for number in range(60)
