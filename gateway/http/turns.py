@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from aiohttp import web
 
@@ -46,6 +46,57 @@ async def drive(work: Generator[None, None, T]) -> T:
             result: T = done.value
             return result
         await pause_when_due()
+
+
+class Together:
+    """
+    Short jobs of requests that arrive in the same pass of the event loop. They run directly one after another.
+
+    A job that follows one of its kind takes three quarters of the time, because the processor's caches still have
+    its code and tables.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
+
+    async def run(self, job: Generator[None, None, T]) -> T:
+        """Run a job and return its result. While other parties are active, it runs in the turn of its party."""
+        work = current_work()
+        if work is not None and work.turns.are_shared:
+            return await drive(job)
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._run_waiting)
+        self._waiting.append((job, result, None if work is None else work.party))
+        return await result
+
+    def _run_waiting(self) -> None:
+        until = time.perf_counter() + ALONE_S
+        while self._waiting:
+            job, result, party = self._waiting.popleft()
+            if result.done():  # its request was cancelled
+                continue
+            began = time.perf_counter()
+            try:
+                result.set_result(_finished(job))
+            except Exception as error:  # noqa: BLE001 - the job's own, for its request
+                result.set_exception(error)
+            ended = time.perf_counter()
+            if party is not None:
+                party.spend(ended - began)
+            if self._waiting and ended > until:
+                asyncio.get_running_loop().call_soon(self._run_waiting)
+                return
+
+
+def _finished(job: Generator[None, None, T]) -> T:
+    try:
+        while True:
+            next(job)
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 async def drive_aside(

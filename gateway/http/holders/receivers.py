@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.http.cors import Cors
 from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.turns import Together
 from gateway.normalise.outcome import Options
 from spool.turns.fair_turns import FairTurns
 
@@ -54,6 +55,7 @@ class ReceiverServices:
     signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
     memory: Once[SpanMemory] | None = None  # None without the compiled module
     turns: FairTurns = field(default_factory=FairTurns)
+    together: Together = field(default_factory=Together)  # decodes small bodies that arrive together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,7 +138,8 @@ async def read_export(
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:
-        return await drive(otlp.normalise(signal, body, json=json, options=options, hold=share.take))
+        reading = otlp.normalise(signal, body, json=json, options=options, hold=share.take)
+        return await receivers.together.run(reading)
     return await drive_aside(
         lambda hold: otlp.normalise(signal, body, json=json, options=options, hold=hold),
         share.take,

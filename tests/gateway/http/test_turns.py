@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 from gateway.http import turns as http_turns
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes, busy
-from gateway.http.turns import LARGE, Questions, aside, drive_aside
+from gateway.http.turns import LARGE, Questions, Together, aside, drive_aside
 from gateway.intake.receivers.otlp_http import SLICED, read_export
 from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import Options, Outcome
@@ -194,12 +195,95 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise", work)
-    receivers = cast(ReceiverServices, SimpleNamespace(options=Options(), memory=None))
+    receivers = cast(ReceiverServices, SimpleNamespace(options=Options(), memory=None, together=Together()))
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).share()
         found = await read_export("traces", bytes(size), json=True, receivers=receivers, share=share)
         assert size == found.received
     assert [True, True, False, False] == places
+
+
+async def test_jobs_that_begin_together_run_one_after_another() -> None:
+    """All jobs of one pass run before their requests continue. A job that fails fails only its own request."""
+    together, steps = Together(), list[str]()
+
+    def job(name: str) -> Generator[None, None, str]:
+        steps.append(f"begin {name}")
+        yield
+        if name == "bad":
+            raise ValueError(name)
+        return name
+
+    async def request(name: str) -> None:
+        steps.append(f"continue {await together.run(job(name))}")
+
+    found = await asyncio.gather(*map(request, ("a", "bad", "b")), return_exceptions=True)
+    assert ["begin a", "begin bad", "begin b", "continue a", "continue b"] == steps
+    assert [None, "ValueError", None] == [one and type(one).__name__ for one in found]
+
+
+async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
+    """A request that is cancelled before its pass costs nothing. The other requests of the pass continue."""
+    together, begun = Together(), list[int]()
+
+    def job(number: int) -> Generator[None, None, int]:
+        begun.append(number)
+        yield from ()
+        return number
+
+    tasks = [asyncio.create_task(together.run(job(number))) for number in range(3)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    assert [0, "CancelledError", 2] == [
+        type(one).__name__ if isinstance(one, BaseException) else one
+        for one in await asyncio.gather(*tasks, return_exceptions=True)
+    ]
+    assert [0, 2] == begun
+
+
+async def test_jobs_that_take_long_let_other_tasks_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few milliseconds of jobs, the event loop runs once before the next job."""
+    together, steps = Together(), list[str]()
+    monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
+
+    def job(number: int) -> Generator[None, None, None]:
+        steps.append(f"job {number}")
+        yield from ()
+
+    tasks = [asyncio.create_task(together.run(job(number))) for number in range(3)]
+    await asyncio.sleep(0)
+    for number in range(3):
+        await asyncio.sleep(0)
+        steps.append(f"pass {number}")
+    await asyncio.gather(*tasks)
+    assert ["job 0", "pass 0", "job 1", "pass 1", "job 2", "pass 2"] == steps
+
+
+async def test_a_job_is_charged_to_its_party() -> None:
+    """The time of a job counts as use of its party. With several parties, a job runs within its own request."""
+    turns, together, ran_in = FairTurns(), Together(), list[object]()
+
+    def job() -> Generator[None, None, None]:
+        ran_in.append(asyncio.current_task())
+        until = time.perf_counter() + 0.01
+        while time.perf_counter() < until:
+            pass
+        yield
+
+    async def request(name: str) -> float:
+        with turns.request(name) as work:
+            await work.begin()
+            assert work.party is not None
+            before = work.party.used
+            await together.run(job())
+            return work.party.used - before
+
+    assert 0.01 <= await asyncio.create_task(request("alone"))
+    assert [None] == ran_in
+    turns.are_shared = True
+    task = asyncio.create_task(request("alone"))
+    await task
+    assert [None, task] == ran_in
 
 
 class Work:
