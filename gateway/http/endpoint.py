@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -24,6 +24,7 @@ from gateway.http.error_table import confirmed, refusal_of, refusals_of
 from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services
+from gateway.people.authentication.access import KEPT_UNDER, Bearer
 from gateway.service.errors import BadPayload, Refusal
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -44,18 +45,18 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     count = receivers.metrics.requests
     receivers.metrics.expect(name, 200)
 
-    async def enter(request: web.Request) -> web.StreamResponse:
+    async def enter(request: web.Request, known: _Known | None = None) -> web.StreamResponse:
         response: web.StreamResponse
         try:
             with receivers.in_hand:
-                check_single(request.headers.items())
-                if guard is not None:
-                    guard(request, services)
-                row = row_of.get(request.method)
-                if row is None:
-                    response = other_method(request)
+                if known is not None:
+                    request._match_info = known.match
+                    receivers.access.charge(known.bearer, requests=1, bytes=0)
+                    response = await _serve(
+                        known.row, request, services, holder_of[known.row.name], known.bearer
+                    )
                 else:
-                    response = await _handle(row, request, services, holder_of[row.name])
+                    response = await check_and_serve(request)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
@@ -64,6 +65,35 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         if receivers.in_hand.leaving:
             response.force_close()
         return response
+
+    async def check_and_serve(request: web.Request) -> web.StreamResponse:
+        check_single(request.headers.items())
+        if guard is not None:
+            guard(request, services)
+        row = row_of.get(request.method)
+        if row is None:
+            return other_method(request)
+        bearer = await _admit(row, request, services)
+        response = await _serve(row, request, services, holder_of[row.name], bearer)
+        if guard is None and response.status < 300:
+            remember(row, request, bearer)
+        return response
+
+    def remember(row: Address, request: web.Request, bearer: Bearer) -> None:
+        """
+        Let further telemetry with the head of this request skip the checks that depend only on its head, for as long
+        as its key is still admitted.
+        """
+        if (
+            row.scope not in KEPT_UNDER
+            or bearer.number is None
+            or not isinstance(request.protocol, Connection)
+        ):
+            return
+        key = receivers.access.known(row.key.find(request))
+        if key is not None:
+            handle = partial(enter, known=_Known(row, request.match_info, bearer))
+            request.protocol.remember(request, partial(receivers.access.still_admits, key), handle)
 
     def other_method(request: web.Request) -> web.Response:
         preflight = receivers.cors.preflight(request, allowed)
@@ -122,10 +152,16 @@ def unguarded(row: Address, services: Services) -> Handler:
     return enter
 
 
-async def _handle(
-    row: Address, request: web.Request, services: Services, holder: object
-) -> web.StreamResponse:
-    """Admit the request, read its body, call the row's handler and send the answer."""
+class _Known(NamedTuple):
+    """The row of a request with a known head, the parts of its path, and the bearer of its key."""
+
+    row: Address
+    match: web.UrlMappingMatchInfo
+    bearer: Bearer
+
+
+async def _admit(row: Address, request: web.Request, services: Services) -> Bearer:
+    """Return the bearer of a request after all checks that need no body."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:
@@ -139,6 +175,14 @@ async def _handle(
         receivers.connections.give(request.protocol, bearer.name)
     if row.checks_query and row.lists is None:
         check_parameters(request, (*row.required, *row.optional), row.repeated)
+    return bearer
+
+
+async def _serve(
+    row: Address, request: web.Request, services: Services, holder: object, bearer: Bearer
+) -> web.StreamResponse:
+    """Wait for the turn of the bearer, read the body, call the row's handler and send the answer."""
+    receivers = services.receivers
     if bearer is not NOBODY:
         await begin_work(bearer.party)
     with receivers.inflight.share(bearer.name) as share:

@@ -75,48 +75,49 @@ MAX_TAG = 256
 
 class Dimensions(NamedTuple):
     """
-    Dimensions of a row. `model` is the model that answered, if known, else the requested one. "" means unknown.
+    Dimensions of a row. `model` is the model that answered, if known, else the requested one. None means unknown.
     """
 
     kind: str
     source: str
-    provider: str
-    model: str
-    request_model: str
-    team: str
-    user: str
-    device: str
-    api_key: str
+    provider: str | None
+    model: str | None
+    request_model: str | None
+    team: str | None
+    user: str | None
+    device: str | None
+    api_key: str | None
     tags: str  # chosen tags as JSON, "" for none
     status: str
     cost_source: str
     mode: str
     size: int
-    region: str = ""
-    sender: str = ""  # the record's `sender_key`
+    region: str | None = ""
+    sender: str | None = ""  # the record's `sender_key`
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
 # quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
-# The values of Dimensions as a plain tuple, which is faster to make and to read.
-DimensionValues = tuple[
+# The values of Dimensions as a plain tuple. Every record needs such a tuple, but only every row needs
+# a Dimensions object.
+_Values = tuple[
     str,
     str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
     str,
     str,
     str,
     str,
     int,
-    str,
-    str,
+    str | None,
+    str | None,
 ]
 
 
@@ -136,9 +137,9 @@ class HourlySums:
     """Sums of entries. `skip` returns True for a number and hour that have already been counted."""
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
-        self.hours: dict[int, dict[DimensionValues, Measures]] = {}
+        self.hours: dict[int, dict[_Values, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
-        self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
+        self.meters: dict[int, dict[_Values, MeterSums]] = {}
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
         self.absurd = 0
@@ -241,25 +242,25 @@ class HourlySums:
             row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
         return True
 
-    def dimensions_of(self, call: Inference) -> DimensionValues:
+    def dimensions_of(self, call: Inference) -> _Values:
         """Return the values of Dimensions under which a call is counted."""
         return (
             "call",
             call.source,
-            call.provider or "",
-            call.response_model or call.request_model or "",
-            call.request_model or "",
-            call.team or "",
-            call.user or "",
-            call.device or "",
-            call.api_key or "",
+            call.provider,
+            call.response_model or call.request_model,
+            call.request_model,
+            call.team,
+            call.user,
+            call.device,
+            call.api_key,
             self._chosen(call.tags) if call.tags else "",
             call.status,
             call.cost_source,
             mode_of(call.tags) if call.tags else "",
             size(call.input_tokens, call.output_tokens),
-            call.region or "",
-            call.sender_key or "",
+            call.region,
+            call.sender_key,
         )
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
@@ -273,20 +274,20 @@ class HourlySums:
         key = (
             "metric",
             metric.source,
-            "",
-            metric.model or "",
-            "",
-            metric.team or "",
-            metric.user or "",
-            metric.device or "",
-            metric.api_key or "",
+            None,
+            metric.model,
+            None,
+            metric.team,
+            metric.user,
+            metric.device,
+            metric.api_key,
             self._chosen(metric.tags) if metric.tags else "",
             status,
             cost_source,
             "",
             INPUT_UNKNOWN,
-            "",
-            metric.sender_key or "",
+            None,
+            metric.sender_key,
         )
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
@@ -314,13 +315,13 @@ class HourlySums:
             for values, meter_sums in rows.items():
                 yield hour, Dimensions._make(values), meter_sums
 
-    def _add_meters(self, hour: int, key: DimensionValues, quantities: Mapping[str, int | str]) -> None:
+    def _add_meters(self, hour: int, key: _Values, quantities: Mapping[str, int | str]) -> None:
         meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
         for name, quantity in quantities.items():
             if units := millionths(quantity):
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
-    def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
+    def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
         """
         Add amounts in other currencies. Returns False and adds nothing if an amount is implausibly large.
         """
@@ -333,7 +334,7 @@ class HourlySums:
             meter_sums[name] = meter_sums.get(name, 0) + units
         return True
 
-    def _row(self, hour: int, key: DimensionValues) -> Measures:
+    def _row(self, hour: int, key: _Values) -> Measures:
         rows = self.hours.get(hour)
         if rows is None:
             rows = self.hours[hour] = {}

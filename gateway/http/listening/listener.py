@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 from aiohttp import web, web_response
@@ -190,12 +192,13 @@ class Listener:
         loop = asyncio.get_running_loop()
         web_server = self._runner.server
         assert web_server is not None  # setup() created it
-        handle = by_exact_path(self._runner.app, web_server.request_handler)
-        web_server.request_handler = handle if self._turns is None else in_turns(self._turns, handle)
+        in_turn: Callable[[Handle], Handle]
+        in_turn = _at_once if self._turns is None else partial(partial, in_turns, self._turns)
+        web_server.request_handler = in_turn(by_exact_path(self._runner.app, web_server.request_handler))
         web_server.request_factory = forwarding(web_server.request_factory, self._proxies)
 
         def connection() -> Connection:
-            return Connection(web_server, self._connections, loop=loop, **self._settings)
+            return Connection(web_server, self._connections, in_turn=in_turn, loop=loop, **self._settings)
 
         try:
             where: dict[str, Any] = {"host": host, "port": port} if listening is None else {"sock": listening}
@@ -247,21 +250,22 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 # -- turns ---------------------------------------------------------------------------------------------------
 
 
-def in_turns(turns: FairTurns, handle: Handle) -> Handle:
-    """Wrap a handler so that each step of a request is charged to its party."""
-
-    async def enter(request: web.Request) -> web.StreamResponse:
-        with turns.request(address_party(request.remote or "")) as work:
-            response = await work.run(handle(request))
-            if work.party is None or turns.are_shared:
-                await work.end_in_turn()
-            if isinstance(request.protocol, PlainRequests):
-                request.protocol.party = work.party
-            return response
-
-    return enter
+async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
+    """Handle a request. Each of its steps is charged to its party."""
+    with turns.request(address_party(request.remote or "")) as work:
+        response: web.StreamResponse = await work.run(handle(request))
+        if work.party is None or turns.are_shared:
+            await work.end_in_turn()
+        if isinstance(request.protocol, PlainRequests):
+            request.protocol.party = work.party
+        return response
 
 
+def _at_once(handle: Handle) -> Handle:
+    return handle
+
+
+@lru_cache(maxsize=4096)  # cached, because every request calls this function
 def address_party(address: str) -> str:
     return f"address {neighbourhood(address)}"
 

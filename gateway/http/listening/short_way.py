@@ -1,5 +1,5 @@
 """
-A fast path for plain requests that avoids work that aiohttp does for each request.
+A fast path for plain requests that avoids work that aiohttp and the endpoint do for each request.
 
 - The handler of a path is found in a dict if the path has no parameters and the handler accepts every method.
   That saves 4 % of the event loop's time for small requests.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.helpers import EMPTY_BODY_STATUS_CODES, rfc822_formatted_time
@@ -77,13 +77,27 @@ def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Applic
     )
 
 
-class _Head(NamedTuple):
-    """A request head as aiohttp's parser read it, split around the value of Content-Length."""
+class _Head:
+    """
+    A request head as aiohttp's parser read it, split around the value of Content-Length. While `is_valid` returns
+    True, `handle` handles further requests with this head.
+    """
 
-    before: bytes
-    behind: bytes
-    length: bytes
-    message: RawRequestMessage
+    __slots__ = ("before", "behind", "handle", "is_valid", "length", "message")
+
+    def __init__(self, before: bytes, behind: bytes, length: bytes, message: RawRequestMessage) -> None:
+        self.before = before
+        self.behind = behind
+        self.length = length
+        self.message = message
+        self.handle: Handle | None = None
+        self.is_valid: Callable[[], bool]
+
+    def use_length(self, length: bytes) -> None:
+        headers = CIMultiDict(self.message.headers)
+        headers["Content-Length"] = length.decode()
+        self.message = self.message._replace(headers=CIMultiDictProxy(headers))
+        self.length = length
 
 
 class WholeBody(EmptyStreamReader):
@@ -119,8 +133,9 @@ class PlainRequests(web.RequestHandler):
     the end of a request is unknown, the parser reads the rest of the connection.
     """
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self._in_turn = in_turn
         self._left = 0  # body bytes that the parser still expects
         self._head: _Head | None = None
         self._short: asyncio.Task[None] | None = None  # task of the request on the fast path
@@ -196,22 +211,30 @@ class PlainRequests(web.RequestHandler):
         if make is None or manager is None or self._close or self._force_close:
             return False
         if length != head.length:
-            head = self._head = _with_length(head, length)
+            head.use_length(length)
         self._request_count += 1
         manager.requests_count += 1
         task = self._task_handler
         assert task is not None
         writer = StreamWriter(self, self._loop)
         request = make(head.message, WholeBody(data[body:]), self, writer, task)
-        self._short = self._loop.create_task(self._answer(request))
+        handle = self._request_handler if head.handle is None or not head.is_valid() else head.handle
+        assert handle is not None
+        self._short = self._loop.create_task(self._answer(request, handle))
         return True
 
-    async def _answer(self, request: web.BaseRequest) -> None:
+    def remember(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
+        """
+        Let `handle` handle further requests with the head of this request while `is_valid` returns True. Ignored if
+        another head has arrived since.
+        """
+        if self._head is not None and self._head.message is request._message:
+            self._head.is_valid, self._head.handle = is_valid, self._in_turn(handle)
+
+    async def _answer(self, request: web.BaseRequest, handle: Handle) -> None:
         stays = False
-        handler = self._request_handler
-        assert handler is not None
         try:
-            response, is_gone = await self._handle_request(request, None, handler)
+            response, is_gone = await self._handle_request(request, None, handle)
             stays = bool(response.keep_alive) and not is_gone
         except ConnectionError:
             self.log_debug("Ignored premature client disconnection")
@@ -317,13 +340,6 @@ def _is_plain(message: RawRequestMessage) -> bool:
     if message.version != HttpVersion11 or message.should_close:
         return False
     return "Expect" not in message.headers and "Transfer-Encoding" not in message.headers
-
-
-def _with_length(head: _Head, length: bytes) -> _Head:
-    headers = CIMultiDict(head.message.headers)
-    headers["Content-Length"] = length.decode()
-    message = head.message._replace(headers=CIMultiDictProxy(headers))
-    return head._replace(length=length, message=message)
 
 
 def _is_simple(request: web.BaseRequest, response: web.Response) -> bool:

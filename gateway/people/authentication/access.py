@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.service.attempts import Buckets, neighbourhood
@@ -103,6 +103,13 @@ class Bearer:
         return DEVICE_KEYS if self.device is not None else self.name or None
 
 
+class KnownKey(NamedTuple):
+    """An admitted key with the bearer that was made from it, and the time at which the next of its secrets ends."""
+
+    checked: tuple[Key, Bearer]
+    ends_at: float
+
+
 class Access:
     """
     The check of keys for every endpoint.
@@ -185,6 +192,31 @@ class Access:
                 message = "Tollhouse could not check whether this key was created or changed just now; retry"
                 raise Refusal(503, "keys_unavailable", message, retry_after_s=1) from error
         return self.admit(secret, scope, address=address)
+
+    def known(self, credential: str | None) -> KnownKey | None:
+        """
+        Return the key of an admitted credential for `still_admits`. None if it must be checked in full each time,
+        because it is not in the registry.
+        """
+        key = self._find(_without_prefix(credential or ""))
+        checked = None if key is None else self._bearers.get(key.id)
+        if self._registry is None or key is None or checked is None or checked[0] is not key:
+            return None
+        return KnownKey(checked, self._registry.keys.ends_at(key))
+
+    def still_admits(self, known: KnownKey) -> bool:
+        """
+        Return whether `admit` would return the same bearer again, and note the use of the key. A change of the key
+        or of the settings, and the end of a secret of the key, make this False.
+        """
+        key = known.checked[0]
+        if self._bearers.get(key.id) is not known.checked:
+            return False
+        if self._registry is None or not self._registry.keys.is_unchanged(key, known.ends_at):
+            return False
+        self._seen[key.id] = self._clock.now()
+        self._unwritten.add(key.id)
+        return True
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """

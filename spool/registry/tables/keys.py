@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from math import inf
 
 from msgspec import UNSET, UnsetType
 
@@ -100,6 +101,16 @@ class KeyTable:
         Return the expectation that this secret is still valid. Return None if only this process changes keys.
         """
         return key_is_good(self._digest(secret)) if self._changes.is_shared else None
+
+    def ends_at(self, key: Key) -> float:
+        """Return the time at which the next valid secret of a key ends, infinity if none ends."""
+        now = self._changes.now()
+        ends = [secret.ends_at for secret in key.secrets if secret.ends_at is not None]
+        return min((ends_at for ends_at in ends if ends_at > now), default=inf)
+
+    def is_unchanged(self, key: Key, ends_at: float) -> bool:
+        """Return whether the table still has exactly this key, and the time `ends_at` has not come."""
+        return self._keys.get(key.id) is key and self._changes.now() < ends_at
 
     def numbered(self, id: int) -> Key | None:
         return self._keys.get(id)

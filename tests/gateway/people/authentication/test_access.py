@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.people.authentication.access import GUESSES, Access, Bearer
+from gateway.people.authentication.access import GUESSES, Access, Bearer, KnownKey
 from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 from gateway.service.errors import Refusal
@@ -162,6 +162,42 @@ async def test_secrets_are_compared_in_constant_time(
     assert kept == given
     assert 32 == len(kept)
     assert secret.encode() not in kept
+
+
+async def test_a_known_key_is_admitted_until_something_changes(registry: Registry, clock: MovedClock) -> None:
+    """Each change of the key or of the settings, and the end of a secret, require a full check."""
+    keys, name = registry.keys, "search team"
+    secret = await a_key(registry)
+    access = Access(registry, clock=clock)
+
+    def known() -> KnownKey:
+        access.admit(secret, INGEST, address=HERE)
+        found = access.known(secret)
+        assert found is not None
+        assert access.still_admits(found)
+        return found
+
+    before = known()
+    await a_key(registry, "another key")
+    assert access.still_admits(before)
+    clock.move(1)
+    assert access.still_admits(before)
+    assert clock.now() == access.key(name).last_accessed
+    for change in (
+        lambda: keys.edit(name, labels={"team": "red"}, actor=ACTOR),
+        lambda: keys.rotate(name, overlap_s=30, actor=ACTOR),
+        lambda: keys.edit(name, expires_at=clock.now() + 60, actor=ACTOR),
+    ):
+        before = known()
+        await change()
+        assert not access.still_admits(before)
+    before = known()
+    access.configure(ServerSettings(), None)
+    assert not access.still_admits(before)
+    before = known()
+    clock.move(30)
+    assert not access.still_admits(before)
+    assert 401 == refused(access, secret).status
 
 
 async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
