@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -97,26 +97,22 @@ def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
 
 def _sort(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Batch:
     batch = Batch()
-    kind: str | None = None
-    for number, record, committed_at in _numbered(entries):
-        if record is None:
-            continue
-        if record.shadow and not shadows:
-            batch.shadow += 1
-            continue
-        if kind is not None and record.kind != kind:
-            batch.boundaries.append(number)
-        kind = record.kind
-        batch.records.append((record, committed_at))
+    kind: type[Record] | None = None
+    for entry in entries:
+        for number, record in enumerate(entry.records, start=entry.first):
+            if record is None:
+                continue
+            if record.shadow and not shadows:
+                batch.shadow += 1
+                continue
+            if kind is not type(record):
+                if kind is not None:
+                    batch.boundaries.append(number)
+                kind = type(record)
+            batch.records.append((record, entry.committed_at))
     # A record whose entry is missing counts as damaged, like a record that cannot be read.
     batch.damaged = delivery.count - batch.shadow - len(batch.records)
     return batch
-
-
-def _numbered(entries: Sequence[Entry]) -> Iterator[tuple[int, Record | None, float]]:
-    for entry in entries:
-        for number, record in enumerate(entry.records, start=entry.first):
-            yield number, record, entry.committed_at
 
 
 async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:

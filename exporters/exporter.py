@@ -84,7 +84,8 @@ class RouteConfig:
     made_of: object
     exporter: Exporter | LandingExporter
     # Function whose result changes when a secret file changes. After a change, the route tries again at once.
-    stamps: Callable[[], object] = tuple
+    # A secret that is in no file has None.
+    stamps: Callable[[], Sequence[object]] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # seconds that a record waits for further records
     # If True, the exporter is a LandingExporter, and `linger_s` counts from the commit of a record.

@@ -47,7 +47,7 @@ class Sync(Protocol):
 
     def state(self) -> RouteState: ...
 
-    def stamps(self) -> object: ...
+    def stamps(self) -> Sequence[object]: ...
 
     def poke(self) -> None: ...
 
@@ -61,10 +61,10 @@ class _Running:
     """A running route or sync. `close` releases its connections after it has ended."""
 
     work: RouteLoop | Sync
-    stamps: Callable[[], object]
+    stamps: Callable[[], Sequence[object]]
     close: Callable[[], Awaitable[None]]
     task: asyncio.Task[None]
-    seen: object
+    seen: Sequence[object]
     config: RouteConfig | None = None  # None for a sync
 
 
@@ -97,6 +97,7 @@ class Forwarder:
         self._running: dict[str, _Running] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
+        self._reads_files = asyncio.Event()  # set once a secret of a route or sync is in a file
         self._failed: asyncio.Task[None] | None = None
         self._failure = asyncio.Event()
 
@@ -226,14 +227,17 @@ class Forwarder:
         run: Coroutine[Any, Any, None],
         *,
         work: RouteLoop | Sync,
-        stamps: Callable[[], object],
+        stamps: Callable[[], Sequence[object]],
         close: Callable[[], Awaitable[None]],
         config: RouteConfig | None = None,
     ) -> None:
         task = asyncio.create_task(run, name=name)
         task.add_done_callback(self._ended)
+        seen = stamps()
+        if any(stamp is not None for stamp in seen):
+            self._reads_files.set()
         self._running[name] = _Running(
-            work=work, stamps=stamps, close=close, task=task, seen=stamps(), config=config
+            work=work, stamps=stamps, close=close, task=task, seen=seen, config=config
         )
 
     def _retire(self, name: str) -> None:
@@ -269,6 +273,7 @@ class Forwarder:
             self._failure.set()
 
     async def _watch_secrets(self) -> None:
+        await self._reads_files.wait()
         while True:
             await asyncio.sleep(SECRETS_EVERY_S)
             for running in self._running.values():

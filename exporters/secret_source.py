@@ -41,19 +41,22 @@ class SecretSource:
                 raise Misconfigured(message, answered=False)
             return value
         stamp = self.stamp()
-        if stamp is None or stamp != self._seen:
+        if not stamp or stamp != self._seen:
             self._value = self._read(self._file)
             self._seen = stamp
         return self._value
 
     def stamp(self) -> tuple[int, ...] | None:
-        """Return a value that changes whenever the file does, or None if there is no file."""
+        """
+        Return a value that changes whenever the file does. Return () if the file does not exist, and None for an
+        environment variable.
+        """
         if self._file is None:
             return None
         try:
             status = self._file.stat()
         except OSError:
-            return None
+            return ()
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self, file: Path) -> str:

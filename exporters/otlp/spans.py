@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 
@@ -31,8 +32,7 @@ from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
 ATTRIBUTES = 9  # field number of `attributes` in opentelemetry.proto.trace.v1.Span
-_HEAD = Struct("<2s16s2s8s")  # layout of the fields trace id and span id, each with its tag and length
-_TIMES = Struct("<cQcQ")
+_HEAD = Struct("<2s16s2s8scQcQ")  # layout of trace id, span id, start and end, each with its tag and length
 # tag bytes (and length bytes of ids) before each value
 SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"
 _CLIENT = b"\x30\x03"
@@ -47,6 +47,10 @@ _LATEST = 2**63  # upper limit of a time in nanoseconds
 
 def _text(key: str) -> Callable[[str], bytes]:
     return wire.text(key, number=ATTRIBUTES)
+
+
+def _heads(key: str) -> wire.TextHeads:
+    return wire.TextHeads(key, number=ATTRIBUTES)
 
 
 def _number(key: str) -> Callable[[int], bytes]:
@@ -72,13 +76,12 @@ TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
-_id = _text(ID)
-_response_id = _text(RESPONSE_ID)
-_request_id = _text("tollhouse.request_id")
 _trace_id = _text("tollhouse.trace_id")
 _span_id = _text("tollhouse.span_id")
 _input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(_number, NUMBERS.values())
-_cost, _estimated_cost, _user, _team, _session, _api_key, _device = map(_text, TEXTS.values())
+# heads instead of encoders, because calling a function for each text takes longer than joining head and text
+_ID, _RESPONSE_ID, _REQUEST_ID = map(_heads, (ID, RESPONSE_ID, "tollhouse.request_id"))
+_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE = map(_heads, TEXTS.values())
 _times = _text("tollhouse.times")
 
 
@@ -130,6 +133,9 @@ class SpanEncoder:
         self._kinds: dict[tuple[str | None, ...], bytes] = {}
         self._tags: dict[str, Callable[[str], bytes]] = {}
         self._tag_sets: dict[tuple[str, ...], bytes] = {}
+        # the tags of the last span, because the calls of a request often share one dict
+        self._last_tags: Mapping[str, str] = {}
+        self._last_tag_set = b""
 
     def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
         """
@@ -142,25 +148,40 @@ class SpanEncoder:
         spans: list[bytes] = []
         for record, committed_at in records:
             span = self.span(record, committed_at)
-            spans += (SPAN, wire.length(len(span)), span)
+            spans.append(SPAN)
+            spans.append(wire.length(len(span)))
+            spans.append(span)
         return b"".join(spans)
 
     def span(self, record: Inference, committed_at: float) -> bytes:
         """Return one span, without the header of its field."""
         r = record if not record.charges else _without_reported_cost(record)
-        ids, parts = _ids(r)
-        start, end, times = _span_times(r, committed_at)
-        parts += (
-            _HEAD.pack(TRACE_ID, ids[:16], SPAN_ID, ids[16:]),
-            _TIMES.pack(START, start, END, end),
-            self.combination(r),
-            _id(r.id.hex()),
-            times,
+        try:
+            trace, span = bytes.fromhex(r.trace_id or ""), bytes.fromhex(r.span_id or "")
+        except ValueError:
+            trace = span = b""
+        is_plain = (
+            len(trace) == 16 and len(span) == 8 and trace.hex() == r.trace_id and span.hex() == r.span_id
         )
+        if is_plain and trace != _NO_TRACE and span != _NO_SPAN:
+            parts: list[bytes] = []
+        else:
+            trace, span, parts = _odd_ids(r)
+        start, end, times = r.start_time, r.end_time, b""
+        if start is None or end is None:
+            start, end, times = _span_times(start, end, committed_at)
+        parts.append(_HEAD.pack(TRACE_ID, trace, SPAN_ID, span, START, start, END, end))
+        parts.append(self.combination(r))
+        text = hexlify(r.id)
+        parts.append(_ID[len(text)])
+        parts.append(text)
+        parts.append(times)
         if r.request_id is not None:
-            # Readers treat this attribute as the provider's id, so it may only contain an id that
-            # is unique everywhere.
-            parts.append((_response_id if identity.is_long(r.request_id) else _request_id)(r.request_id))
+            text = r.request_id.encode()
+            # Readers treat the response id as the provider's id, so it may only contain an id that is
+            # unique everywhere.
+            parts.append((_RESPONSE_ID if identity.is_long(r.request_id) else _REQUEST_ID)[len(text)])
+            parts.append(text)
         if r.input_tokens is not None:
             parts.append(_input(r.input_tokens))
         if r.output_tokens is not None:
@@ -174,21 +195,37 @@ class SpanEncoder:
         if r.reasoning_tokens is not None:
             parts.append(_reasoning(r.reasoning_tokens))
         if r.cost is not None:
-            parts.append(_cost(r.cost))
+            text = r.cost.encode()
+            parts.append(_COST[len(text)])
+            parts.append(text)
         if r.estimated_cost is not None:
-            parts.append(_estimated_cost(r.estimated_cost))
+            text = r.estimated_cost.encode()
+            parts.append(_ESTIMATED_COST[len(text)])
+            parts.append(text)
         if r.user is not None:
-            parts.append(_user(r.user))
+            text = r.user.encode()
+            parts.append(_USER[len(text)])
+            parts.append(text)
         if r.team is not None:
-            parts.append(_team(r.team))
+            text = r.team.encode()
+            parts.append(_TEAM[len(text)])
+            parts.append(text)
         if r.session is not None:
-            parts.append(_session(r.session))
+            text = r.session.encode()
+            parts.append(_SESSION[len(text)])
+            parts.append(text)
         if r.api_key is not None:
-            parts.append(_api_key(r.api_key))
+            text = r.api_key.encode()
+            parts.append(_API_KEY[len(text)])
+            parts.append(text)
         if r.device is not None:
-            parts.append(_device(r.device))
+            text = r.device.encode()
+            parts.append(_DEVICE[len(text)])
+            parts.append(text)
         if r.tags:
-            parts.append(self._tags_of(r.tags))
+            if r.tags is not self._last_tags:
+                self._last_tags, self._last_tag_set = r.tags, self._tags_of(r.tags)
+            parts.append(self._last_tag_set)
         if r.meters:
             parts += [_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
         if r.charges:
@@ -266,19 +303,13 @@ def _encode_kind(record: Inference) -> bytes:
     return b"".join(parts)
 
 
-def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
-    """Return trace id and span id as bytes, and attributes for the ids that are not valid OTel ids."""
+def _odd_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
+    """
+    Return a trace id and a span id as bytes, and attributes for ids that are not valid OTel ids. At least one
+    of the record's ids is missing or not valid.
+    """
     trace_id = record.trace_id
     span_id = record.span_id
-    # This fast path is the usual one, because nearly always both ids are valid OTel ids.
-    if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
-        both_ids = trace_id + span_id
-        try:
-            ids = bytes.fromhex(both_ids)
-        except ValueError:
-            ids = b""
-        if ids.hex() == both_ids and not ids.startswith(_NO_TRACE) and not ids.endswith(_NO_SPAN):
-            return ids, []
     on_wire = list(identity.stand_in_ids(record.id))
     id_attributes: list[bytes] = []
     forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))
@@ -289,17 +320,16 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
             on_wire[part] = bytes.fromhex(value)
         else:
             id_attributes.append(attribute(value))
-    return b"".join(on_wire), id_attributes
+    return on_wire[0], on_wire[1], id_attributes
 
 
 NO_TIME, START_ALONE, END_ALONE = _times("none"), _times("start"), _times("end")
 
 
-def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes]:
-    start = record.start_time
-    end = record.end_time
+def _span_times(start: int | None, end: int | None, committed_at: float) -> tuple[int, int, bytes]:
+    """Return the start, the end and an attribute for times of which at most one is known."""
     if start is not None:
-        return (start, end, b"") if end is not None else (start, start, START_ALONE)
+        return start, start, START_ALONE
     if end is not None:
         return end, end, END_ALONE
     received = int(committed_at * NS)

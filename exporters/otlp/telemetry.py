@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import orjson
 from google.protobuf.message import DecodeError
@@ -177,15 +177,14 @@ class TelemetryExporter:
         return tally.settlement(refused=refused, items=encoded.items, words=message)
 
     async def _encoded(self, batch: Batch) -> Encoded:
-        spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
-        points = [
-            (record, at) for record, at in batch.records if isinstance(record, (UsageMetric, Correction))
-        ]
+        """Encode a batch with one kind of records."""
         items = None
         try:
-            if spans:
+            if isinstance(batch.records[0][0], Inference):
+                spans = cast("Sequence[tuple[Inference, float]]", batch.records)
                 body = request_of(await in_turns(spans, self._spans.fields))
             else:
+                points = cast("Sequence[tuple[UsageMetric | Correction, float]]", batch.records)
                 request = MetricsRequest()
                 await in_turns(points, request.add)
                 body, items = request.encoded(), request.points

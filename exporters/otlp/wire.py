@@ -12,6 +12,10 @@ from collections.abc import Callable
 
 _ONE_BYTE = 0x80  # varints below this value take one byte
 _TWO_BYTES = 0x4000
+_THREE_BYTES = 0x200000
+# the bytes of a varint, by seven bits of the number: `_HIGH` is its last byte, `_LOW` are the bytes before
+_HIGH = [bytes([bits]) for bits in range(_ONE_BYTE)]
+_LOW = [bytes([bits | 0x80]) for bits in range(_ONE_BYTE)]
 _MAX_INT = 2**63 - 1
 # Maximum length in bytes for which heads are cached. Longer values are not cached, so that senders cannot
 # make the cache grow.
@@ -56,29 +60,38 @@ def head(number: int, length: int) -> bytes:
     return varint(number << 3 | 2) + varint(length)
 
 
+class TextHeads(dict[int, bytes]):
+    """
+    The bytes before the text of a KeyValue with a string value, by the length of the encoded text.
+
+    The KeyValue is the repeated field `number` of the enclosing message.
+    """
+
+    def __init__(self, key: str, *, number: int) -> None:
+        super().__init__()
+        self._tag = varint(number << 3 | 2)
+        self._name = field(1, key.encode())
+
+    def __missing__(self, length: int) -> bytes:
+        string = b"\x0a" + varint(length)
+        any_value = b"\x12" + varint(len(string) + length) + string
+        inner = len(self._name) + len(any_value) + length
+        head = self._tag + varint(inner) + self._name + any_value
+        if length < _KEPT_LENGTHS:
+            self[length] = head
+        return head
+
+
 def text(key: str, *, number: int) -> Callable[[str], bytes]:
     """
     Return an encoder of KeyValue with a string value, as the repeated field `number` of the enclosing message.
     """
-    name = field(1, key.encode())
-    heads: list[bytes | None] = [None] * _KEPT_LENGTHS
+    heads = TextHeads(key, number=number)
 
     # A closure takes half the time of a callable object.
     def encode(value: str) -> bytes:
         raw = value.encode()
-        length = len(raw)
-        if length >= _KEPT_LENGTHS:
-            return head_of(length) + raw
-        head = heads[length]
-        if head is None:
-            head = heads[length] = head_of(length)
-        return head + raw
-
-    def head_of(length: int) -> bytes:
-        string = b"\x0a" + varint(length)
-        any_value = b"\x12" + varint(len(string) + length) + string
-        inner = len(name) + len(any_value) + length
-        return varint(number << 3 | 2) + varint(inner) + name + any_value
+        return heads[len(raw)] + raw
 
     return encode
 
@@ -94,14 +107,16 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
         inner = len(name) + 2 + 1 + length
         return b"".join((varint(number << 3 | 2), varint(inner), name, b"\x12", varint(1 + length), b"\x18"))
 
-    one_byte = head_of(1)
-    two = head_of(2)
+    one_byte, two, three = head_of(1), head_of(2), head_of(3)
+    low, high = _LOW, _HIGH
 
     def encode(value: int) -> bytes:
         if 0 <= value < _ONE_BYTE:
-            return one_byte + (_short_varints[value] or _short_varint(value))
+            return one_byte + high[value]
         if 0 <= value < _TWO_BYTES:
-            return two + (_short_varints[value] or _short_varint(value))
+            return two + low[value & 0x7F] + high[value >> 7]
+        if 0 <= value < _THREE_BYTES:
+            return three + low[value & 0x7F] + low[value >> 7 & 0x7F] + high[value >> 14]
         if not 0 <= value <= _MAX_INT:
             raise ValueError(f"{key}: {value} is not a 64-bit integer of at least 0")
         packed = varint(value)

@@ -16,11 +16,12 @@ const LONGEST_NAME: usize = 256;
 const ENTRY: usize = 64;
 const MOST_ATTRIBUTES: usize = 128;
 /// Kinds of one shape; with one more it is not worth a memory.
-const MOST_OF_SHAPE: u32 = 64;
+const MOST_OF_SHAPE: u32 = 256;
 const LARGEST_NUMBER: u64 = 1_000_000_000;
 /// Hits of a new kind that are compared.
 const TRIAL: u32 = 16;
 pub const COUNTS: usize = 6;
+const TAG: u8 = 255;
 const NEVER: u32 = u32::MAX;
 
 /// Why an item is not found: the places are those of the reasons that the user of this knows.
@@ -46,6 +47,8 @@ enum Slot {
     Count(usize),
     /// The number of its field; whether its class has what stands before the first `-` or `_`.
     Text(u8, bool),
+    /// A text that varies if it is plain, and a value otherwise.
+    Tag,
 }
 
 struct Name {
@@ -139,11 +142,13 @@ impl Memory {
         self.kinds.values().map(|kind| kind.number).collect()
     }
 
-    /// Takes a name: its rule by number, and its slot: 0 none, 1 to 6 a count, above a text (odd: with a class).
+    /// Takes a name: its rule by number, and its slot: 0 none, 1 to 6 a count, above a text (odd: with a class), 255 a
+    /// tag.
     pub fn name(&mut self, name: &[u8], rule: u8, slot: u8) -> Option<()> {
         let slot = match usize::from(slot) {
             0 => Slot::None,
             at if at <= COUNTS => Slot::Count(at.checked_sub(1)?),
+            _ if slot == TAG => Slot::Tag,
             _ => Slot::Text(slot, slot % 2 == 1),
         };
         let id = u32::try_from(self.names.len()).ok()?;
@@ -234,21 +239,30 @@ impl Memory {
                     *state = if number == 0 { 1 } else { 2 };
                 }
                 (Slot::Text(field, has_class), Value::Text(text)) => {
-                    self.text(field, has_class, text, key)?;
-                    let others = attributes.iter().enumerate();
-                    let mut same = others.filter(|(at, other)| {
-                        *at != place
-                            && other.value == Value::Text(text)
-                            && (other.slot != Slot::None || reads.get(*at).copied().unwrap_or(true))
-                    });
-                    let known = self.contexts.get(&context).ok_or(Miss::New)?;
-                    if same.next().is_some() || known.iter().any(|other| other == text) {
+                    if !self.is_plain(has_class, text)
+                        || self.is_elsewhere(context, place, text, attributes, reads)?
+                    {
                         return Err(Miss::NotPlain);
+                    }
+                    key.push(field);
+                    if has_class {
+                        let end = text.iter().position(|byte| matches!(byte, b'-' | b'_'));
+                        append(key, end.and_then(|end| text.get(..end)).unwrap_or_default());
                     }
                     hit.texts.push(text);
                 }
+                (Slot::Tag, Value::Text(text))
+                    if self.is_plain(false, text)
+                        && !self.is_elsewhere(context, place, text, attributes, reads)? =>
+                {
+                    key.push(1);
+                    hit.texts.push(text);
+                }
                 (Slot::Count(_) | Slot::Text(..), _) => return Err(Miss::NotPlain),
-                (Slot::None, _) => {
+                (Slot::None | Slot::Tag, _) => {
+                    if one.slot == Slot::Tag {
+                        key.push(0);
+                    }
                     if one.sort != 0 && (one.rule == WORDS || *reads.get(place).ok_or(Miss::New)?) {
                         if one.raw.len() > LONGEST_READ {
                             return Err(Miss::NotPlain);
@@ -268,8 +282,26 @@ impl Memory {
         Ok(hit)
     }
 
-    /// Appends the class of a text that varies; it has to be plain.
-    fn text(&self, field: u8, has_class: bool, text: &[u8], key: &mut Vec<u8>) -> Result<(), Miss> {
+    /// Whether the text is that of another attribute or of the context as well, so that rules may find them equal.
+    fn is_elsewhere(
+        &self,
+        context: u32,
+        place: usize,
+        text: &[u8],
+        attributes: &[Attribute<'_>],
+        reads: &[bool],
+    ) -> Result<bool, Miss> {
+        let mut others = attributes.iter().enumerate();
+        let is_same = |(at, other): (usize, &Attribute<'_>)| {
+            at != place
+                && other.value == Value::Text(text)
+                && (other.slot != Slot::None || reads.get(at).copied().unwrap_or(true))
+        };
+        let known = self.contexts.get(&context).ok_or(Miss::New)?;
+        Ok(others.any(is_same) || known.iter().any(|other| other == text))
+    }
+
+    fn is_plain(&self, has_class: bool, text: &[u8]) -> bool {
         let is_plain = (1..=96).contains(&text.len())
             && text.iter().all(|byte| {
                 byte.is_ascii_alphanumeric()
@@ -282,15 +314,7 @@ impl Memory {
         let mut parts = self.plan.parts.iter();
         let is_at = |own: &[u8], part: &[u8]| own.first() == part.first() && own == part;
         let has_part = parts.any(|part| text.windows(part.len().max(1)).any(|own| is_at(own, part)));
-        if !is_plain || is_secret || has_part || self.plan.absent.iter().any(|word| word == text) {
-            return Err(Miss::NotPlain);
-        }
-        key.push(field);
-        if has_class {
-            let end = text.iter().position(|byte| matches!(byte, b'-' | b'_'));
-            append(key, end.and_then(|end| text.get(..end)).unwrap_or_default());
-        }
-        Ok(())
+        is_plain && !is_secret && !has_part && !self.plan.absent.iter().any(|word| word == text)
     }
 
     /// What an item is known as; or why it is not. `has_figures` looks into a text that may hold some.

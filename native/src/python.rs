@@ -11,7 +11,7 @@ use crate::sums::{self, Arrival};
 use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 4;
+const INTERFACE: u32 = 5;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -194,14 +194,16 @@ impl Memory {
         Some(found.collect())
     }
 
-    /// Of each span its kind, whether it is to be compared, counts, ids, times and texts; or the reason of a miss.
+    /// Of each span its kind, whether it is to be compared, counts, ids, times, texts, and the texts of its context;
+    /// or the reason of a miss.
     fn find<'py>(
         &mut self,
         py: Python<'py>,
         context: u32,
         items: Vec<Bound<'py, PyBytes>>,
+        of_context: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        items.iter().map(|item| self.row(py, context, item.as_bytes())).collect()
+        items.iter().map(|item| self.row(py, context, item.as_bytes(), &of_context)).collect()
     }
 
     /// What varies in a span: texts and counts; None if it is nothing to be learned. See `memory::Memory::learn`.
@@ -220,7 +222,13 @@ impl Memory {
 }
 
 impl Memory {
-    fn row<'py>(&mut self, py: Python<'py>, context: u32, data: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+    fn row<'py>(
+        &mut self,
+        py: Python<'py>,
+        context: u32,
+        data: &[u8],
+        of_context: &[Bound<'py, PyAny>],
+    ) -> PyResult<Bound<'py, PyTuple>> {
         let asked = |name: &[u8], text: &[u8]| {
             let answer = self.has_figures.call1(py, (PyBytes::new(py, name), PyBytes::new(py, text)));
             answer.and_then(|answer| answer.is_truthy(py)).unwrap_or(true)
@@ -242,6 +250,7 @@ impl Memory {
             row.push((time > 0).then_some(time).into_pyobject(py)?);
         }
         row.extend(texts(&hit.texts).map(|text| PyString::new(py, text).into_any()));
+        row.extend_from_slice(of_context);
         PyTuple::new(py, row)
     }
 }

@@ -397,11 +397,15 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.remove(table_width, [(begin, number) for number in rows.numbers(table_width, begin)])
     placement.forget()
-    for _, dimensions, measures in recount.sums.rows():
-        rows.add(width, [(start, placement.number(rows, width, start, dimensions), measures)])
-    note_charges(rows, (meters for _, _, meters in recount.sums.meter_rows()))
-    for _, dimensions, meters in recount.sums.meter_rows():
-        rows.add_meters(width, [(start, placement.number(rows, width, start, dimensions), meters)])
+    sums = [*recount.sums.rows()]
+    numbers = placement.numbers(rows, width, start, [dimensions for _, dimensions, _ in sums])
+    rows.add(
+        width, [(start, number, measures) for number, (_, _, measures) in zip(numbers, sums, strict=True)]
+    )
+    number_of = {dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)}
+    meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
+    note_charges(rows, (amounts for _, _, amounts in meters))
+    rows.add_meters(width, meters)
     if has_day:
         rows.sum_up_day(day)
     rows.note_periods([(width, start, recount.lowest)])

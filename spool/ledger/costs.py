@@ -21,7 +21,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.counting import state_of
-from spool.ledger.days.spans import divided, instants, of_billed_days
+from spool.ledger.days.spans import divided, instants, of_billed_days, together
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import (
@@ -147,12 +147,18 @@ def _totals(
     # keeps each text only once in memory, because an engine makes a new string for every row
     texts: dict[str | None, str | None] = {}
     row_count = 0
-    for question in questions:
-        by_start = len(question.periods) > 1 or is_converted
-        asked_of = (question.width, question.low, question.high, query)
-        read = rows.billed_totals if query.arranged else rows.totals
-        sums = read(*asked_of, by_start=by_start, rollup=question.rollup)
-        groups, is_one_period = totals[question.periods[0]], len(question.periods) == 1
+    # billed costs and amounts to convert are read span by span
+    at_once = 1 if query.arranged or is_converted else MOST_SPANS
+    for group_of_spans in together(questions, at_once):
+        question = group_of_spans[0]
+        is_one_period = len(question.periods) == 1
+        by_start = not is_one_period or is_converted
+        if query.arranged:
+            width, low, high, rollup = question.span
+            sums = rows.billed_totals(width, low, high, query, by_start=by_start, rollup=rollup)
+        else:
+            sums = rows.totals([each.span for each in group_of_spans], query, by_start=by_start)
+        groups = totals[question.periods[0]]
         for index, sum_row in enumerate(sums):
             if not is_one_period:
                 groups = totals[question.period_of(sum_row.start)]
@@ -168,20 +174,23 @@ def _totals(
             if limit is not None and index % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
-        asked_of = (min(question.width, DAY_S), *asked_of[1:])  # rollups have no meters
-        if query.meter:
-            for metered in rows.meter_totals(*asked_of, by_start=by_start):
-                total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
-                # a sum with meters always has a sum of measures with the same dimensions
-                if total is not None:
-                    total.add_meter(metered)
-        if has_charges and converter is not None:
-            charged_totals: dict[int, _Total] = {}
-            for charged in rows.charge_totals(*asked_of):
-                total = totals[question.period_of(charged.start)].get(query.shown(charged.group))
-                if total is not None:
-                    total.add_limb(charged)
-                    charged_totals[id(total)] = total
+        charged_totals: dict[int, _Total] = {}
+        for question in group_of_spans:
+            # rollups have no meters
+            asked_of = (min(question.width, DAY_S), question.low, question.high, query)
+            if query.meter:
+                for metered in rows.meter_totals(*asked_of, by_start=by_start):
+                    total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
+                    # a sum with meters always has a sum of measures with the same dimensions
+                    if total is not None:
+                        total.add_meter(metered)
+            if has_charges:
+                for charged in rows.charge_totals(*asked_of):
+                    total = totals[question.period_of(charged.start)].get(query.shown(charged.group))
+                    if total is not None:
+                        total.add_limb(charged)
+                        charged_totals[id(total)] = total
+        if converter is not None:
             for total in charged_totals.values():
                 total.convert(converter)
         if limit is not None:
@@ -452,10 +461,7 @@ def largest_groups(
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
         return set()
-    spans = [
-        (question.width, question.low, question.high, question.rollup)
-        for question in divided(rows, query, periods, state)
-    ]
+    spans = [question.span for question in divided(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
     count, ranked = rows.largest(spans, query, top + ALIKE)

@@ -7,15 +7,26 @@ each hour. Old hours are deleted, and only the sum of their day stays.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from secrets import randbits
 from typing import Any
 
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures, MeterSums
+from spool.ledger.sums import (
+    AHEAD_S,
+    DAY_S,
+    HOUR_S,
+    OTHER,
+    Dimensions,
+    DimensionValues,
+    HourlySums,
+    Measures,
+    MeterSums,
+)
 
 WIDTHS = (HOUR_S, DAY_S)
 # Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
@@ -26,8 +37,11 @@ CHANGED_BY = "changed_by"  # key in the state: mark of the process that made the
 ROW_TAGS = "row_tags"
 EVERY, EVERY_BILLED = "changed", "billed"  # keys in the state: marks of changes that may affect any month
 MAX_TEXT = 256  # maximum characters of a dimension's value
-MOST_PRESENT = 64  # maximum number of periods whose dimension numbers are kept in memory
+MOST_NUMBERS = 100_000  # maximum number of dimension numbers that are kept in memory
+MOST_PRESENT = 64  # maximum number of nearly full periods whose sets of dimensions are in memory, as hashes
 MOST_PERIODS = 10_000  # maximum number of periods for which an upper bound on their sums is kept in memory
+
+_NO_METERS: Mapping[DimensionValues, MeterSums] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
@@ -102,10 +116,13 @@ class Placement:
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
+        self._max_without_owners = max_rows * 11 // 10
         self._mark = new_mark()
-        self._numbers: dict[Dimensions, int] = {}
+        self._numbers: dict[DimensionValues, int] = {}
+        # Hashes of the sets of dimensions in the periods that are nearly full. If two sets ever have the same
+        # hash, one of them may lose its owner too early or exceed the limit; the sums stay right.
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
-        self._most: dict[tuple[int, int], int] = {}  # upper bound on the number of sums in a period
+        self._most: dict[tuple[int, int], int] = {}  # upper bound on the number of sums in other periods
 
     def begin(self, rows: LedgerRows) -> None:
         """
@@ -124,74 +141,74 @@ class Placement:
         self._present.clear()
         self._most.clear()
 
-    def number(self, rows: LedgerRows, width: int, start: int, dimensions: Dimensions) -> int:
-        """Return the number under which dimensions are summed in a period."""
-        span = (width, start)
-        row_limit = self._most.get(span, self._max_rows)
-        # the period is below the limit in any case, so its numbers need not be read
-        if row_limit < self._max_rows and span not in self._present:
-            self._most[span] = row_limit + 1
-            return self._given(rows, dimensions)
-        present = self._numbers_in(rows, span)
-        for step, candidate in enumerate((dimensions, _nobody(dimensions), _nothing(dimensions))):
-            key_number = self._find(rows, candidate)
-            if key_number is not None and key_number in present:
-                return key_number
-            # The second step may exceed the limit by a tenth. The last step has no limit, because
-            # few combinations remain.
-            if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
-                # assign a number only now, when it is sure to get a sum
-                key_number = self._given(rows, candidate)
-                present.add(key_number)
-                self._most[span] = len(present)
-                return key_number
-        raise AssertionError("the last step always returns")
+    def numbers(
+        self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
+    ) -> Sequence[int]:
+        """Return the numbers under which these sets of dimensions are summed in a period."""
+        placed = [kept(values) for values in dimensions]
+        present = self._present_in(rows, (width, start), len(placed))
+        if present is not None:
+            placed = [self._placed(values, present) for values in placed]
+        return self._given(rows, placed)
 
-    def _given(self, rows: LedgerRows, dimensions: Dimensions) -> int:
-        key_number = self._numbers.get(dimensions)
-        if key_number is None:
-            key_number = rows.number(kept(dimensions))
-            self._remember(dimensions, key_number)
-        return key_number
+    def _placed(self, values: DimensionValues, present: set[int]) -> DimensionValues:
+        """Return the dimensions under which a set of dimensions is summed."""
+        for limit, reduced in ((self._max_rows, _nobody), (self._max_without_owners, _nothing)):
+            mark = hash(values)
+            if mark in present:
+                return values
+            if len(present) < limit:
+                break
+            values = reduced(values)
+        # few combinations remain after the last step, so it has no limit
+        present.add(hash(values))
+        return values
 
-    def _find(self, rows: LedgerRows, dimensions: Dimensions) -> int | None:
-        key_number = self._numbers.get(dimensions)
-        if key_number is None:
-            key_number = rows.find_number(kept(dimensions))
-            if key_number is not None:
-                self._remember(dimensions, key_number)
-        return key_number
+    def _given(self, rows: LedgerRows, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        numbers = self._numbers
+        if len(numbers) >= MOST_NUMBERS:
+            numbers.clear()
+        unknown = [*dict.fromkeys(values for values in dimensions if values not in numbers)]
+        if unknown:
+            numbers.update(zip(unknown, rows.numbers_of(unknown), strict=True))
+        return [numbers[values] for values in dimensions]
 
-    def _remember(self, dimensions: Dimensions, number: int) -> None:
-        if len(self._numbers) >= 100_000:
-            self._numbers.clear()
-        self._numbers[dimensions] = number
-
-    def _numbers_in(self, rows: LedgerRows, span: tuple[int, int]) -> set[int]:
+    def _present_in(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
+        """
+        Return the hashes of the sets of dimensions in a period, or None if the period is below the limit even
+        after `count` more.
+        """
         present = self._present.get(span)
         if present is not None:
             self._present.move_to_end(span)
             return present
-        present = self._present[span] = rows.numbers(*span)
+        if len(self._most) >= MOST_PERIODS:
+            self._most.clear()
+        if span not in self._most:
+            self._most[span] = len(rows.numbers(*span))
+        self._most[span] += count
+        if self._most[span] <= self._max_rows:
+            return None
+        del self._most[span]
+        present = self._present[span] = set(map(hash, rows.dimensions(rows.numbers(*span)).values()))
         if len(self._present) > MOST_PRESENT:
             self._present.popitem(last=False)
-        if len(self._most) > MOST_PERIODS:
-            self._most.clear()
-        self._most[span] = len(present)
         return present
 
 
-def kept(dimensions: Dimensions) -> Dimensions:
-    """Return dimensions as they are stored: texts cut to the maximum length, and "" for unknown values."""
+def kept(dimensions: DimensionValues) -> DimensionValues:
+    """Return dimensions as they are stored: texts cut to the maximum length, without lone surrogates."""
+    *texts, _, region, sender = dimensions
+    text = "".join(texts) + region + sender
+    if len(text) <= MAX_TEXT and text.isascii():
+        return dimensions
     whole = Dimensions(*map(bounded, dimensions))
     # no further cut, because the values have been cut and the text must stay valid JSON
-    return whole._replace(tags=_readable(dimensions.tags))
+    return whole._replace(tags=_readable(Dimensions._make(dimensions).tags))
 
 
 def bounded(value: Any) -> Any:
     """Return one dimension value as it is stored."""
-    if value is None:
-        return ""
     return _readable(value[:MAX_TEXT]) if isinstance(value, str) else value
 
 
@@ -202,14 +219,18 @@ def _readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _nobody(dimensions: Dimensions) -> Dimensions:
-    return dimensions._replace(user=OTHER, device=OTHER, api_key=OTHER, tags="")
+def _nobody(values: DimensionValues) -> DimensionValues:
+    """Return dimensions without OWNERS and tags."""
+    kind, source, provider, model, asked, team, _, _, _, _, status, cost, mode, size, region, sender = values
+    owners = (OTHER, OTHER, OTHER, "")
+    return (kind, source, provider, model, asked, team, *owners, status, cost, mode, size, region, sender)
 
 
-def _nothing(dimensions: Dimensions) -> Dimensions:
-    return _nobody(dimensions)._replace(
-        source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER, region=OTHER, sender=OTHER
-    )
+def _nothing(values: DimensionValues) -> DimensionValues:
+    """Return dimensions without OWNERS, tags and WORK."""
+    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = _nobody(values)
+    work = (OTHER, OTHER, OTHER, OTHER, OTHER)
+    return (kind, *work, user, device, api_key, tags, status, cost, mode, size, OTHER, OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,25 +265,31 @@ def add(
     state = state_of(rows)
     if state["reach"] != first:
         return state["reach"]
-    added: dict[int, dict[tuple[int, int], Measures]] = {width: {} for width in WIDTHS}
-    meters: list[tuple[int, tuple[int, int, MeterSums]]] = []
-    for hour, dimensions, measures in sums.rows():
-        for width in WIDTHS:
-            if hour < state["hourly"] if width == HOUR_S else hour >= state["daily"]:
-                continue
-            start = hour // width * width
-            cell = (start, placement.number(rows, width, start, dimensions))
-            before = added[width].get(cell)
-            if before is not None:
-                measures = [a + b for a, b in zip(before, measures, strict=True)]
-            added[width][cell] = measures
-            if hour in sums.meters and (metered := sums.meters[hour].get(dimensions)):
-                meters.append((width, (*cell, metered)))
-    for width, new in added.items():
-        rows.add(width, ((start, number, measures) for (start, number), measures in new.items()))
+    metered: list[MeterSums] = []
+    for width in WIDTHS:
+        added: list[tuple[int, int, Measures]] = []
+        meters: list[tuple[int, int, MeterSums]] = []
+        for start, hours in _hours_by_start(sums, state, width).items():
+            dimensions = [values for hour in hours for values in sums.hours[hour]]
+            numbers = placement.numbers(rows, width, start, dimensions)
+            parts = defaultdict[int, list[Measures]](list)
+            measures_of_hours = chain.from_iterable(sums.hours[hour].values() for hour in hours)
+            for number, measures in zip(numbers, measures_of_hours, strict=True):
+                parts[number].append(measures)
+            added += [(start, number, total(part)) for number, part in parts.items()]
+            if any(hour in sums.meters for hour in hours):
+                number_of = dict(zip(dimensions, numbers, strict=True))
+                meters += [
+                    (start, number_of[values], amounts)
+                    for hour in hours
+                    for values, amounts in sums.meters.get(hour, _NO_METERS).items()
+                    if amounts
+                ]
+        rows.add(width, added)
         if meters:
-            rows.add_meters(width, [sum for meter_width, sum in meters if meter_width == width])
-    note_charges(rows, (amounts for _, (_, _, amounts) in meters))
+            rows.add_meters(width, meters)
+            metered += [amounts for _, _, amounts in meters]
+    note_charges(rows, metered)
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
@@ -280,6 +307,20 @@ def add(
             whole=max(state["whole"], missed.whole),
         )
     return reach
+
+
+def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> Mapping[int, Sequence[int]]:
+    """Return the hours of the sums, in order, by the periods of a width that are stored and contain them."""
+    hours_by_start: dict[int, list[int]] = {}
+    for hour in sorted(sums.hours):
+        if hour >= state["hourly"] if width == HOUR_S else hour < state["daily"]:
+            hours_by_start.setdefault(hour // width * width, []).append(hour)
+    return hours_by_start
+
+
+def total(parts: Sequence[Measures]) -> Measures:
+    """Add up the measures of several rows."""
+    return parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True)))
 
 
 def period(hour: int, hourly: int) -> tuple[int, int]:

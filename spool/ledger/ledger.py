@@ -426,10 +426,13 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            # cleanup follows only if hours were deleted, about once a day; it deletes numbers without sums
+            # cleanup follows only if hours were deleted, about once a day
             if removed:
+                from spool.ledger.days.rollups import drop_old  # imported only where rollups are used
+
                 self._placement.forget()
-                await self._change(lambda rows: rows.drop_unused_numbers())
+                await self._change(lambda rows: rows.drop_unused_numbers())  # those without sums
+                await self._change(lambda rows: drop_old(rows, state_of(rows)["daily"]))
             return removed
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
-from spool.ledger.sums import Dimensions, Measures, MeterSums
+from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
+# Sums of one width, for the periods that begin in [since, until): width, since, until, and the number of a
+# rollup, or 0.
+Span = tuple[int, int, int, int]
 # Maximum error of an approximate cost: an absolute part in billionths of a dollar, and a part relative
 # to the cost.
 WRONG, WRONG_OF = 1000.0, 1e-9
@@ -62,12 +65,8 @@ class LedgerRows(Protocol):
 
     def set_state(self, **values: int) -> None: ...
 
-    def number(self, dimensions: Dimensions) -> int:
-        """Return the number of a set of dimensions, and assign one if it has none."""
-        ...
-
-    def find_number(self, dimensions: Dimensions) -> int | None:
-        """Return the number of a set of dimensions, or None if it has none."""
+    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        """Return the numbers of sets of dimensions. Assign numbers to the sets that have none."""
         ...
 
     def drop_unused_numbers(self) -> int:
@@ -194,24 +193,23 @@ class LedgerRows(Protocol):
     def count_rows(self) -> int: ...
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterable[GroupSum]:
         """
-        Add up by group the sums that pass the query's filters, for the periods that begin in [since, until).
-
-        `by_start` groups by period as well. `rollup` reads the sums of a rollup instead.
+        Add up by group the sums of these spans that pass the query's filters. `by_start` groups by period
+        as well; then there is one span.
         """
         ...
 
     def largest(
-        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
         Return the number of groups of a query, and the `most` largest groups with their approximate
         cost, largest first.
 
         Costs are in billionths of a dollar, without amounts in other currencies. The error is at most 1,000
-        billionths plus a billionth of the cost. `spans` are (width, since, until, number of a rollup or 0).
+        billionths plus a billionth of the cost.
         """
         ...
 
@@ -245,6 +243,10 @@ class LedgerRows(Protocol):
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
         """Return True if `make_rollup` would make sums that differ from the stored ones."""
+        ...
+
+    def drop_rollups(self, number: int, width: int, before: int) -> None:
+        """Delete the rollups of a number and a width that begin before a time, with their marks."""
         ...
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:

@@ -89,7 +89,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     changed = unpriced = before = after = 0
     for width in WIDTHS:
         for start in rows.starts(width, since):
-            removed, new, moved_meters = [], [], []
+            removed, repriced = [], []
             meters = rows.meters(width, start)
             for number, dimensions, measures in rows.priceable(width, start):
                 total = token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
@@ -106,10 +106,14 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 if dimensions.cost_source == "none":
                     dimensions = dimensions._replace(cost_source="estimated")
                 removed.append((start, number))
-                key_number = placement.number(rows, width, start, dimensions)
-                new.append((start, key_number, measures))
-                if number in meters:
-                    moved_meters.append((start, key_number, meters[number]))
+                repriced.append((dimensions, measures))
+            numbers = placement.numbers(rows, width, start, [dimensions for dimensions, _ in repriced])
+            new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
+            moved_meters = [
+                (start, number, meters[old])
+                for number, (_, old) in zip(numbers, removed, strict=True)
+                if old in meters
+            ]
             # Remove all old sums before adding new ones, because a sum that had no price may now belong to
             # the same row as a sum that had one.
             rows.remove(width, removed)

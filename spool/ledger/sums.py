@@ -75,49 +75,48 @@ MAX_TAG = 256
 
 class Dimensions(NamedTuple):
     """
-    Dimensions of a row. `model` is the model that answered, if known, else the requested one. None means unknown.
+    Dimensions of a row. `model` is the model that answered, if known, else the requested one. "" means unknown.
     """
 
     kind: str
     source: str
-    provider: str | None
-    model: str | None
-    request_model: str | None
-    team: str | None
-    user: str | None
-    device: str | None
-    api_key: str | None
+    provider: str
+    model: str
+    request_model: str
+    team: str
+    user: str
+    device: str
+    api_key: str
     tags: str  # chosen tags as JSON, "" for none
     status: str
     cost_source: str
     mode: str
     size: int
-    region: str | None = ""
-    sender: str | None = ""  # the record's `sender_key`
+    region: str = ""
+    sender: str = ""  # the record's `sender_key`
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
 # quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
-# The values of Dimensions as a plain tuple. Every record needs such a tuple, but only every row needs
-# a Dimensions object.
-_Values = tuple[
+# The values of Dimensions as a plain tuple, which is faster to make and to read.
+DimensionValues = tuple[
     str,
     str,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
     str,
     str,
     str,
     str,
     int,
-    str | None,
-    str | None,
+    str,
+    str,
 ]
 
 
@@ -137,9 +136,9 @@ class HourlySums:
     """Sums of entries. `skip` returns True for a number and hour that have already been counted."""
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
-        self.hours: dict[int, dict[_Values, Measures]] = {}
+        self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
-        self.meters: dict[int, dict[_Values, MeterSums]] = {}
+        self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
         self.absurd = 0
@@ -242,25 +241,25 @@ class HourlySums:
             row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
         return True
 
-    def dimensions_of(self, call: Inference) -> _Values:
+    def dimensions_of(self, call: Inference) -> DimensionValues:
         """Return the values of Dimensions under which a call is counted."""
         return (
             "call",
             call.source,
-            call.provider,
-            call.response_model or call.request_model,
-            call.request_model,
-            call.team,
-            call.user,
-            call.device,
-            call.api_key,
+            call.provider or "",
+            call.response_model or call.request_model or "",
+            call.request_model or "",
+            call.team or "",
+            call.user or "",
+            call.device or "",
+            call.api_key or "",
             self._chosen(call.tags) if call.tags else "",
             call.status,
             call.cost_source,
             mode_of(call.tags) if call.tags else "",
             size(call.input_tokens, call.output_tokens),
-            call.region,
-            call.sender_key,
+            call.region or "",
+            call.sender_key or "",
         )
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
@@ -274,20 +273,20 @@ class HourlySums:
         key = (
             "metric",
             metric.source,
-            None,
-            metric.model,
-            None,
-            metric.team,
-            metric.user,
-            metric.device,
-            metric.api_key,
+            "",
+            metric.model or "",
+            "",
+            metric.team or "",
+            metric.user or "",
+            metric.device or "",
+            metric.api_key or "",
             self._chosen(metric.tags) if metric.tags else "",
             status,
             cost_source,
             "",
             INPUT_UNKNOWN,
-            None,
-            metric.sender_key,
+            "",
+            metric.sender_key or "",
         )
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
@@ -315,13 +314,13 @@ class HourlySums:
             for values, meter_sums in rows.items():
                 yield hour, Dimensions._make(values), meter_sums
 
-    def _add_meters(self, hour: int, key: _Values, quantities: Mapping[str, int | str]) -> None:
+    def _add_meters(self, hour: int, key: DimensionValues, quantities: Mapping[str, int | str]) -> None:
         meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
         for name, quantity in quantities.items():
             if units := millionths(quantity):
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
-    def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
+    def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
         """
         Add amounts in other currencies. Returns False and adds nothing if an amount is implausibly large.
         """
@@ -334,7 +333,7 @@ class HourlySums:
             meter_sums[name] = meter_sums.get(name, 0) + units
         return True
 
-    def _row(self, hour: int, key: _Values) -> Measures:
+    def _row(self, hour: int, key: DimensionValues) -> Measures:
         rows = self.hours.get(hour)
         if rows is None:
             rows = self.hours[hour] = {}

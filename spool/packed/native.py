@@ -20,7 +20,7 @@ import msgspec
 from spool.record import Inference
 
 # version of the module's interface; a module with another number belongs to another release
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -101,15 +101,19 @@ class ItemMemory(Protocol):
         """
         ...
 
-    def find(self, context: int, items: Sequence[bytes]) -> list[tuple[Any, ...]]:
+    def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
         Return for each item its kind, whether to compare it, its counts, trace id, span id, parent id, start,
-        end, and the texts that vary. For an unknown item, return only the reason.
+        end, the texts that vary, and `of_context`. For an unknown item, return only the reason.
         """
         ...
 
     def learn(
-        self, context: int, item: bytes, reads: Sequence[bytes] | None, number: int | None = None
+        self,
+        context: int,
+        item: bytes,
+        reads: Sequence[bytes] | None,
+        number: int | None = None,
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
         Return the texts and counts that vary in an item, or None if the item cannot be learned. `reads` are

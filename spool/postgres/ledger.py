@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 from spool.ledger import money
-from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.queries import (
     BILLED,
     BILLED_DIMENSIONS,
@@ -24,7 +24,7 @@ from spool.ledger.queries import (
     Group,
     needed_sums,
 )
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures, begin
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, DimensionValues, Measures, begin
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.sql.ledger import CHARGES, SqlLedgerRows
@@ -34,10 +34,11 @@ COST = (  # SQL for the cost that counts: the reported cost, or else the estimat
     " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
 )
 _KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
-_KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
-ADD_KEY = f"""
-    INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS}) VALUES (%s, %s::jsonb, {_KEY_VALUES})
-    RETURNING id"""
+_KEY_ARRAYS = ", ".join("%s::bigint[]" if name == "size" else "%s::text[]" for name in Dimensions._fields)
+ADD_KEYS = f"""
+    INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS})
+    SELECT * FROM unnest(%s::bytea[], %s::jsonb[], {_KEY_ARRAYS})
+    RETURNING digest, id"""
 DROP_KEYS = """
     DELETE FROM {schema}.ledger_keys k
      WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
@@ -79,7 +80,7 @@ def own(dimension: str, parameters: StatementParameters) -> str:
     return f"COALESCE(k.tag_values ->> {parameters.text(stored(dimension.removeprefix(TAG)))}::text, '')"
 
 
-def digest_of(dimensions: Dimensions) -> bytes:
+def digest_of(dimensions: DimensionValues) -> bytes:
     return blake2b(json.dumps(dimensions).encode(), digest_size=16).digest()
 
 
@@ -107,9 +108,6 @@ _KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLU
 _ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-# Maximum lookups of single numbers per transaction. After that, all numbers are read at once, because each
-# lookup is a round trip.
-MOST_LOOKUPS = 16
 # a filter, its parameters, the maximum number of results, and the results
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
 # maximum number of sums that are looked up one by one; for more, a scan of the whole time range is faster
@@ -136,33 +134,23 @@ class PostgresLedgerRows(SqlLedgerRows):
         super().__init__(PostgresConnection(connection, database.sql))
         self._connection = connection
         self._database = database
-        self._lookups = 0
-        # numbers of all sets of dimensions, read after several lookups of single numbers
-        self._numbers: dict[bytes, int] | None = None
         self._found = _NONE_FOUND
 
-    def number(self, dimensions: Dimensions) -> int:
-        number = self.find_number(dimensions)
-        if number is None:
+    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        digests = [digest_of(values) for values in dimensions]
+        found = self._all("SELECT digest, id FROM {schema}.ledger_keys WHERE digest = ANY(%s)", digests)
+        numbers: dict[bytes, int] = dict(found)
+        new = {
+            digest: (digest, tag_values(Dimensions._make(values).tags), *map(stored, values))
+            for digest, values in zip(digests, dimensions, strict=True)
+            if digest not in numbers
+        }
+        if new:
             self._found = _NONE_FOUND
-            digest, values = digest_of(dimensions), [stored(value) for value in dimensions]
-            [(number,)] = self._all(ADD_KEY, digest, tag_values(dimensions.tags), *values)
-            if self._numbers is not None:
-                self._numbers[digest] = number
-        return number
-
-    def find_number(self, dimensions: Dimensions) -> int | None:
-        digest = digest_of(dimensions)
-        if self._numbers is None and self._lookups < MOST_LOOKUPS:
-            self._lookups += 1
-            rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", digest)
-            return rows[0][0] if rows else None
-        if self._numbers is None:
-            self._numbers = dict(self._all("SELECT digest, id FROM {schema}.ledger_keys"))
-        return self._numbers.get(digest)
+            numbers.update(self._all(ADD_KEYS, *map(list, zip(*new.values(), strict=True))))
+        return [numbers[digest] for digest in digests]
 
     def drop_unused_numbers(self) -> int:
-        self._numbers = None
         self._found = _NONE_FOUND
         return self._run(DROP_KEYS)
 
@@ -184,7 +172,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         parameters = StatementParameters()
         known = self._expressions(query, parameters)
@@ -194,13 +182,12 @@ class PostgresLedgerRows(SqlLedgerRows):
         wanted_sums = [_COLUMNS[index] for index in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         chosen = self._chosen(query, known, parameters)
-        within = self._of_span((width, since, until, rollup), chosen, parameters)
+        width, since, until, _ = spans[0]
         # Joining the dimensions to each row would cost more than adding up the rows first.
-        if until - since > width and not by_start:
-            by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
-            summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
+        if not by_start and (len(spans) > 1 or until - since > width):
+            summed = self._by_number(spans, chosen, wanted_sums, parameters)
         else:
-            summed = f"(SELECT * FROM {within})"
+            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters)})"
         rows = self._ask(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
@@ -216,17 +203,13 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield GroupSum(group, status, cost_source, measures, start)
 
     def largest(
-        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         parameters = StatementParameters()
         known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         chosen = self._chosen(query, known, parameters)
-        parts = [
-            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(span, chosen, parameters)}" for span in spans
-        ]
-        by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
-        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
+        summed = self._by_number(spans, chosen, MONEY, parameters)
         rows = self._ask(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
@@ -265,7 +248,18 @@ class PostgresLedgerRows(SqlLedgerRows):
             return ""
         return f"{{schema}}.ledger_keys k {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
 
-    def _of_span(self, span: tuple[int, int, int, int], chosen: str, parameters: StatementParameters) -> str:
+    def _by_number(
+        self, spans: Sequence[Span], chosen: str, columns: Sequence[str], parameters: StatementParameters
+    ) -> str:
+        """Return SQL that adds up columns of spans by number of the dimensions."""
+        parts = [
+            f"SELECT key, {', '.join(columns)} FROM {self._of_span(span, chosen, parameters)}"
+            for span in spans
+        ]
+        sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
+        return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
+
+    def _of_span(self, span: Span, chosen: str, parameters: StatementParameters) -> str:
         """Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`."""
         width, since, until, rollup = span
         return self._within(self._of_rollup(width, rollup), width, since, until, chosen, parameters)

@@ -43,6 +43,7 @@ class Changes:
         self._looks_begun = self._newest_look = 0
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
+        self._changed = asyncio.Event()
 
     def secret(self, use: str) -> bytes:
         """Return the installation's secret for this purpose only."""
@@ -64,6 +65,7 @@ class Changes:
                 self.version += 1
                 if apply is not None:
                     apply(result)
+                self._changed.set()
             if ends_keys:
                 await self._store.outlast_commits()
             return result
@@ -103,12 +105,18 @@ class Changes:
             for about, load in self._loaders:
                 if changes.concerns(about):
                     await load()
+            self._changed.set()
             self._seq = changes.seq
             self._looked_at = began
             self._newest_look = look
         async with self._looked:
             self._looked.notify_all()
         return changes
+
+    async def until_changed(self) -> None:
+        """Wait until the tables in memory include a further change, or until the next check for changes."""
+        self._changed.clear()
+        await self._changed.wait()
 
     async def followed(self) -> None:
         """

@@ -165,6 +165,10 @@ class Registry:
         """Return a counter that grows with every change."""
         return self._changes.version
 
+    async def until_changed(self) -> None:
+        """Wait for the next change of a table. May return without a change if other processes change the rows."""
+        await self._changes.until_changed()
+
     @property
     def is_fresh(self) -> bool:
         """

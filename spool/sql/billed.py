@@ -123,12 +123,19 @@ class BilledTables:
         self._tables = tables
         self._prefix = prefix
 
-    def put(self, day: BilledDay, sums: Iterable[BilledSum], number: Callable[[Dimensions], int]) -> None:
+    def put(
+        self,
+        day: BilledDay,
+        sums: Iterable[BilledSum],
+        numbers_of: Callable[[Iterable[Dimensions]], Sequence[int]],
+    ) -> None:
         self.drop(day.day, day.provider)
         amounts, totals = Counter[_Place](), Counter[_Place]()
-        for billed_sum in sums:
+        sums = list(sums)
+        numbers = numbers_of(billed_sum.dimensions for billed_sum in sums)
+        for number, billed_sum in zip(numbers, sums, strict=True):
             charge_key = billed_sum.charge, billed_sum.basis, billed_sum.arranged
-            amounts[number(billed_sum.dimensions), *charge_key] += billed_sum.amount
+            amounts[number, *charge_key] += billed_sum.amount
             totals[charge_key] += billed_sum.amount
         self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
         self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))

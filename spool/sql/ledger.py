@@ -21,6 +21,7 @@ from spool.ledger.sums import (
     INPUT_UNKNOWN,
     ROLLUP_WIDTHS,
     Dimensions,
+    DimensionValues,
     Measures,
     MeterSums,
     begin,
@@ -99,7 +100,7 @@ class SqlLedgerRows(ABC):
 
     if TYPE_CHECKING:
 
-        def number(self, dimensions: Dimensions) -> int: ...
+        def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
 
     @abstractmethod
     def _measures(self, values: Sequence[Any]) -> Measures: ...
@@ -185,7 +186,7 @@ class SqlLedgerRows(ABC):
         if day.connection:
             self.set_state(**{ROW_TAGS: new_mark()})
         BilledTables(self._tables, self.prefix).put(
-            day, sums, lambda dimensions: self.number(kept(dimensions))
+            day, sums, lambda dimensions: self.numbers_of(list(map(kept, dimensions)))
         )
 
     def drop_billed(self, day: int, provider: str) -> None:
@@ -359,6 +360,13 @@ class SqlLedgerRows(ABC):
         )
         self._tables.run(f"DELETE FROM {self._named(ROLLED)} {where}", **rollup_key)
         self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
+
+    def drop_rollups(self, number: int, width: int, before: int) -> None:
+        where = "WHERE rollup = :rollup AND width = :width AND start < :before"
+        for table in (ROLLUPS, ROLLED):
+            self._tables.run(
+                f"DELETE FROM {self._named(table)} {where}", rollup=number, width=width, before=before
+            )
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
         table, columns, computed_sql = self._rollup(number, dimensions)

@@ -16,7 +16,7 @@ from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
 from spool.ledger import money
 from spool.ledger.ledger import CHUNK, Ledger
-from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.queries import (
     BILLED,
     BILLED_DIMENSIONS,
@@ -32,7 +32,7 @@ from spool.ledger.queries import (
     Group,
     needed_sums,
 )
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, begin
 from spool.meters import SCALE
 from spool.packed.native import Native
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
@@ -186,17 +186,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
         self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
 
-    def number(self, dimensions: Dimensions) -> int:
-        number = self.find_number(dimensions)
-        if number is None:
-            self._chosen = _NONE_CHOSEN
-            number = self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
-        assert number is not None
-        return number
+    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        return [self._number(values) for values in dimensions]
 
-    def find_number(self, dimensions: Dimensions) -> int | None:
-        row = self._connection.execute(_FIND_NUMBER, dimensions).fetchone()
-        return row[0] if row else None
+    def _number(self, values: DimensionValues) -> int:
+        row = self._connection.execute(_FIND_NUMBER, values).fetchone()
+        if row is None:
+            self._chosen = _NONE_CHOSEN
+            row = (self._connection.execute(_ADD_NUMBER, values).lastrowid,)
+        number: int = row[0]
+        return number
 
     def drop_unused_numbers(self) -> int:
         self._chosen = _NONE_CHOSEN
@@ -213,20 +212,21 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        table = self._of_rollup(width, rollup).replace("{schema}.", "")
-        within, values = self._within(table, width, since, until, *where(query))
-        if not query.group_by and not rollup and until - since > _FEW * width:
-            return self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
-        return self._groups(
-            within, values, query, by_start=by_start, by_number=until - since > _FEW * width and not by_start
-        )
+        if query.group_by:
+            yield from self._groups(spans, query, by_start=by_start)
+            return
+        for span in spans:
+            width, since, until, rollup = span
+            if rollup or until - since <= _FEW * width:
+                yield from self._groups([span], query, by_start=by_start)
+            else:
+                within, values = self._of_span(span, query)
+                yield from self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
 
-    def _groups(
-        self, within: str, values: Sequence[int | str], query: CostQuery, *, by_start: bool, by_number: bool
-    ) -> Iterator[GroupSum]:
+    def _groups(self, spans: Sequence[Span], query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
         names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
         needed_columns = AskedSums(query.measures)
         columns = ", ".join(
@@ -236,11 +236,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         # values, which therefore separate few rows.
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
+        width, since, until, _ = spans[0]
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
-        if by_number:
-            sums_sql = ", ".join(f"SUM({name}) AS {name}" for name in needed_columns.wanted)
-            summed = f"(SELECT key, {sums_sql} FROM {within} GROUP BY key)"
+        if not by_start and (len(spans) > 1 or until - since > _FEW * width):
+            summed, values = self._by_number(spans, query, needed_columns.wanted)
         else:
+            within, values = self._of_span(spans[0], query)
             summed = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
             f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped}",
@@ -250,6 +251,24 @@ class SqliteLedgerRows(SqlLedgerRows):
         measures = needed_columns.measures
         for row in rows:
             yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
+
+    def _by_number(
+        self, spans: Sequence[Span], query: CostQuery, columns: Sequence[str]
+    ) -> tuple[str, Sequence[int | str]]:
+        """Return the SQL that adds up columns of spans by number of the dimensions, with parameters."""
+        parts, values = list[str](), list[int | str]()
+        for span in spans:
+            within, parameters = self._of_span(span, query)
+            parts.append(f"SELECT key, {', '.join(columns)} FROM {within}")
+            values += parameters
+        sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
+        return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)", values
+
+    def _of_span(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
+        """Return the SQL of the sums of a span that pass the query's filters, with parameters."""
+        width, since, until, rollup = span
+        table = self._of_rollup(width, rollup).replace("{schema}.", "")
+        return self._within(table, width, since, until, *where(query))
 
     def _outcomes(
         self, within: str, values: Sequence[int | str], needed_columns: AskedSums, *, by_start: bool
@@ -283,19 +302,11 @@ class SqliteLedgerRows(SqlLedgerRows):
             yield GroupSum((), newest_outcome[0], newest_outcome[1], measures, begun)
 
     def largest(
-        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         self._derive(query.derived)
         names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
-        parts = list[str]()
-        values = list[int | str]()
-        for width, since, until, rollup in spans:
-            table = self._of_rollup(width, rollup).replace("{schema}.", "")
-            within, parameters = self._within(table, width, since, until, *where(query))
-            parts.append(f"SELECT key, {', '.join(_LIMBS)} FROM {within}")
-            values += parameters
-        by_number = ", ".join(f"SUM({name}) AS {name}" for name in _LIMBS)
-        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)"
+        summed, values = self._by_number(spans, query, _LIMBS)
         grouped = ", ".join(str(index) for index in range(1, len(names) + 1))
         rows = self._connection.execute(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), {_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9 AS cost"

@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
 from itertools import islice
 from math import exp
@@ -58,6 +58,7 @@ HEAVY_S: Final = 0.2
 # maximum number of parties with pending requests that are searched for a party with less use
 MOST_LOOKED_AT: Final = 64
 _RENEW_S: Final = 0.1  # seconds between updates of the weight
+QUIET_S: Final = 1.0  # seconds after the last request from which the process counts as quiet
 _FAR: Final = 100.0  # exponent at which all sums are scaled down, long before exp() would overflow
 
 
@@ -120,6 +121,7 @@ class FairTurns:
         self._rested_since = 0.0
         self._nobody = Party(self, "")  # party to which all background work is charged
         self._nobody.step_s = STEP_S
+        self._renewed = asyncio.Event()
 
     def party(self, name: str) -> Party:
         """Return the party with a name, and note that it is active now."""
@@ -153,6 +155,20 @@ class FairTurns:
     def request(self, name: str) -> WorkInHand:
         """Return the work of a request. `name` is its party, unless `begin` sets another."""
         return WorkInHand(self, name)
+
+    async def activity(self, within_s: float | None = None) -> None:
+        """
+        Return at once while requests are pending or the last one was a moment ago. Otherwise wait for the next request,
+        at most `within_s`.
+
+        Tasks that check something regularly call this before each check, so that a quiet process does not wake.
+        """
+        if self._in_hand or self._now() < self._renew_at + QUIET_S:
+            return
+        self._renewed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._renewed.wait()
 
     def enter(self, party: Party) -> None:
         """Note that a request of the party is pending."""
@@ -337,6 +353,7 @@ class FairTurns:
 
     def _renew(self, now: float) -> None:
         self._renew_at = now + _RENEW_S
+        self._renewed.set()
         exponent = (now - self._began) / MEMORY_S
         if exponent > _FAR:
             for party in self._parties.values():

@@ -58,6 +58,18 @@ def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert before != keyring.stamps()
 
 
+def test_only_secrets_in_files_are_watched(tmp_path: Path) -> None:
+    """A file that does not exist yet is watched as well. A variable cannot change, so its stamp is None."""
+    file = tmp_path / "key"
+    keys = (UpstreamKey(name="a", secret_file=file), UpstreamKey(name="b", secret_env="B"))
+    keyring = Keyring(keys, ENVIRON)
+    missing, variable = keyring.stamps()
+    assert missing is not None
+    assert variable is None
+    file.write_text("one\n")
+    assert missing != keyring.stamps()[0]
+
+
 @pytest.mark.parametrize("content", [None, "", "\n", "two\nlines", "a b", "bell\x07"])
 def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | None) -> None:
     """

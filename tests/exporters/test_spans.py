@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from exporters.otlp.spans import SpanEncoder
+from exporters.otlp.telemetry import OUT_OF_RANGE
 from gateway.normalise.otlp import normalise
 from gateway.normalise.outcome import Options
 from spool.identity import stand_in_ids
 from spool.meters import METERS
 from spool.record import NS, Inference
+from tests.bench.test_bench_encode import records as bench_records
+from tests.exporters.plain_spans import plain_span, random_calls
 from tests.exporters.spools import call, record_id
 
 COMMITTED_AT = 1_790_000_000.25
@@ -52,6 +56,9 @@ FULL = Inference(
     region="us-east-1",
     tags={"env": "prod", "naïve": "ü" * 200},
 )
+
+
+CALLS = [record for record, _ in bench_records()]
 
 
 def parsed(*records: Inference) -> list[Span]:
@@ -195,6 +202,25 @@ def test_the_same_records_are_the_same_bytes() -> None:
         used.span(call(n, request_model=f"m{n}", tags={f"t{n}": "x" * (n % 700)}), 0.0)
     records = [(FULL, 1.0), (call(7), 2.0)]
     assert SpanEncoder().request(records) == used.request(records)
+
+
+def encoded(encode: Callable[[Inference, float], bytes], record: Inference) -> bytes | None:
+    try:
+        return encode(record, COMMITTED_AT)
+    except OUT_OF_RANGE:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_spans_equal_those_that_are_encoded_plainly(seed: int) -> None:
+    """
+    An encoder that has encoded many records gives the bytes of the plain rule, and rejects the same values.
+    """
+    encoder = SpanEncoder()
+    records = [FULL, *CALLS, *random_calls(seed, 500)]
+    spans = [encoded(encoder.span, record) for record in records]
+    assert [encoded(plain_span, record) for record in records] == spans
+    assert len(records) // 100 < spans.count(None) < len(records) // 10
 
 
 def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:

@@ -29,7 +29,7 @@ from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import Dimensions, HourlySums
+from spool.ledger.sums import Dimensions, DimensionValues, HourlySums
 from spool.log.protocols import Log
 from spool.record import NS, Inference
 from spool.registry.registry import Registry
@@ -144,12 +144,14 @@ def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int,
 
 def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
     """Return the calls that belong to a known use, in order of time."""
-    places = {(use.day, use.dimensions): index for index, use in enumerate(uses)}
+    places: dict[tuple[int, DimensionValues], int] = {
+        (use.day, use.dimensions): index for index, use in enumerate(uses)
+    }
     sums = HourlySums(tags)
     placed = []
     for call in calls:
         day = (call.start_time or 0) // (DAY_S * NS) * DAY_S
-        index = places.get((day, kept(Dimensions._make(sums.dimensions_of(call)))))
+        index = places.get((day, kept(sums.dimensions_of(call))))
         if index is not None:
             cost = money.units(call.cost or call.estimated_cost or "0")
             placed.append(RecentCall(call=call, use_index=index, cost=cost))

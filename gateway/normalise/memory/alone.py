@@ -16,8 +16,8 @@ import msgspec
 from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
-from gateway.normalise.otlp.model import Resource, Scope
-from gateway.normalise.otlp.spans.reader import SpanReader
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
@@ -133,15 +133,21 @@ class CallAlone(msgspec.Struct, frozen=True):
 
     def _tags(self, template: Inference, columns: Sequence[Sequence[Any]]) -> Iterable[Mapping[str, str]]:
         """
-        Return the tags of each call. If no tag varies, all calls share one dict, because records never change
-        their tags in place.
+        Return the tags of each call. If all calls have the same tags, they share one dict, because records
+        never change their tags in place.
         """
         tags = dict(template.tags)
-        if not self.tags:
+        varying = []
+        for name, place in self.tags:
+            column = columns[_FIRST + place]
+            tags[name] = column[0]
+            if column.count(column[0]) < len(column):
+                varying.append((name, column))
+        if not varying:
             return repeat(tags, len(columns[0]))
         each = [tags.copy() for _ in columns[0]]
-        for name, place in self.tags:
-            for own, value in zip(each, columns[_FIRST + place], strict=True):
+        for name, column in varying:
+            for own, value in zip(each, column, strict=True):
                 own[name] = value
         return each
 
@@ -166,13 +172,18 @@ class LookedUp(NamedTuple):
     Consecutive spans of one context, with the rows and the kinds that the compiled module found.
 
     Each span is encoded, or decoded if the rules must read it. The kind of a span that the rules must
-    read is None.
+    read is None, and its row ends after its ids.
     """
 
     context: Context
     spans: list[Any]
     rows: list[tuple[Any, ...]]
     kinds: list[LearnedKind | None]
+
+
+def row_of(span: Span) -> tuple[Any, ...]:
+    """Return the part of a row that `are_apart` reads, for a span that the module did not find."""
+    return None, False, (), span.trace_id, span.span_id, span.parent_id
 
 
 def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
@@ -186,18 +197,44 @@ def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
     return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[5] for row in rows])
 
 
-def are_alone(found: Sequence[LookedUp]) -> bool:
-    """Return True if all spans are known, and each span can be booked independently."""
+def are_alone(found: Sequence[LookedUp], options: Options) -> bool:
+    """
+    Return True if each span can be booked independently. The span of an unknown kind is then replaced by the
+    result of reading it.
+    """
     for part in found:
-        before = None
+        before: LearnedKind | None = None
         for kind in part.kinds:
-            if kind is not before and (kind is None or kind.alone is None):
-                return False
-            before = kind
-    return are_apart([row for part in found for row in part.rows])
+            if kind is not before and kind is not None:
+                if kind.alone is None:
+                    return False
+                before = kind
+    if not are_apart([row for part in found for row in part.rows]):
+        return False
+    unknown = [(part.spans, place) for part in found for place, kind in enumerate(part.kinds) if kind is None]
+    reads = [read_alone(spans[place], options) for spans, place in unknown]
+    if not all(read is not None and _is_independent(read) for read in reads):
+        return False
+    for (spans, place), read in zip(unknown, reads, strict=True):
+        spans[place] = read
+    return True
 
 
-def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iterator[None]:
+def _is_independent(read: ReadSpan) -> bool:
+    """Return True if neither other spans nor other reports can change the result of reading a span."""
+    call, node = read.call, read.node
+    if node is not None and node.began is not None:
+        return False
+    return call is None or not (
+        _has_more(call) or call.also or call.joins or call.run_id or call.inner or call.reports_stream
+    )
+
+
+def _has_more(call: SpanCall) -> bool:
+    return call.is_linked or call.is_logged or call.is_guess or call.is_of_sdk or call.agent is not None
+
+
+def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock) -> Iterator[None]:
     """Book spans that can all be booked independently."""
     entered: EncodedResource | None = None
     for part in found:
@@ -210,12 +247,26 @@ def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iter
             end = _end_of_run(part.kinds, begin)
             if kind is not None and kind.alone is not None:
                 kind.alone.book_all(outcome, part.rows[begin:end])
+            else:
+                _book_read(part, begin, end, outcome, options)
             begin = end
             if clock.is_over():
                 outcome.pack()
                 yield
                 clock.begin()
     outcome.pack()
+
+
+def _book_read(part: LookedUp, begin: int, end: int, outcome: Outcome, options: Options) -> None:
+    """Book spans that the rules have read."""
+    left_out = outcome.left_out
+    reader = SpanReader(outcome, options)
+    reader.enter(part.context.resource, part.context.scope)
+    outcome.left_out = left_out  # what the resource leaves out is counted once for all its spans
+    for place in range(begin, end):
+        reader.take_read(place, part.spans[place])
+    for _ in reader.finish():
+        pass
 
 
 def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
@@ -228,16 +279,19 @@ def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
 
 
 def alone_of(
-    form: SpanForm, resource: Resource, scope: Scope, varying: Sequence[Varying], options: Options
+    form: SpanForm, spans: Sequence[Span], varying: Sequence[Varying], options: Options
 ) -> CallAlone | None:
     """
     Return how a form books a span without related spans, or None if the span cannot be booked in this way.
+    `spans` are the spans from which the form was learned, and `varying` their varying values.
     """
     call = form.read.call
     found = _nothing(form) if call is None else _call(form, call)
     if found is None:
         return None
-    holds = all(is_booked_as(found, form, resource, scope, one, options) for one in varying)
+    holds = all(
+        is_booked_as(found, form, span, slots, options) for span, slots in zip(spans, varying, strict=True)
+    )
     rows = [(0, False, one.counts, *one.values) for one in varying]
     return found if holds and is_same_together(found, rows) else None
 
@@ -261,8 +315,11 @@ def _nothing(form: SpanForm) -> CallAlone:
 
 def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     own = dict(form.call)
-    has_more = call.is_linked or call.is_logged or call.is_guess or call.is_of_sdk or call.agent is not None
-    if has_more or not own.keys() <= {"response_id", "shared_id"} or call.resource_caller.session is not None:
+    if (
+        _has_more(call)
+        or not own.keys() <= {"response_id", "shared_id"}
+        or call.resource_caller.session is not None
+    ):
         return None
     record, fields = _copied(call.record), dict(form.record)
     record.tags = dict(call.record.tags)
@@ -294,10 +351,9 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     )
 
 
-def is_booked_as(
-    alone: CallAlone, form: SpanForm, resource: Resource, scope: Scope, slots: Varying, options: Options
-) -> bool:
+def is_booked_as(alone: CallAlone, form: SpanForm, span: Span, slots: Varying, options: Options) -> bool:
     """Return True if the span reader would book the same record."""
+    resource, scope = span.resource, span.scope
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
     reader.enter(resource, scope)

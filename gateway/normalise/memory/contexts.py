@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from gateway.normalise.memory.slots import OF_RESOURCE, varying_texts
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders
@@ -39,19 +40,26 @@ class EncodedResource:
 
 
 class _Known(NamedTuple):
-    """The number of a resource with a scope, and the number of tags that were dropped from the resource."""
+    """
+    The number of a resource with a scope, the resource's texts that vary within this number, and the number
+    of tags that were dropped from the resource.
+    """
 
     number: int
+    texts: tuple[str, ...]
     left_out: int
 
 
 class Context:
-    """Resource and scope of consecutive spans. `number` is 0 if the spans are not looked up."""
+    """
+    Resource and scope of consecutive spans. `number` is 0 if the spans are not looked up. `texts` are the
+    resource's texts that vary within the number.
+    """
 
-    __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of")
+    __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of", "texts")
 
     def __init__(self, known: _Known, of: EncodedResource, encoded_scope: bytes) -> None:
-        self.number, self.left_out = known
+        self.number, self.texts, self.left_out = known
         self.of = of
         self.encoded_scope = encoded_scope
         self._scope: Scope | None = None
@@ -80,7 +88,7 @@ class Contexts:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._known: dict[bytes, _Known] = {}
         self._last = 0
-        self._read: set[str] = set()  # names of resource attributes that rules read
+        self._read = {*OF_RESOURCE}  # names of resource attributes that rules read
 
     def clear(self) -> None:
         self._numbers.clear()
@@ -95,31 +103,42 @@ class Contexts:
         known = self._known.get(digest)
         if known is None:
             decoded = resource.decoded
-            number = self.number(decoded, protobuf_decoder.one_scope(scope))
-            known = _Known(number, _left_out(decoded, options))
+            number, texts = self.number(decoded, protobuf_decoder.one_scope(scope))
+            known = _Known(number, texts, _left_out(decoded, options))
             if len(self._known) >= MOST_CONTEXTS:
                 self._known.clear()
             self._known[digest] = known
         return Context(known, resource, scope)
 
-    def number(self, resource: Resource, scope: Scope) -> int:
-        """Return the number of a context, or 0 if it is too large to remember."""
+    def number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
+        """
+        Return the number of a context, and the resource's texts that vary within this number. The number is 0
+        if the context is too large to remember.
+        """
         attributes = resource.attributes
-        read = tuple([(name, repr(attributes[name])) for name in attributes if name in self._read])
+        fixed = [scope.name, scope.version]
+        fixed += [attributes[name] for name in attributes if name in self._read and name not in OF_RESOURCE]
+        varying = varying_texts(attributes, fixed)
+        read = tuple(
+            [
+                (name, "" if name in varying else repr(attributes[name]))
+                for name in attributes
+                if name in self._read
+            ]
+        )
         key = (tuple(attributes), read, scope.name, scope.version)
         number = self._numbers.get(key)
         if number is None:
             size = sum(map(len, attributes)) + sum(len(text) for _, text in read) + len(scope.name)
             if size > _LARGEST_CONTEXT:
-                return 0
+                return 0, ()
             if len(self._numbers) >= MOST_CONTEXTS:
                 self._forget()
             self._last += 1
             number = self._numbers[key] = self._last
-            texts = [attributes[name] for name, _ in read if type(attributes[name]) is str]
-            texts += [scope.name, scope.version]
-            self._memory.context(number, [text.encode() for text in texts])
-        return number
+            fixed += [attributes[name] for name in OF_RESOURCE if name in attributes and name not in varying]
+            self._memory.context(number, [text.encode() for text in fixed if type(text) is str])
+        return number, tuple(varying.values())
 
     def tell_apart(self, names: set[str]) -> bool:
         """

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Generator, ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Generator, ItemsView, Iterator, KeysView, Sequence, Set, ValuesView
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from gateway.normalise.memory.alone import LearnedKind, alone_of, is_booked_as, is_same_together
 from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
-from gateway.normalise.memory.slots import COUNTS, FIRST_TEXT, TEXTS, class_of, is_of_class, slot_of
+from gateway.normalise.memory.slots import (
+    COUNTS,
+    FIRST_TEXT,
+    OF_RESOURCE,
+    TEXTS,
+    class_of,
+    is_of_class,
+    may_be_tag,
+    slot_of,
+)
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Resource, Span
 from gateway.normalise.otlp.shapes import FIELD_NAMES
@@ -32,22 +41,32 @@ _LENGTHS: Final = (1, 2, 7, 15, 16, 17, 24, 31, 32, 36, 48, 64, 70, 90)
 
 
 def variations(
-    span: Span, texts: tuple[str, ...], counts: tuple[int, ...], reads: set[str], chance: random.Random
+    span: Span,
+    texts: tuple[str, ...],
+    outside: tuple[str, ...],
+    counts: tuple[int, ...],
+    reads: set[str],
+    tags: Set[str],
+    chance: random.Random,
 ) -> Iterator[tuple[Span, Varying]]:
-    """Yield the span itself, then variations of it, each with its varying values."""
-    yield span, _varying(span, texts, counts)
+    """
+    Yield the span itself, then variations of it, each with its varying values. `outside` are the varying texts
+    of its resource, `tags` the names of attributes that are only tags.
+    """
+    yield span, _varying(span, (*texts, *outside), counts)
     for number in range(WANTED):
         new_counts = _other_counts(counts, chance)
         if new_counts is None:
             return
         new_texts = tuple([_other_text(text, number, chance) for text in texts])
+        new_outside = tuple([_other_text(text, number, chance) for text in outside])
         trace_id = span.trace_id and f"{chance.getrandbits(128) | 1:032x}"
         span_id = span.span_id and f"{chance.getrandbits(64) | 1:016x}"
         parent_id = span.parent_id and f"{chance.getrandbits(64) | 1:016x}"
         start, end = _other_times(span.start_time, span.end_time, chance)
-        attributes = _attributes(span.attributes, texts, new_texts, new_counts, reads, chance)
+        attributes = _attributes(span.attributes, texts, new_texts, new_counts, reads, tags, chance)
         other = Span(
-            span.resource,
+            _with_texts(span.resource, outside, new_outside),
             span.scope,
             span.name,
             trace_id,
@@ -59,7 +78,17 @@ def variations(
             span.status_code,
             span.events,
         )
-        yield other, _varying(other, new_texts, new_counts)
+        yield other, _varying(other, (*new_texts, *new_outside), new_counts)
+
+
+def _with_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str, ...]) -> Resource:
+    """Return a resource with other texts in place of those that vary."""
+    attributes = dict(resource.attributes)
+    changed = dict(zip(texts, new_texts, strict=True))
+    for name in OF_RESOURCE:
+        if attributes.get(name) in changed:
+            attributes[name] = changed[attributes[name]]
+    return Resource(attributes)
 
 
 def _varying(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> Varying:
@@ -72,13 +101,15 @@ def _attributes(
     new_texts: tuple[str, ...],
     counts: tuple[int, ...],
     reads: set[str],
+    tags: Set[str],
     chance: random.Random,
 ) -> Attributes:
     found: Attributes = {}
     at = 0
     for name, value in attributes.items():
         slot = slot_of(name)
-        if slot >= FIRST_TEXT and type(value) is str:
+        # a tag that is not plain does not vary; its text differs from all texts that vary
+        if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
             found[name] = new_texts[at]
             at += 1
         elif 0 < slot <= len(COUNTS):
@@ -158,18 +189,25 @@ class ObservedAttributes(dict[str, Any]):
     plain attributes. Then the kind is not learned. Reading only the names is not noted.
     """
 
-    def __init__(self, attributes: Attributes, read: set[str]) -> None:
+    def __init__(self, attributes: Attributes, read: set[str], often: set[str] | None = None) -> None:
+        """Create attributes that add each name that is read to `read`, and at the second time to `often`."""
         super().__init__()
         self._attributes = attributes
         self._read = read
+        self._often = set[str]() if often is None else often
+        self._once: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
+        self._note(name)
         return self._attributes[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        self._read.add(name)
+        self._note(name)
         return self._attributes.get(name, default)
+
+    def _note(self, name: str) -> None:
+        self._read.add(name)
+        (self._often if name in self._once else self._once).add(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._attributes
@@ -184,16 +222,20 @@ class ObservedAttributes(dict[str, Any]):
         return self._attributes.keys()
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
-        self._read.update(self._attributes)
+        self._note_all()
         return self._attributes.values()
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
-        self._read.update(self._attributes)
+        self._note_all()
         return self._attributes.items()
 
     def copy(self) -> Attributes:
-        self._read.update(self._attributes)
+        self._note_all()
         return self._attributes.copy()
+
+    def _note_all(self) -> None:
+        self._read.update(self._attributes)
+        self._often.update(self._attributes)
 
     __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _refuse
     __reversed__ = pop = popitem = setdefault = update = clear = _refuse  # type: ignore[assignment]
@@ -229,14 +271,18 @@ class ReadOtherwise(NamedTuple):
 def learn(
     span: Span,
     texts: tuple[str, ...],
+    outside: tuple[str, ...],
     counts: tuple[int, ...],
     reads: set[str],
+    tags: Set[str],
     options: Options,
     chance: random.Random,
 ) -> Generator[None, None, Learned]:
     """
     Learn the kind of a span, in short steps. `reads` are the attribute names that the rules read for other
-    kinds of the same shape.
+    kinds of the same shape. `texts` and `outside` are the varying texts of the span and of its resource. `tags`
+    are the names of attributes that are only tags. A span for which a rule reads such an attribute for another
+    purpose as well is not learned.
 
     If the rules read names that `reads` does not contain, no form is derived yet, because values under these
     names were varied.
@@ -244,29 +290,44 @@ def learn(
     known, reads, of_resource = len(reads), set(reads), set[str]()
     found: list[ReadSpan] = []
     varying: list[Varying] = []
-    for other, slots in variations(span, texts, counts, reads, chance):
-        read = _read(other, reads, of_resource, options)
-        if len(reads) > known or read is None or (_has_counts(span) and _has_figures(span, reads)):
+    varied: list[Span] = []
+    for other, slots in variations(span, texts, outside, counts, reads, tags, chance):
+        often: set[str] = set()
+        read = _read(other, reads, of_resource, options, often)
+        if len(reads) > known or read is None or not often.isdisjoint(tags):
+            return Learned(reads, of_resource, None)
+        if _has_counts(span) and _has_figures(span, reads - tags):
             return Learned(reads, of_resource, None)
         found.append(read)
         varying.append(slots)
+        varied.append(other)
         yield
     form = form_of(found, varying) if len(found) > LEAST else None
     if form is None or not _holds(form, found, varying):
         return Learned(reads, of_resource, None)
     yield
-    alone = alone_of(form, span.resource, span.scope, varying, options)
+    alone = alone_of(form, varied, varying, options)
     return Learned(reads, of_resource, LearnedKind(form, alone))
 
 
-def _read(span: Span, reads: set[str], of_resource: set[str], options: Options) -> ReadSpan | None:
+def only_tags(span: Span, options: Options) -> set[str]:
+    """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
+    reads, often = set[str](), set[str]()
+    if _read(span, reads, set(), options, often) is None:
+        return set()
+    return {name for name in reads - often if may_be_tag(name, options.keep_attributes)}
+
+
+def _read(
+    span: Span, reads: set[str], of_resource: set[str], options: Options, often: set[str]
+) -> ReadSpan | None:
     """
-    Read a span and note the names that were read. Return None if these names are unknown, or if the span
-    cannot be read without other spans.
+    Read a span and note the names that were read, and those that were read more than once. Return None if
+    these names are unknown, or if the span cannot be read without other spans.
     """
     observed = msgspec.structs.replace(
         span,
-        attributes=ObservedAttributes(span.attributes, reads),
+        attributes=ObservedAttributes(span.attributes, reads, often),
         resource=Resource(ObservedAttributes(span.resource.attributes, of_resource)),
     )
     try:
@@ -316,7 +377,7 @@ def read_otherwise(
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
     if alone is None:
         return ()
-    if not is_booked_as(alone, form, span.resource, span.scope, varying, options):
+    if not is_booked_as(alone, form, span, varying, options):
         return ("booked",)
     return () if is_same_together(alone, rows) else ("booked together",)
 

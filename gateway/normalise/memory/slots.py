@@ -8,21 +8,36 @@ of a value, that part must be in `PARTS`.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Final
 
-from gateway.normalise.otlp import admission
+from gateway.normalise.otlp import admission, semconv
 from gateway.normalise.otlp.admission import RULES, reduced
 from gateway.normalise.otlp.decoding.protobuf_decoder import EXCEPTION
+from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.products.litellm import CACHE_HIT
-from gateway.normalise.otlp.shapes import FIELD_NAMES
+from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_service_of_product
+from gateway.normalise.otlp.shapes import (
+    FIELD_NAMES,
+    METADATA_BEGINNINGS,
+    NO_METADATA,
+    QUOTED_METADATA,
+    TAG_LISTS,
+)
+from gateway.normalise.reading.content import is_doubtful
 from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
 # Slot number of each text. If the number is odd, the letters before the first `-` or `_` are part of
 # the text's class.
-TEXTS: Final = {"request_id": 7, "session": 8, "user": 10}
+TEXTS: Final = {"request_id": 7, "session": 8, "user": 10, "team": 12}
 FIRST_TEXT: Final = 7
+# slot number of a tag: its text varies if it is plain, and is part of the kind otherwise
+TAG: Final = 255
+# Resource attributes whose values vary from program to program
+OF_RESOURCE: Final = ("service.name",)
 # Parts of texts for which rules search. If a text of a span contains one of these parts, the rules read the span.
 PARTS: Final = ("..", CACHE_HIT)
 # Sums of counts. The sign of each sum is part of a kind, because `settle`, `agreeing` and `with_thoughts`
@@ -50,11 +65,32 @@ def _slots() -> dict[str, int]:
 
 
 _SLOTS: Final = _slots()
+_NAMED: Final = frozenset(
+    name
+    for tag in ("environment", "organization", "department", "cost_center")
+    for name in semconv.NAMED_TAGS[tag]
+)
+_NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
 def slot_of(name: str) -> int:
     """Return the slot number of an attribute, or 0 if its value is part of the kind."""
     return _SLOTS.get(name, 0)
+
+
+def may_be_tag(name: str, keep: frozenset[str]) -> bool:
+    """
+    Return True if the text of an attribute becomes a tag without a closer look, unless a rule reads the
+    attribute for another purpose as well. `keep` are the attributes that the operator keeps as tags.
+    """
+    if name in _SLOTS or RULES[name] is not admission.SCALAR:
+        return False
+    if name in keep or name in _NAMED:
+        return True
+    if name in TAG_LISTS or not name.startswith(METADATA_BEGINNINGS) or name.startswith(_NO_TAGS):
+        return False
+    key = next(name.removeprefix(begin) for begin in METADATA_BEGINNINGS if name.startswith(begin))
+    return not is_doubtful(key)
 
 
 def rule_of(name: str) -> int:
@@ -65,6 +101,32 @@ def rule_of(name: str) -> int:
 def has_figures(name: bytes, text: bytes) -> bool:
     """Return True if a text of content contains figures that rules read."""
     return reduced(name.decode(), text.decode()) is not None
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,96}")
+
+
+def varying_texts(attributes: Attributes, fixed: Sequence[object]) -> dict[str, str]:
+    """
+    Return by name the texts of a resource that may vary within a kind: plain texts that name no product, and
+    that differ from the values in `fixed`.
+    """
+    found = {}
+    for name in OF_RESOURCE:
+        text = attributes.get(name)
+        if type(text) is str and text not in fixed and _is_plain_service(text):
+            found[name] = text
+    return found
+
+
+def _is_plain_service(text: str) -> bool:
+    return (
+        _PLAIN.fullmatch(text) is not None
+        and text not in ABSENT
+        and not any(part in text for part in PARTS)
+        and not is_service_of_product(text)
+        and not text.startswith(UNKNOWN_SERVICE)
+    )
 
 
 def plan() -> dict[str, object]:

@@ -11,16 +11,16 @@ import logging
 import random
 import secrets
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence, Set
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
-from gateway.normalise.memory.alone import LearnedKind, LookedUp, are_alone, book
+from gateway.normalise.memory.alone import LearnedKind, LookedUp, are_alone, book, row_of
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
-from gateway.normalise.memory.learning import ReadOtherwise, learn, read_otherwise
+from gateway.normalise.memory.learning import ReadOtherwise, learn, only_tags, read_otherwise
 from gateway.normalise.memory.pace import (
     MemoryPace,
     Sample,
@@ -87,6 +87,7 @@ class SpanMemory:
         self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
+        self._tags: set[str] = set()  # those of `_names` whose texts are only tags
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
         self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
@@ -111,6 +112,7 @@ class SpanMemory:
         self._kinds = {}
         self._reads = {}
         self._names = set()
+        self._tags = set()
         self._trials = Trials(self._pace)
         self._samples.clear()
 
@@ -165,8 +167,8 @@ class SpanMemory:
         self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
         outcome = Outcome(keep_tags=options.keep_tags, received=selected.spans)
-        if not unknown and are_alone(found):
-            yield from book(found, outcome, clock)
+        if are_alone(found, options):
+            yield from book(found, outcome, options, clock)
             return outcome
         reader = SpanReader(outcome, options)
         yield from self._take(found, reader, outcome, clock)
@@ -216,7 +218,11 @@ class SpanMemory:
             context = self._contexts.enter(resource, encoded_scope, options)
             for begin in range(0, len(spans), _LOOKED_FOR):
                 chunk = spans[begin : begin + _LOOKED_FOR] if len(spans) > _LOOKED_FOR else spans
-                rows = self._memory.find(context.number, chunk) if context.number else [(_NEW,)] * len(chunk)
+                rows = (
+                    self._memory.find(context.number, chunk, context.texts)
+                    if context.number
+                    else [(_NEW,)] * len(chunk)
+                )
                 kinds = [self._kinds[row[0]] if len(row) > 1 else None for row in rows]
                 found.append(LookedUp(context, chunk, rows, kinds))
                 if clock.is_over():
@@ -293,7 +299,7 @@ class SpanMemory:
         self.misses[REASONS[row[0]]] += 1
         if row[0] == _NEW and context.number:
             self._sample(context, span, encoded, times)
-        part.spans[place] = span
+        part.spans[place], part.rows[place] = span, row_of(span)
         return True
 
     def _next_hits(self) -> int:
@@ -354,21 +360,31 @@ class SpanMemory:
     def _learned(self, sample: Sample) -> Iterator[None]:
         span, encoded = sample.span, sample.encoded
         try:
-            context = self._contexts.number(span.resource, span.scope)
+            context, texts = self._contexts.number(span.resource, span.scope)
             if not context or not self._has_room():
                 return
-            for name in names_of(encoded) - self._names:
-                self._names.add(name)
-                self._memory.name(name.encode(), slots.rule_of(name), slots.slot_of(name))
-            if self._memory.find(context, [encoded])[0] != (_NEW,):
-                return
+            new_names = names_of(encoded) - self._names
             try:
-                yield from self._learn(context, span, encoded)
+                self._add_names(new_names, only_tags(span, self._options) if new_names else set())
+                if self._memory.find(context, [encoded], texts)[0] != (_NEW,):
+                    return
+                yield from self._learn(context, texts, span, encoded)
             except Exception:  # noqa: BLE001 - the rules read the span in any case
+                self._add_names(new_names - self._names, set())
                 self._memory.learn(context, encoded, None)
                 _log.exception("a kind of spans could not be learned", extra={"action": "memory_not_learned"})
         except self._native.panic as error:
             self._native.fail(error)
+
+    def _add_names(self, names: Set[str], tags: Set[str]) -> None:
+        """Register attribute names. `tags` are those whose texts are only tags."""
+        for name in names:
+            self._names.add(name)
+            slot = slots.slot_of(name)
+            if name in tags:
+                self._tags.add(name)
+                slot = slots.TAG
+            self._memory.name(name.encode(), slots.rule_of(name), slot)
 
     def _has_room(self) -> bool:
         """
@@ -390,18 +406,20 @@ class SpanMemory:
             return False
         return kinds < MOST_KINDS * part and size < MOST_BYTES * part
 
-    def _learn(self, context: int, span: Span, encoded: bytes) -> Iterator[None]:
+    def _learn(self, context: int, texts: tuple[str, ...], span: Span, encoded: bytes) -> Iterator[None]:
         options, reads, kind = self._options, set[str](), None
         for _ in range(_ROUNDS):
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, _encoded(reads))
             if varying is None:
                 return  # the span is not plain, so it has no kind
-            learned = yield from learn(span, varying[0], varying[1], reads, options, self._chance)
+            learned = yield from learn(
+                span, varying[0], texts, varying[1], reads, self._tags, options, self._chance
+            )
             if self._options != options:
                 return
             if self._contexts.tell_apart(learned.of_resource):
-                context = self._contexts.number(span.resource, span.scope)
+                context, texts = self._contexts.number(span.resource, span.scope)
             elif learned.reads == reads:
                 kind = learned.kind
                 break

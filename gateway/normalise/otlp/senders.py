@@ -27,6 +27,7 @@ _SCOPE_BEGINNINGS = tuple(
     [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
+UNKNOWN_SERVICE = "unknown_service"  # begins the name that SDKs give to a program without a name
 _LONGEST = 64  # limit in characters; no name above is longer
 
 
@@ -39,6 +40,11 @@ def sender_of(resource: Resource, scope: Scope) -> Product:
         return product
     service = resource.attributes.get("service.name")
     return _SERVICES.get(service, OTEL) if isinstance(service, str) else OTEL
+
+
+def is_service_of_product(service: str) -> bool:
+    """Return True if a service name identifies a product."""
+    return service in _SERVICES
 
 
 @lru_cache(maxsize=1024)
@@ -77,7 +83,7 @@ class Senders:
         self.device = semconv.first_text(attributes, self._device_names) if shape.named_tags else None
         self.tags = {}
         service = values.text(attributes.get("service.name"))
-        if service is not None and not service.startswith("unknown_service"):
+        if service is not None and not service.startswith(UNKNOWN_SERVICE):
             tag_rules.put(self.tags, "service", service)
         if shape.named_tags or shape.metadata or self._keep:
             self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep, self._keep_tags)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.http.services import Background, OperatorServices
 from gateway.intake.billing_connections import BillingConnections
-from gateway.money.budgets.declared import BudgetTable
 from gateway.money.calls.reports.declared import ScheduledReportTable
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
@@ -28,6 +27,7 @@ from spool.errors import SpoolError
 from spool.leases import Leases
 from spool.log.protocols import Log
 from spool.packed.native import Native
+from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
     from gateway.bills.statements.puller import StatementPuller
@@ -79,12 +79,16 @@ def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterat
     yield Task("ledger beside the log", partial(_mend, assembler, operators), lease="ledger")
 
 
-def of_a_gateway(assembler: Assembler, operators: OperatorServices, metrics: Metrics) -> Iterator[Task]:
+def of_a_gateway(
+    assembler: Assembler, operators: OperatorServices, metrics: Metrics, turns: FairTurns
+) -> Iterator[Task]:
     if assembler.memory is not None:
-        yield Task("memory of spans", partial(learn, assembler.memory))
-    yield Task("loop lag", metrics.lag.run)  # this task wakes ten times a second
+        yield Task("memory of spans", partial(learn, assembler.memory, turns.activity))
+    yield Task("loop lag", partial(metrics.lag.run, turns.activity))
     questions = operators.installation.questions
-    yield Task("full rounds of the collector", lambda: make_full_rounds(questions.until_idle))
+    yield Task(
+        "full rounds of the collector", partial(make_full_rounds, questions.until_idle, turns.activity)
+    )
     if assembler.storage.registry is not None:
         yield from _of_the_registry(assembler, operators)
 
@@ -96,7 +100,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     if assembler.sign_ins is not None:
         yield Task("sign-in", assembler.sign_ins.run)
     if money.budgets is not None:
-        yield Task("budgets", partial(evaluate_budgets, money.budgets, registry.table(BudgetTable)))
+        yield Task("budgets", partial(evaluate_budgets, money.budgets, registry))
     yield Task("definitions in force", money.require_publishing().follow)
     yield alone("insights", lambda: _inspect(operators))
     if money.statement_puller is not None:
@@ -194,8 +198,11 @@ def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
     return Once(make)
 
 
-async def learn(memory: Once[SpanMemory]) -> None:
-    """Learn one kind of span at a time, in steps so short that they do not delay requests."""
+async def learn(memory: Once[SpanMemory], activity: Callable[[], Awaitable[None]]) -> None:
+    """
+    Learn one kind of span at a time, in steps so short that they do not delay requests. `activity` waits while there
+    are no requests.
+    """
     while True:
         learning = memory.made and memory.made.learning()
         clock = SliceClock()
@@ -203,4 +210,6 @@ async def learn(memory: Once[SpanMemory]) -> None:
             if clock.is_over():
                 await asyncio.sleep(0)
                 clock.begin()
+        if learning is None:
+            await activity()
         await asyncio.sleep(LOOK_S if learning is None else LEARN_S)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from gateway.http.holders.operators import Urls
 from gateway.intake.prices import PriceBook
+from gateway.money.budgets.declared import BudgetTable
 from gateway.service.configuration.sections import Config, KeyOwner
 from gateway.service.first_use import Once, imported
 from gateway.service.mounts import page_link
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.people import People
+from spool.registry.registry import Registry
 from spool.settings import ContainerPrice
 from spool.storage import Storage
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.bills.reconciliation.matching import Owner
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.intake.billing_connections import BillingConnections
-    from gateway.money.budgets.declared import BudgetTable
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
     from spool.registry.document_table import PlainDocuments
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 # seconds between two checks whether a reload or another process has enabled the task
 CONFIGURED_LOOK_S = 15.0
-# Seconds between two checks for a first budget. Once a budget exists, new budgets are evaluated together with it.
-FIRST_BUDGET_S = 2.0
 OWNER_TAGS = {"team": "team"}  # tags for the rows of billing connections, if the configuration names no tags
 
 _DIVIDED = "proportional"  # treatment of a layer of a bill: it is spread over the usage
@@ -236,9 +235,9 @@ def budget_evaluator(
     return Once(make)
 
 
-async def evaluate_budgets(evaluator: Once[BudgetEvaluator], budgets: BudgetTable) -> None:
+async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry) -> None:
     """Wait until a budget exists. Then evaluate budgets repeatedly."""
-    while not budgets.all():  # noqa: ASYNC110 - another process may make it
-        await asyncio.sleep(FIRST_BUDGET_S)
+    while not registry.table(BudgetTable).all():
+        await registry.until_changed()
     await imported("gateway.money.budgets.evaluator")
     await evaluator().run()

@@ -135,7 +135,7 @@ async def _assemble(
     )
     tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
     if not is_agent:
-        tasks += of_a_gateway(assembler, operators, metrics)
+        tasks += of_a_gateway(assembler, operators, metrics, receivers.turns)
     if spend is not None:
         tasks.append(Task("spend on /metrics", spend.run))
     return Services(

@@ -17,6 +17,9 @@ NEW_OBJECTS = 1000
 NEW_ROUNDS = 1
 NEWER_ROUNDS = 250  # number of collections of the middle generation for each full collection
 LOOK_EVERY_S = 1.0
+QUIET_LOOK_S = (
+    30.0  # seconds between two checks while there are no requests, because other work needs few collections
+)
 MOST_WAITED_S = 300.0  # seconds after which a full collection runs, even if requests are pending
 _NEVER = 2**30
 
@@ -39,9 +42,12 @@ def settle_after_start() -> None:
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
 
 
-async def make_full_rounds(until_idle: Callable[[], Awaitable[object]]) -> None:
+async def make_full_rounds(
+    until_idle: Callable[[], Awaitable[object]], activity: Callable[[float], Awaitable[object]]
+) -> None:
     """
-    Run full collections between requests, instead of whenever Python would run them.
+    Run full collections between requests, instead of whenever Python would run them. `activity` waits for the next
+    request, at most the number of seconds that it receives.
 
     All requests wait for a full collection. The wait is longest while a large response is built: 0.2 s for
     two million objects.
@@ -50,6 +56,7 @@ async def make_full_rounds(until_idle: Callable[[], Awaitable[object]]) -> None:
     try:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            await activity(QUIET_LOOK_S)
             if gc.get_count()[2] > NEWER_ROUNDS:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(until_idle(), MOST_WAITED_S)

@@ -8,6 +8,7 @@ metrics are requested, at most once a second.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -29,7 +30,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
 # seconds to wait for the storage; Prometheus waits ten seconds for the whole response by default
 ANSWER_S = 5.0
-LAG_EVERY_S = 0.1
+LAG_EVERY_S = 0.1  # seconds between two measurements while requests arrive
 # seconds for which the worst lag is shown; longer than the usual scrape interval, so that every peak is scraped
 LAG_WINDOW_S = 15.0
 
@@ -285,23 +286,27 @@ class Exposition:
 class LoopLag:
     """
     Measures how late the event loop resumes a waiting task. Requests are delayed by this time while other
-    work blocks the loop.
+    work blocks the loop. While there are no requests, nothing is measured.
     """
 
     def __init__(self, gauge: Gauge) -> None:
-        self._samples: deque[float] = deque(maxlen=round(LAG_WINDOW_S / LAG_EVERY_S))
+        # the time of each measurement and the lag, in seconds
+        self._samples: deque[tuple[float, float]] = deque(maxlen=round(LAG_WINDOW_S / LAG_EVERY_S))
         gauge.set_function(lambda: self.worst)
 
     @property
     def worst(self) -> float:
-        return max(self._samples, default=0.0)
+        since = time.monotonic() - LAG_WINDOW_S
+        return max((lag for measured_at, lag in tuple(self._samples) if measured_at >= since), default=0.0)
 
-    async def run(self) -> None:
-        now = asyncio.get_running_loop().time
+    async def run(self, activity: Callable[[], Awaitable[None]]) -> None:
+        """Measure repeatedly. `activity` waits while there are no requests."""
         while True:
-            due = now() + LAG_EVERY_S
+            await activity()
+            due = time.monotonic() + LAG_EVERY_S
             await asyncio.sleep(LAG_EVERY_S)
-            self._samples.append(max(0.0, now() - due))
+            now = time.monotonic()
+            self._samples.append((now, max(0.0, now - due)))
 
 
 class ReadMemory(Protocol):

@@ -14,11 +14,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import OF_BILLS, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
 
-Span = tuple[int, int, int, int]  # width, low, high, and number of a rollup, or 0 if there is no rollup
 Made = tuple[int, int, int]  # number of the rollup, width, start
 
 
@@ -26,20 +25,23 @@ Made = tuple[int, int, int]  # number of the rollup, width, start
 class Rollup:
     """
     A kind of rollup. It keeps `dimensions` in addition to status and cost source. If `dimensions` is empty,
-    it keeps all dimensions and tags.
+    it keeps all dimensions and tags. Rollups of single days are made either of all days or of recent days.
     """
 
     number: int
     dimensions: tuple[str, ...]
     widths: tuple[int, ...]  # widths of the rollup, longest first
+    has_recent_days: bool = False
 
     def covers(self, names: Collection[str]) -> bool:
         return not self.dimensions or set(names) <= {*self.dimensions, *ALWAYS}
 
 
 ALWAYS = ("status", "cost_source")
-# Smallest first. Daily rollups by user or by all dimensions are omitted, because they would have as many rows
-# as the day.
+# Days whose rollups of single days by user are stored. They cover the last 30 days and the same weekdays before.
+RECENT_S = 10 * WEEK_S
+# Smallest first. Daily rollups by all dimensions are omitted, because they would have as many rows as the day.
+# Daily rollups by user have a third of them, and only whole weeks are read without them, so the recent ones suffice.
 ROLLUPS = (
     Rollup(
         number=1,
@@ -47,10 +49,12 @@ ROLLUPS = (
         widths=(FOUR_WEEKS_S, WEEK_S, DAY_S),
     ),
     Rollup(number=2, dimensions=("team",), widths=(FOUR_WEEKS_S, WEEK_S, DAY_S)),
-    Rollup(number=3, dimensions=("user", "team"), widths=(FOUR_WEEKS_S, WEEK_S)),
+    Rollup(number=3, dimensions=("user", "team"), widths=(FOUR_WEEKS_S, WEEK_S), has_recent_days=True),
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,)),
 )
-OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number) for rollup in ROLLUPS)
+OF_BILLED = tuple(
+    replace(rollup, number=BILLED_ROLLUPS + rollup.number, has_recent_days=False) for rollup in ROLLUPS
+)
 # dimensions that exist only in rollups of billed costs, and one that these rollups lack
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
@@ -95,7 +99,12 @@ class Division:
 
 def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
     """Return widths and numbers of the rollups that have these dimensions, best first."""
-    return [(width, rollup.number) for rollup in ROLLUPS if rollup.covers(named) for width in rollup.widths]
+    return [
+        (width, rollup.number)
+        for rollup in ROLLUPS
+        if rollup.covers(named)
+        for width in (*rollup.widths, *((DAY_S,) if rollup.has_recent_days else ()))
+    ]
 
 
 def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
@@ -134,7 +143,20 @@ def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
     return missing_rollup or _missing_billed(rows, now)
 
 
+def drop_old(rows: LedgerRows, daily: int) -> None:
+    """Delete the rollups of single days that are no longer recent."""
+    for rollup in ROLLUPS:
+        if rollup.has_recent_days:
+            rows.drop_rollups(rollup.number, DAY_S, daily - RECENT_S)
+
+
 def _all_of(first: int, daily: int) -> Iterator[Made]:
+    recent = [rollup.number for rollup in ROLLUPS if rollup.has_recent_days]
+    first_recent = max(first, daily - RECENT_S)
+    yield from (
+        (number, DAY_S, start)
+        for start, number in product(range(daily - DAY_S, first_recent - 1, -DAY_S), recent)
+    )
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in ROLLUPS if width in rollup.widths]
         last = begin(width, daily) - width

@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spool.errors import NotKept
-from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, begin
 from spool.record import CURRENCY, border
 
 if TYPE_CHECKING:
-    from spool.ledger.days.rollups import Division, Span
-    from spool.ledger.ledger_rows import LedgerRows
+    from spool.ledger.days.rollups import Division
     from spool.ledger.queries import CostQuery
 
 # -- resolution of the stored sums: hours, but only whole days before a border -------------------------------
@@ -63,7 +62,7 @@ def _hours() -> str:
 # -- which sums cover a period -------------------------------------------------------------------------------
 
 
-Spans = Callable[[int, int], Iterable["Span"]]  # function that yields the sums which cover a period
+Spans = Callable[[int, int], Iterable[Span]]  # function that yields the sums which cover a period
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +74,10 @@ class SpanQuestion:
     high: int
     rollup: int  # number of the rollup, or 0
     periods: list[datetime]  # start times of the periods, ascending
+
+    @property
+    def span(self) -> Span:
+        return self.width, self.low, self.high, self.rollup
 
     def period_of(self, start: int) -> datetime:
         """Return the start of the period that contains the sum which begins at `start`."""
@@ -105,6 +108,20 @@ def questions(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) ->
                 open_run = None
     if open_run is not None:
         yield open_run
+
+
+def together(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
+    """
+    Group adjacent reads of one period, at most `most` in each group. A read of several periods is alone.
+    """
+    group: list[SpanQuestion] = []
+    for question in span_questions:
+        if group and (question.periods != group[0].periods or len(group) == most):
+            yield group
+            group = []
+        group.append(question)
+    if group:
+        yield group
 
 
 def divided(

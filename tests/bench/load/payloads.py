@@ -131,6 +131,7 @@ def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) 
             "user.id": f"user-{user:04}",
             "team.id": f"team-{user % REAL_TEAMS:02}",
             "app.feature": f"feature-{service % 30}",
+            "cost_center": f"center-{user % 40}",
         }
         numbers = {
             "gen_ai.usage.input_tokens": chance.randrange(200, 60_000),

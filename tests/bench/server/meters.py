@@ -50,6 +50,12 @@ def peak_mib(pid: int) -> float:
     return sum(_field(one, "status", "VmHWM:") for one in processes(pid)) / 1024
 
 
+def forget_peak(pid: int) -> None:
+    """Let `peak_mib` begin again at the memory that the processes use now."""
+    for one in processes(pid):
+        (PROC / str(one) / "clear_refs").write_text("5")
+
+
 def resident_mib(pid: int) -> float:
     return sum(_field(one, "status", "VmRSS:") for one in processes(pid)) / 1024
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.normalise.memory.slots import COUNTS, FIRST_TEXT, slot_of
+from gateway.normalise.memory.slots import COUNTS, FIRST_TEXT, OF_RESOURCE, may_be_tag, slot_of
 from tests.bench.load import payloads
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
 
@@ -56,11 +56,17 @@ def spans_of(request: Any) -> Iterator[Any]:
 
 def with_new_slots(request: Any, chance: random.Random) -> None:
     """Change counts by a common factor or separately, and change the ends of texts that vary."""
+    for group in request.resource_spans:
+        for attribute in group.resource.attributes:
+            if attribute.key in OF_RESOURCE and attribute.value.HasField("string_value"):
+                attribute.value.string_value = f"service-{chance.randrange(100)}"
     for span in spans_of(request):
         factor = chance.choice((1, 1, 2, 3, 17))
         for attribute in span.attributes:
             slot, value = slot_of(attribute.key), attribute.value
             kind = value.WhichOneof("value")
+            if may_be_tag(attribute.key, frozenset()) and kind == "string_value" and chance.random() < 0.5:
+                value.string_value = chance.choice((*_TEXTS, f"tag-{chance.randrange(50)}"))
             if 0 < slot <= len(COUNTS) and kind == "int_value":
                 value.int_value = min(value.int_value * factor, 2**62)
             elif slot >= FIRST_TEXT and kind == "string_value" and len(value.string_value) > 8:
@@ -70,6 +76,9 @@ def with_new_slots(request: Any, chance: random.Random) -> None:
 
 def disturbed(request: Any, chance: random.Random) -> None:
     """Give some attributes unexpected names, types or values."""
+    for group in request.resource_spans:
+        if chance.random() < 0.2:
+            disturb_service(group, chance)
     for span in spans_of(request):
         if chance.random() < 0.5 or not span.attributes:
             continue
@@ -104,11 +113,33 @@ def disturbed(request: Any, chance: random.Random) -> None:
             )
 
 
+def disturb_service(group: Any, chance: random.Random) -> None:
+    """Give a resource an unexpected service name, or one that another attribute has as well."""
+    del group.resource.attributes[:]
+    service = group.resource.attributes.add(key=chance.choice(OF_RESOURCE)).value
+    spans = [span for scope in group.scope_spans for span in scope.spans]
+    texts = [attribute.value.string_value for span in spans for attribute in span.attributes]
+    service.string_value = chance.choice([*_SERVICES, *_TEXTS, *texts])
+    if chance.random() < 0.1:
+        service.int_value = 7
+
+
+_SERVICES = (
+    "unknown_service",
+    "unknown_service:python",
+    "shop",
+    "claude-code",
+    "gemini-cli",
+    "codex_cli_rs",
+    "kong",
+)
 _NAMES = (
     "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.total_tokens", "gen_ai.operation.name",
     "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.reasoning_tokens", "gen_ai.response.id", "user.id",
     "session.id", "error.type", "gen_ai.request.model", "gen_ai.provider.name", "made.up", "gen_ai.tool.name",
-    "gen_ai.agent.name",
+    "gen_ai.agent.name", "cost_center", "department", "team.id", "traceloop.association.properties.tier",
+    "langfuse.trace.metadata.plan", "langsmith.metadata.ls_provider", "langsmith.metadata.region",
+    "trace.metadata.note", "ai.telemetry.metadata.plan",
 )  # fmt: skip
 
 

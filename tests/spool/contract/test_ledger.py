@@ -548,7 +548,7 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
     unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
         user="nobody"
     )
-    await ledgers.store.change(lambda rows: rows.number(unused))
+    await ledgers.store.change(lambda rows: rows.numbers_of([unused]))
     clock.at += 65 * DAY
     assert await ledger.tidy() > 0
     assert "nobody" not in await ledger.values("user")

@@ -38,7 +38,7 @@ def filled() -> SqliteLedgerRows:
     chance = Random(1)
     for team in range(TEAMS):
         for model in range(MODELS):
-            number = rows.number(dimensions(team, model))
+            [number] = rows.numbers_of([dimensions(team, model)])
             days = [day for day in range(DAYS) if chance.random() < 0.7]
             rows.add(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
     return rows
@@ -71,7 +71,7 @@ def test_both_ways_find_the_same(
                 place = (of.team or None, start if by_start else 0)
                 expected[place] = expected.get(place, 0) + measures[0]
     query = CostQuery(**EVER, group_by=("team",), include=include, exclude=exclude)
-    found = rows.totals(DAY_S, since, until, query, by_start=by_start)
+    found = rows.totals([(DAY_S, since, until, 0)], query, by_start=by_start)
     assert {(each.group[0], each.start): each.measures[0] for each in found} == expected
 
 
@@ -80,7 +80,8 @@ def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
     rows = filled()
     asked: list[str] = []
     rows._connection.set_trace_callback(asked.append)
-    list(rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include={"team": ("team-3",)})))
+    query = CostQuery(**EVER, include={"team": ("team-3",)})
+    list(rows.totals([(DAY_S, 0, DAYS * DAY_S, 0)], query))
     rows._connection.set_trace_callback(None)
     statements = [text for text in asked if "days" in text]
     assert statements
@@ -102,14 +103,14 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
     for place, (status, cost_source) in enumerate(outcomes, start=2):
         of = dimensions(3, place)._replace(status=status, cost_source=cost_source)
         measures = [place**power for power in range(1, WIDTH + 1)]
-        rows.add(DAY_S, [(day * DAY_S, rows.number(of), measures) for day in range(0, DAYS, place)])
+        rows.add(DAY_S, [(day * DAY_S, rows.numbers_of([of])[0], measures) for day in range(0, DAYS, place)])
     expected: dict[tuple[str, str, int], list[int]] = {}
     for start in range(0, DAYS * DAY_S, DAY_S):
         for of, measures in rows.sums(DAY_S, start):
             if all(of._asdict()[name] in values for name, values in include.items()):
                 at = (of.status, of.cost_source, start if by_start else 0)
                 expected[at] = [a + b for a, b in zip(expected.get(at, [0] * WIDTH), measures, strict=True)]
-    totals = rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include=include), by_start=by_start)
+    totals = rows.totals([(DAY_S, 0, DAYS * DAY_S, 0)], CostQuery(**EVER, include=include), by_start=by_start)
     found = {(each.status, each.cost_source, each.start): [*each.measures] for each in totals}
     assert {at: measures for at, measures in found.items() if any(measures)} == expected
 
@@ -126,7 +127,7 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
 
     def calls(since: int, until: int, team: str = "team-3") -> int:
         query = CostQuery(**EVER, include={"team": (team,)})
-        found = rows.totals(DAY_S, since * DAY_S, until * DAY_S, query)
+        found = rows.totals([(DAY_S, since * DAY_S, until * DAY_S, 0)], query)
         return sum(each.measures[0] for each in found)
 
     def chosen() -> int:
@@ -139,6 +140,6 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
     assert parts[0] == sum(parts[1:])
     assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
     assert 1 == chosen()
-    number = rows.number(dimensions(4, MODELS))
+    [number] = rows.numbers_of([dimensions(4, MODELS)])
     rows.add(DAY_S, [(0, number, [1000] * WIDTH)])
     assert calls(0, 2, "team-4") > 1000

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from spool.ledger import money
 from spool.ledger.costs import ALIKE
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import Span
 from spool.ledger.queries import CostQuery, CostRow, Derived, Group
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
@@ -86,7 +87,7 @@ async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has
                 input_tokens=number,
                 meters={"web_searches": number} if number % 4 else None,
                 cost=f"{number % 7}.000000000000000001" if number % 3 else None,
-                cost_source="reported" if number % 3 else None,
+                cost_source="reported" if number % 3 else "none",
                 charges={"EUR": f"{number}.5", "GBP": "1.25"} if has_charges and not number % 3 else {},
             )
             for number in range(60)
@@ -115,9 +116,9 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
     asked: list[CostQuery] = []
     totals = SqliteLedgerRows.totals
 
-    def noted(self: SqliteLedgerRows, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
+    def noted(self: SqliteLedgerRows, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
-        return totals(self, width, since, until, query, **of)
+        return totals(self, spans, query, **of)
 
     monkeypatch.setattr(SqliteLedgerRows, "totals", noted)
     ledger, log = await open_ledger(tmp_path, clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
@@ -146,9 +147,9 @@ async def test_by_cost_the_small_groups_are_not_read(
     rows: Any = type(await ledgers.store.read(lambda rows: rows))
     asked, totals = list[CostQuery](), rows.totals
 
-    def noted(self: Any, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
+    def noted(self: Any, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
-        return totals(self, width, since, until, query, **of)
+        return totals(self, spans, query, **of)
 
     monkeypatch.setattr(rows, "totals", noted)
     found = await ledger.costs(replace(WHOLE, group_by=("user",), top=2))

@@ -39,5 +39,5 @@ def prepared(rows: LedgerRows) -> list[tuple[str]]:
     assert isinstance(rows, PostgresLedgerRows)
     since = int(QUERY.since.timestamp())
     for _ in range(TIMES):
-        assert [] == list(rows.totals(DAY_S, since, since + DAY_S, QUERY))
+        assert [] == list(rows.totals([(DAY_S, since, since + DAY_S, 0)], QUERY))
     return rows._connection.execute(PREPARED).fetchall()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spool.ledger.costs import costs
 from spool.ledger.ledger import Ledger
-from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.sums import DAY_S
 from spool.record import NS, Correction, Inference, Record
@@ -242,9 +242,9 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
             def __getattr__(self, name: str) -> Any:
                 return getattr(rows, name)
 
-            def totals(self, *what: Any, rollup: int, **how: Any) -> Any:
-                found.add(rollup)
-                return rows.totals(*what, rollup=rollup, **how)
+            def totals(self, spans: Sequence[Span], *what: Any, **how: Any) -> Any:
+                found.update(rollup for _, _, _, rollup in spans)
+                return rows.totals(spans, *what, **how)
 
         return costs(cast(LedgerRows, Noted()), query), found
 
@@ -260,6 +260,31 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
     assert rollups == {2}
     part, rollups = await ledgers.store.read(lambda rows: asked(rows, narrow))
     assert 0 in rollups and sum(row.calls for row in part) < sum(row.calls for row in whole)
+
+
+async def test_rollups_of_single_days_by_user_are_recent(
+    ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rollups of single days by user are made of recent days, and deleted once their day is old."""
+    monkeypatch.setattr("spool.ledger.days.rollups.RECENT_S", 5 * DAY_S)
+    dealt = await deal(ledgers)
+
+    async def recent() -> list[int]:
+        made = await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
+        return sorted(
+            (start - BEGIN) // DAY_S for number, width, start in made if (number, width) == (3, DAY_S)
+        )
+
+    await dealt.rolled_up(DAYS)
+    last = (await ledgers.store.read(lambda rows: rows.state()["daily"]) - BEGIN) // DAY_S
+    assert [*range(last - 5, last)] == await recent()
+    monkeypatch.setattr("spool.ledger.days.rollups.RECENT_S", 3 * DAY_S)
+    dealt.clock.at += 2 * DAY_S  # deletes hours, so that old rollups are deleted as well
+    await dealt.counted()
+    assert [*range(last - 3, last)] == await recent()
+    await dealt.check(whole=True)
+    await dealt.rolled_up(DAYS)
+    assert [*range(last - 3, last)] == await recent()
 
 
 @pytest.mark.parametrize("ledgers", [MEMORY], indirect=True)

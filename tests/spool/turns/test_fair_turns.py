@@ -12,6 +12,7 @@ from spool.turns.fair_turns import (
     HEAVY_S,
     LITTLE_S,
     MOST_REST_S,
+    QUIET_S,
     STEP_S,
     FairTurns,
     Party,
@@ -283,3 +284,30 @@ async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
     await work(turns, "small", 1, order)
     await passes_until(lambda: order.count("job") == 20)
     assert order.index("small") < 10
+
+
+async def test_a_check_waits_while_there_are_no_requests() -> None:
+    """
+    `activity` returns at once while a request is pending, and until a second after the last one. Then it waits for
+    the next request, or for the time that its caller states.
+    """
+    now = 100.0
+    turns = FairTurns(lambda: now)
+    await turns.activity(within_s=0.0)  # would wait for ever without a limit
+    check = asyncio.create_task(turns.activity())
+    await asyncio.sleep(0)
+    assert not check.done()
+    with turns.request("a key") as request:
+        await request.begin()
+        await asyncio.wait_for(check, 60)
+        now += 50.0
+        await asyncio.wait_for(turns.activity(), 60)
+        turns.party("another")
+    now += QUIET_S / 2
+    await asyncio.wait_for(turns.activity(), 60)
+    now += QUIET_S
+    checks = [asyncio.create_task(turns.activity()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(check.done() for check in checks)
+    turns.party("a key")
+    await asyncio.wait_for(asyncio.gather(*checks), 60)

@@ -43,9 +43,7 @@ def counted(provider: str, model: str, meters: dict[str, int], **counts: int) ->
         reasoning_tokens=0, cache_write_1h_tokens=0, meters={name: count * SCALE for name, count in meters.items()},
         **{**named, **counts},
     )  # fmt: skip
-    of = Dimensions(
-        "call", "litellm", provider, model, model, None, None, None, None, "", "ok", "estimated", "", 0
-    )
+    of = Dimensions("call", "litellm", provider, model, model, "", "", "", "", "", "ok", "estimated", "", 0)
     cost = money.units(BOOK.estimate_sum(total) or "0")
     return counted_use(UsageSum(day=DAY, dimensions=of, tokens=total, sized=True, cost=cost), PRICES)
 

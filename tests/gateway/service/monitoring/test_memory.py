@@ -43,7 +43,10 @@ async def main():
         if not {is_idle}:
             await asyncio.Event().wait()
 
-    task = asyncio.create_task(memory.make_full_rounds(until_idle))
+    async def activity(within_s):
+        pass
+
+    task = asyncio.create_task(memory.make_full_rounds(until_idle, activity))
     await asyncio.sleep(0)
     never = gc.get_threshold()[2]
     memory.settle_after_start()

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.service.monitoring import metrics
 from gateway.service.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
 from gateway.service.monitoring.snapshot import Limit, Snapshot
 from spool.container_files.values import WaitingFiles
@@ -17,6 +18,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.values import Commit, LogStats
 from spool.registry.notices import CHANNEL_STATES, ChannelCounts, ChannelState
 from spool.storage import DatabaseHealth, Standby
+from spool.turns.fair_turns import FairTurns
 
 STATS = LogStats(
     entries=7,
@@ -297,14 +299,17 @@ def test_what_a_role_may_not_see_has_no_series() -> None:
     assert not [name for name, _ in samples(Metrics().render(Snapshot(stats=STATS))) if "postgres" in name]
 
 
-async def test_loop_lag_sees_a_loop_that_was_held() -> None:
+async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The loop lag is measured by a sleeping task. If the event loop is blocked, the task wakes late, by the
-    delay that clients notice.
+    delay that clients notice. The task begins to measure with the first request.
     """
-    lag = Metrics().lag
-    task = asyncio.create_task(lag.run())
+    lag, turns = Metrics().lag, FairTurns()
+    task = asyncio.create_task(lag.run(turns.activity))
     await asyncio.sleep(0)
+    turns.party("first request")
+    for _ in range(3):
+        await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while loop.time() < begun + 0.25:  # the event loop gets no turn meanwhile
@@ -314,6 +319,8 @@ async def test_loop_lag_sees_a_loop_that_was_held() -> None:
             await asyncio.sleep(0)
     task.cancel()
     assert 0.1 < lag.worst < 30
+    monkeypatch.setattr(metrics, "LAG_WINDOW_S", -1.0)
+    assert 0.0 == lag.worst  # an old measurement is not shown, even if nothing was measured since then
 
 
 def test_failed_attempts_are_counted() -> None:
