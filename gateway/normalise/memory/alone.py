@@ -6,9 +6,7 @@ The result must equal that of `SpanReader`. A form is used only if both give the
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +19,7 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import Identity, is_long, of_call, of_response, of_responses
+from spool.identity import Identity, is_long, of_call, of_responses
 from spool.record import Inference
 
 _COUNTS: Final = (
@@ -36,16 +34,17 @@ _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
 _PLAIN: Final = (), True, (), (), (), False  # values of the fields that follow the id in an Identity
+COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
 _FIRST: Final = 3  # index of the first of `Varying.values` in a row of the compiled module
-_FEW: Final = 12  # with fewer calls, it is faster to book them one by one
-_MOST_TOGETHER: Final = 128
+_AT_ONCE: Final = 64  # number of spans to book between two checks of the clock
 
 
 class CallAlone(msgspec.Struct, frozen=True):
     """
     The record of a call, or the result of a span that is not a call (`record` is None).
 
-    The fields named `..._place` are indexes into `Varying.values`.
+    All places are indexes into a row of the compiled module. Those of the fields named `..._place` are 0 if the value
+    does not vary.
     """
 
     record: Inference | None
@@ -53,7 +52,7 @@ class CallAlone(msgspec.Struct, frozen=True):
     tags: tuple[tuple[str, int], ...]
     counts: tuple[tuple[str, int, tuple[int, ...]], ...]
     response_id: str | None
-    response_place: int  # -1 if the response id does not vary
+    response_place: int
     shared_id: str | None
     shared_place: int
     own_id: str | None
@@ -62,99 +61,74 @@ class CallAlone(msgspec.Struct, frozen=True):
     shown: tuple[str, ...] | None
     left_out: int
 
-    def book(self, outcome: Outcome, varying: Sequence[Any], counts: Sequence[int]) -> None:
+    def book(self, outcome: Outcome, row: Sequence[Any]) -> None:
         """
         Add the result of one span to the outcome. The resource of the span must have been entered before.
         """
         outcome.left_out += self.left_out
-        template = self.record
-        if template is None:
+        if self.record is None:
             if self.ignored is not None:
                 outcome.ignored[self.ignored] += 1
             if self.shown is not None:
                 outcome.unrecognised.append(self.shown)
             return
-        record = _copied(template)
-        for name, place in self.fields:
-            setattr(record, name, varying[place])
-        tags = record.tags = dict(template.tags)
-        for name, place in self.tags:
-            tags[name] = varying[place]
-        for name, stated, factors in self.counts:
-            setattr(record, name, counts[stated] if stated >= 0 else sum_of(factors, counts))
+        record = self.record_of(self.record, row)
         place = self.response_place
-        response_id = varying[place] if place >= 0 else self.response_id
-        if response_id and record.status != "cached" and is_long(response_id):
-            identity: Identity = _identity(Identity, (of_response(response_id), *_PLAIN))
-        else:
-            place, own = self.shared_place, self.own_id
-            shared_id = varying[place] if place >= 0 else self.shared_id
-            identity = of_call(
-                record, response_id=response_id, shared_id=shared_id, span=own is None, own_id=own
-            )
+        response_id = row[place] if place else self.response_id
+        place, own = self.shared_place, self.own_id
+        shared_id = row[place] if place else self.shared_id
+        identity = of_call(record, response_id=response_id, shared_id=shared_id, span=own is None, own_id=own)
         outcome.add(record, identity, device=self.device)
 
-    def book_all(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> None:
-        """
-        Book spans from the rows that the compiled module returned. The result is the same as calling `book`
-        for each span.
-        """
-        if len(rows) < _FEW or not self.booked_together(outcome, rows):
-            for row in rows:
-                self.book(outcome, row[_FIRST:], row[2])
-
-    def booked_together(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> bool:
-        """
-        Book many calls field by field. If one of the calls is not identified by a long response id, book none
-        of them and return False.
-        """
-        template = self.record
-        if template is None or template.status == "cached" or self.response_place < 0:
-            return False
-        columns = list(zip(*rows, strict=True))
-        ids: Sequence[str] = columns[_FIRST + self.response_place]
-        if self.device is not None or not all(map(is_long, ids)):
-            return False
-        outcome.left_out += self.left_out * len(rows)
-        records = [_copied(template) for _ in rows]
+    def record_of(self, template: Inference, row: Sequence[Any]) -> Inference:
+        """Return a copy of the template with the values of a row."""
+        record = _copied(template)
         for name, place in self.fields:
-            _fill(records, name, columns[_FIRST + place])
+            setattr(record, name, row[place])
+        if self.tags:
+            tags = record.tags = dict(template.tags)
+            for name, place in self.tags:
+                tags[name] = row[place]
+        counts = row[COUNTS_PLACE]
         for name, stated, factors in self.counts:
-            if stated >= 0:
-                _fill(records, name, [counts[stated] for counts in columns[2]])
-            else:
-                _fill(records, name, [sum_of(factors, counts) for counts in columns[2]])
-        _fill(records, "tags", self._tags(template, columns))
-        names = of_responses(ids)
-        _fill(records, "id", names)
-        outcome.records.extend(records)
-        outcome.identities.extend([_identity(Identity, (name, *_PLAIN)) for name in names])
-        return True
+            setattr(record, name, counts[stated] if stated >= 0 else sum_of(factors, counts))
+        return record
 
-    def _tags(self, template: Inference, columns: Sequence[Sequence[Any]]) -> Iterable[Mapping[str, str]]:
-        """
-        Return the tags of each call. If all calls have the same tags, they share one dict, because records
-        never change their tags in place.
-        """
-        tags = dict(template.tags)
-        varying = []
-        for name, place in self.tags:
-            column = columns[_FIRST + place]
-            tags[name] = column[0]
-            if column.count(column[0]) < len(column):
-                varying.append((name, column))
-        if not varying:
-            return repeat(tags, len(columns[0]))
-        each = [tags.copy() for _ in columns[0]]
-        for name, column in varying:
-            for own, value in zip(each, column, strict=True):
-                own[name] = value
-        return each
+    @property
+    def plain(self) -> Inference | None:
+        """Return the template of a call that its response id alone identifies, provided that the id is long."""
+        record = self.record
+        has_id = record is not None and record.status != "cached" and self.response_place > 0
+        return record if has_id and self.device is None else None
 
 
-def _fill(records: Sequence[Inference], field: str, values: Iterable[Any]) -> None:
-    """Set a field of each record to its own value without running Python code for each record."""
-    deque(map(setattr, records, repeat(field), values), maxlen=0)
+def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome) -> None:
+    """
+    Add the results of spans to the outcome. The result is the same as calling `CallAlone.book` for each span,
+    but the ids of successive calls are hashed together.
+    """
+    ids: list[str] = []
+    records = outcome.records
+    for kind, row in zip(kinds, rows, strict=True):
+        assert kind is not None and kind.alone is not None
+        alone, plain = kind.alone, kind.plain
+        if plain is not None and is_long(id := row[alone.response_place]):
+            outcome.left_out += alone.left_out
+            ids.append(id)
+            records.append(alone.record_of(plain, row))
+        else:
+            _identify(outcome, ids)
+            alone.book(outcome, row)
+    _identify(outcome, ids)
+
+
+def _identify(outcome: Outcome, response_ids: list[str]) -> None:
+    """Give the last records of an outcome the dedup keys of their response ids, and clear the list of ids."""
+    names = of_responses(response_ids)
+    for record, name in zip(outcome.records[len(outcome.records) - len(names) :], names, strict=True):
+        record.id = name
+        outcome.identities.append(_identity(Identity, (name, *_PLAIN)))
+    response_ids.clear()
 
 
 class LearnedKind(NamedTuple):
@@ -165,6 +139,7 @@ class LearnedKind(NamedTuple):
 
     form: SpanForm
     alone: CallAlone | None
+    plain: Inference | None  # `CallAlone.plain`
 
 
 class LookedUp(NamedTuple):
@@ -241,15 +216,13 @@ def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: S
         if part.context.of is not entered:
             outcome.left_out += part.context.left_out
             entered = part.context.of
-        begin = 0
-        while begin < len(part.kinds):
-            kind = part.kinds[begin]
-            end = _end_of_run(part.kinds, begin)
-            if kind is not None and kind.alone is not None:
-                kind.alone.book_all(outcome, part.rows[begin:end])
-            else:
-                _book_read(part, begin, end, outcome, options)
-            begin = end
+        for first in range(0, len(part.kinds), _AT_ONCE):
+            begin, end = first, min(first + _AT_ONCE, len(part.kinds))
+            for place in [place for place in range(begin, end) if part.kinds[place] is None]:
+                book_rows(part.kinds[begin:place], part.rows[begin:place], outcome)
+                _book_read(part, place, outcome, options)
+                begin = place + 1
+            book_rows(part.kinds[begin:end], part.rows[begin:end], outcome)
             if clock.is_over():
                 outcome.pack()
                 yield
@@ -257,25 +230,15 @@ def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: S
     outcome.pack()
 
 
-def _book_read(part: LookedUp, begin: int, end: int, outcome: Outcome, options: Options) -> None:
-    """Book spans that the rules have read."""
+def _book_read(part: LookedUp, place: int, outcome: Outcome, options: Options) -> None:
+    """Book a span that the rules have read."""
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
     reader.enter(part.context.resource, part.context.scope)
     outcome.left_out = left_out  # what the resource leaves out is counted once for all its spans
-    for place in range(begin, end):
-        reader.take_read(place, part.spans[place])
+    reader.take_read(place, part.spans[place])
     for _ in reader.finish():
         pass
-
-
-def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
-    """Return the end of the run of spans of the same kind. A run has at most `_MOST_TOGETHER` spans."""
-    kind = kinds[begin]
-    for place in range(begin + 1, min(begin + _MOST_TOGETHER, len(kinds))):
-        if kinds[place] is not kind:
-            return place
-    return min(begin + _MOST_TOGETHER, len(kinds))
 
 
 def alone_of(
@@ -289,28 +252,14 @@ def alone_of(
     found = _nothing(form) if call is None else _call(form, call)
     if found is None:
         return None
-    holds = all(
-        is_booked_as(found, form, span, slots, options) for span, slots in zip(spans, varying, strict=True)
-    )
-    rows = [(0, False, one.counts, *one.values) for one in varying]
-    return found if holds and is_same_together(found, rows) else None
-
-
-def is_same_together(alone: CallAlone, rows: Sequence[Sequence[Any]]) -> bool:
-    """Return True if booking many spans together gives the same result as booking each span."""
-    each, together = Outcome(), Outcome()
-    if not alone.booked_together(together, rows):
-        return True
-    for row in rows:
-        alone.book(each, row[_FIRST:], row[2])
-    return each == together
+    kind = LearnedKind(form, found, found.plain)
+    holds = all(is_booked_as(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True))
+    return found if holds else None
 
 
 def _nothing(form: SpanForm) -> CallAlone:
     read = form.read
-    return CallAlone(
-        None, (), (), (), None, -1, None, -1, None, None, read.ignored, read.shown, read.left_out
-    )
+    return CallAlone(None, (), (), (), None, 0, None, 0, None, None, read.ignored, read.shown, read.left_out)
 
 
 def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
@@ -336,13 +285,13 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     counts = tuple([(_COUNTS[at], stated, factors) for at, stated, factors in form.tokens])
     return CallAlone(
         record,
-        tuple(fields.items()),
-        form.tags,
+        tuple([(name, _FIRST + place) for name, place in fields.items()]),
+        tuple([(name, _FIRST + place) for name, place in form.tags]),
         counts,
         call.response_id,
-        own.get("response_id", -1),
+        _FIRST + own["response_id"] if "response_id" in own else 0,
         call.shared_id,
-        own.get("shared_id", -1),
+        _FIRST + own["shared_id"] if "shared_id" in own else 0,
         call.own_id,
         call.device,
         None,
@@ -351,15 +300,15 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     )
 
 
-def is_booked_as(alone: CallAlone, form: SpanForm, span: Span, slots: Varying, options: Options) -> bool:
+def is_booked_as(kind: LearnedKind, span: Span, slots: Varying, options: Options) -> bool:
     """Return True if the span reader would book the same record."""
     resource, scope = span.resource, span.scope
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
     reader.enter(resource, scope)
-    reader.take_read(0, form.read_span(slots.values, slots.counts))
+    reader.take_read(0, kind.form.read_span(slots.values, slots.counts))
     for _ in reader.finish():
         pass
     SpanReader(found, options).enter(resource, scope)
-    alone.book(found, slots.values, slots.counts)
+    book_rows((kind,), ((0, False, slots.counts, *slots.values),), found)
     return by_rules == found

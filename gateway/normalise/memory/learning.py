@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from gateway.normalise.memory.alone import LearnedKind, alone_of, is_booked_as, is_same_together
+from gateway.normalise.memory.alone import LearnedKind, alone_of, is_booked_as
 from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
 from gateway.normalise.memory.slots import (
     COUNTS,
@@ -307,7 +307,7 @@ def learn(
         return Learned(reads, of_resource, None)
     yield
     alone = alone_of(form, varied, varying, options)
-    return Learned(reads, of_resource, LearnedKind(form, alone))
+    return Learned(reads, of_resource, LearnedKind(form, alone, None if alone is None else alone.plain))
 
 
 def only_tags(span: Span, options: Options) -> set[str]:
@@ -356,30 +356,21 @@ def _holds(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]
     )
 
 
-def read_otherwise(
-    kind: LearnedKind, rows: Sequence[tuple[Any, ...]], span: Span, options: Options
-) -> tuple[str, ...]:
+def read_otherwise(kind: LearnedKind, row: tuple[Any, ...], span: Span, options: Options) -> tuple[str, ...]:
     """
     Return the names of the fields for which the rules and the kind give different values. Return nothing
     if both agree.
-
-    The first of `rows` belongs to the span. The other rows belong to spans of the same kind.
     """
-    row = rows[0]
     varying = Varying._make([*row[3:8], row[8:], row[2]])
-    form, alone = kind
-    read, by_form = read_alone(span, options), form.read_span(varying.values, varying.counts)
+    read, by_form = read_alone(span, options), kind.form.read_span(varying.values, varying.counts)
     if read is None:
         return ("read",)
     if not _is_same(by_form, read):
         one, other = leaves(read) or {}, leaves(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    if alone is None:
-        return ()
-    if not is_booked_as(alone, form, span, varying, options):
-        return ("booked",)
-    return () if is_same_together(alone, rows) else ("booked together",)
+    is_same = kind.alone is None or is_booked_as(kind, span, varying, options)
+    return () if is_same else ("booked",)
 
 
 def _has_counts(span: Span) -> bool:

@@ -52,7 +52,6 @@ _LONGEST_DIFFERENCES: Final = 300
 _ROUNDS: Final = 24  # limit of learning rounds. Learning ends when no variation reads further attributes.
 _TURN: Final = 16
 _LOOKED_FOR: Final = 64  # number of spans that are looked up together
-_TOGETHER: Final = 16  # number of spans of the same kind that are booked together with a compared span
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
@@ -312,9 +311,8 @@ class SpanMemory:
         """
         if self._hits <= 0:
             self._hits = self._next_hits()
-        context, end = part.context, min(place + _TOGETHER, len(part.kinds))
-        rows = [part.rows[at] for at in range(place, end) if part.kinds[at] is kind]
-        fields = read_otherwise(kind, rows, span, self._options)
+        context = part.context
+        fields = read_otherwise(kind, part.rows[place], span, self._options)
         if not fields:
             self.compared["same"] += 1
             return True

@@ -19,7 +19,7 @@ from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.service.monitoring.metrics import Metrics
 from spool.packed.native import Native
@@ -128,15 +128,14 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
     """
-    book = CallAlone.book
+    record_of = CallAlone.record_of
 
-    def forgetful(self: CallAlone, outcome: Outcome, varying: Sequence[Any], counts: Sequence[int]) -> None:
-        book(self, outcome, varying, counts)
-        for record in outcome.records:
-            assert isinstance(record, Inference)
-            record.user = None
+    def forgetful(self: CallAlone, template: Inference, row: Sequence[Any]) -> Inference:
+        record = record_of(self, template, row)
+        record.user = None
+        return record
 
-    monkeypatch.setattr(CallAlone, "book", forgetful)
+    monkeypatch.setattr(CallAlone, "record_of", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
     assert 0 == differences(memory, bodies, Options(), spans=300)
@@ -373,40 +372,8 @@ def test_a_difference_ends_the_shape(
     assert memory.spans == Counter(rules=30, reading=0)
 
 
-def test_calls_that_are_booked_together_are_compared_as_well(
-    native: Native, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    A field is shifted from one record to the next. The comparison of one span in a thousand detects this,
-    although the compared span is right.
-    """
-    memory = SpanMemory(native, AT_ONCE)
-    body = protobuf_spans(100)
-    _learn(memory, (numbered(body, number) for number in range(30)))
-    book = CallAlone.booked_together
-
-    def slipped(self: CallAlone, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> bool:
-        done = book(self, outcome, rows)
-        calls = [record for record in outcome.records if isinstance(record, Inference)]
-        for one, other in zip(calls[1:], calls, strict=False):
-            one.start_time = other.start_time
-        return done
-
-    monkeypatch.setattr(CallAlone, "booked_together", slipped)
-    monkeypatch.setattr(memory, "_hits", 50)
-    assert run(memory.normalise(numbered(body, 99), Options())) is None
-    assert [("booked together",)] == [told.fields for told in memory.different]
-
-
-def test_calls_of_a_kind_share_their_tags_and_nobody_may_change_them(native: Native) -> None:
-    """A record's tags are read-only by type, which mypy checks in all code. Readers make new tags."""
-    memory = SpanMemory(native, AT_ONCE)
-    body = protobuf_spans(100)
-    _learn(memory, (numbered(body, number) for number in range(30)))
-    outcome = run(memory.normalise(numbered(body, 99), Options()))
-    assert outcome is not None
-    tags = [record.tags for record in outcome.records if isinstance(record, Inference)]
-    assert len(tags) == 100 > len({id(each) for each in tags})
+def test_nobody_may_change_the_tags_of_a_record() -> None:
+    """Records of a kind may share their tags. Tags are read-only by type, which mypy checks in all code."""
     assert {"Mapping[str, str]"} == {kind.__annotations__["tags"] for kind in (Inference, UsageMetric)}
 
 
