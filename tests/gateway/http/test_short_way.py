@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from importlib.metadata import version
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +17,7 @@ from gateway.http import bodies
 from gateway.http.listening.listener import Listener
 from gateway.http.listening.short_way import Handle, by_exact_path
 from gateway.service.addresses.areas import Area, AreaResource, AreaRoutes
+from tests.acceptance.conftest import ROOT
 from tests.gateway.http import raw
 
 NAME = web.AppKey("NAME", str)
@@ -181,3 +184,17 @@ async def test_the_router_is_asked_once() -> None:
 
 def _add(router: web.UrlDispatcher, handler: Handle) -> None:
     router.add_route("*", "/area/plain", handler)
+
+
+def test_aiohttp_is_of_the_one_minor_release_whose_private_names_are_known() -> None:
+    """The short way uses private names, which may change in any minor release. So only one is accepted."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = [line for line in project["dependencies"] if line.startswith("aiohttp")]
+    installed = version("aiohttp")
+    major, minor = map(int, installed.split(".")[:2])
+    message = (
+        f"aiohttp {installed} is installed, but pyproject.toml requires {required}. "
+        "gateway/http/listening/short_way.py uses private names of aiohttp: compare each of them with this "
+        "release, run tests/gateway/http, and let pyproject.toml require this minor release."
+    )
+    assert [f"aiohttp>={major}.{minor},<{major}.{minor + 1}"] == required, message
