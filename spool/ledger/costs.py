@@ -87,12 +87,7 @@ def costs(
     Raises ValueError for an unknown dimension. Raises NotKept if a period begins or ends within an hour or
     day that is stored as one sum, and AskedTooMuch once the rows or the time exceed the limit.
     """
-    for name in query.named:
-        if name not in query.derived and name not in PRICED_BY:
-            check_dimension(name)
-    if _is_filtered(query) and rows.passes_all(query):
-        # without the filter, rollups that lack the filter's dimensions can answer the query
-        query = replace(query, include={}, exclude={})
+    query = checked(rows, query)
     ask = partial(_totals, rows, limit=limit, rates=rates)
     if query.top is None and query.kept is None:
         totals = ask(query)
@@ -104,6 +99,19 @@ def costs(
         for group, total in ordered(groups.items(), key=_order)
         if _has_row(query, group, total)
     ]
+
+
+def checked(rows: LedgerRows, query: CostQuery) -> CostQuery:
+    """
+    Return the query without filters that every call passes, because then rollups that lack the filter's
+    dimensions can answer it. Raises ValueError for an unknown dimension.
+    """
+    for name in query.named:
+        if name not in query.derived and name not in PRICED_BY:
+            check_dimension(name)
+    if _is_filtered(query) and rows.passes_all(query):
+        return replace(query, include={}, exclude={})
+    return query
 
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
@@ -456,7 +464,7 @@ def largest_groups(
     groups anyway. Raises the same errors as `costs`.
     """
     periods = list(time_ranges)
-    if not periods or not _is_plain(query) or (state := state_of(rows))["charged"]:
+    if not periods or not _is_ordered(query) or (state := state_of(rows))["charged"]:
         return set()
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
@@ -476,12 +484,16 @@ def largest_groups(
     return near if len(near) < top + ALIKE else set()
 
 
-def _is_plain(query: CostQuery) -> bool:
+def _is_ordered(query: CostQuery) -> bool:
     """Return True if the stored sums in dollars decide the order of groups."""
-    if not has_many_groups(query):
-        return False
-    is_own = set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
-    return is_own and query.top_by == "cost" and query.currency == CURRENCY
+    return (
+        has_many_groups(query) and is_plain(query) and query.top_by == "cost" and query.currency == CURRENCY
+    )
+
+
+def is_plain(query: CostQuery) -> bool:
+    """Return True if the sums of calls answer a query."""
+    return set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
 
 
 def has_many_groups(query: CostQuery) -> bool:

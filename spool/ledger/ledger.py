@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.billed import BilledDay, BilledSum
     from spool.ledger.days.remembered import RememberedCosts
+    from spool.ledger.usages import Usages
 
 T = TypeVar("T")
 CHUNK = 8192  # record numbers per transaction, which takes a quarter of a second under full load
@@ -537,8 +538,28 @@ class Ledger:
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the sums of several queries, as `costs` does. All of them show the same moment."""
-        prepared = []
         limit, now = limit_of_question(), self._clock.now()
+        prepared = self._prepared(queries, now)
+
+        def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
+            if all(dimension is self._derived.get(name) for name, dimension in query.derived.items()):
+                return self._remembered.costs(rows, query, limit, self.rates, now)
+            # not cached, because the query defines a dimension of its own
+            return costs(rows, query, limit, self.rates)
+
+        return await self._read(lambda rows: [answer(rows, query) for query in prepared])
+
+    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+        """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""
+        from spool.ledger.usages import usages  # imported when times are first compared
+
+        limit = limit_of_question()
+        prepared = self._prepared(queries, self._clock.now())
+        return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
+
+    def _prepared(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
+        """Return the queries with known names of people, the running day of bills, and derived dimensions."""
+        prepared = []
         for query in queries:
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.matched
@@ -550,14 +571,7 @@ class Ledger:
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             prepared.append(replace(query, derived=known))
-
-        def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
-            if all(dimension is self._derived.get(name) for name, dimension in query.derived.items()):
-                return self._remembered.costs(rows, query, limit, self.rates, now)
-            # not cached, because the query defines a dimension of its own
-            return costs(rows, query, limit, self.rates)
-
-        return await self._read(lambda rows: [answer(rows, query) for query in prepared])
+        return prepared
 
     @cached_property
     def _remembered(self) -> RememberedCosts:

@@ -201,6 +201,17 @@ class LedgerRows(Protocol):
         """
         ...
 
+    def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
+        """
+        Add up the sums of these spans that pass the query's filters by number of their dimensions: number, the
+        first five of COUNTS, reported and estimated cost.
+        """
+        ...
+
+    def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterable[tuple[int, str, str, Group]]:
+        """Return status, cost source and group of sets of dimensions, by their numbers."""
+        ...
+
     def largest(
         self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:

@@ -19,6 +19,7 @@ from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
 from spool.ledger.sums import OTHER
+from spool.ledger.usages import Usages
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import LedgerSlice, RoleFilter
 
@@ -67,6 +68,10 @@ class SlicedLedger:
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the result of `Ledger.costs_of`, with only the calls in the slice."""
         return await self._ledger.costs_of(list(map(self._cut, queries)))
+
+    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+        """Return the result of `Ledger.usages_of`, with only the calls in the slice."""
+        return await self._ledger.usages_of(list(map(self._cut, queries)))
 
     def _cut(self, query: CostQuery) -> CostQuery:
         if self._slice.has_every_call:

@@ -202,6 +202,30 @@ class PostgresLedgerRows(SqlLedgerRows):
                 measures[index] = money.units(value) if _COLUMNS[index] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
 
+    def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
+        parameters = StatementParameters()
+        chosen = self._chosen(query, self._expressions(query, parameters), parameters)
+        summed = self._by_number(spans, chosen, (*COUNTS[:5], *MONEY), parameters)
+        counts = ", ".join(f"{name}::bigint" for name in COUNTS[:5])
+        amounts = ", ".join(f"{name}::text" for name in MONEY)
+        for *values, reported, estimated in self._ask(
+            f"SELECT key, {counts}, {amounts} FROM {summed} h", parameters
+        ):
+            yield (*values, money.units(reported), money.units(estimated))
+
+    def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
+        parameters = StatementParameters()
+        known = self._expressions(replace(query, include={}, exclude={}), parameters)
+        names = [known[name] for name in query.group_by]
+        rows = self._ask(
+            f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])}"
+            f" FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
+            f" WHERE k.id = ANY({parameters.text(list(numbers))}::bigint[])",
+            parameters,
+        )
+        for number, status, cost_source, *group in rows:
+            yield number, status, cost_source, tuple([value or None for value in group])
+
     def largest(
         self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:

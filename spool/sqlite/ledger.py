@@ -149,6 +149,8 @@ _FEW = 3
 _LOOKED_UP = 20_000  # if there are more sums than this, a scan of the whole time range is faster than lookups
 # columns of the two higher limbs of each amount
 _LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))
+# columns of a comparison of two times
+_COMPARED = (*COUNTS[:5], *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)))
 # The limbs of the cost that counts: the reported cost, or else the estimate.
 _LIMBS_OF_COST = [
     "CASE WHEN k.status = 'cached' THEN 0"
@@ -225,6 +227,24 @@ class SqliteLedgerRows(SqlLedgerRows):
             else:
                 within, values = self._of_span(span, query)
                 yield from self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
+
+    def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
+        self._derive(query.derived)
+        summed, values = self._by_number(spans, query, _COMPARED)
+        join = money.joined
+        for row in self._connection.execute(f"SELECT * FROM {summed}", values):
+            yield (*row[:6], join(row[6], row[7], row[8]), join(row[9], row[10], row[11]))
+
+    def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
+        self._derive(query.derived)
+        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
+        rows = self._connection.execute(
+            f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])} FROM keys k"
+            " WHERE k.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(numbers),),
+        )
+        for number, status, cost_source, *group in rows:
+            yield number, status, cost_source, tuple(group)
 
     def _groups(self, spans: Sequence[Span], query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
         names = [shown_as(query.derived.get(name, name)) for name in query.group_by]

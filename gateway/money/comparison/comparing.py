@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.old_prices import (
     KINDS,
-    MEASURES,
     Row,
     added_up,
     at_old_prices,
@@ -25,21 +24,25 @@ from gateway.money.comparison.split import (
     Driver,
     Group,
     Spending,
+    added,
+    changes,
     first,
+    largest_changes,
+    paired,
     together,
     unranked,
     weighed,
     with_nobodys,
 )
 from gateway.money.costs.answer import ledger_for
-from gateway.money.costs.measures import DEFAULT_TOP, USAGE_AMOUNT, billed_tokens, estimated, needed
+from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.costs import combined
 from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, within
 from spool.ledger.sums import OTHER
+from spool.ledger.usages import MEASURES, GroupUsage, Usages, usage_of
 from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
@@ -77,7 +80,7 @@ class ComparedAnswer:
 
 
 async def compare(
-    ledger: AnswersCosts,
+    ledger: ComparedLedger,
     query: CostQuery,
     baseline: CostQuery,
     *,
@@ -91,42 +94,38 @@ async def compare(
     tokens are read in the first query. Otherwise they are read only for the largest changes, and the other
     groups together get the remainder. Raises NotKept if a time range begins or ends within a stored total.
     """
-    measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
-    sides = [replace(side, granularity=TOTAL, measures=measures) for side in (baseline, query)]
+    sides = [replace(side, granularity=TOTAL) for side in (baseline, query)]
     if query.arranged:
-        old_rows, rows = [
-            await _with_bills(ledger, replace(side, group_by=_with_kinds(query))) for side in sides
-        ]
-        return await asyncio.to_thread(_of_bills, old_rows, rows, query, top, prices)
+        of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
+        old_usages, new_usages = [await _with_bills(ledger, side) for side in of_kinds]
+        return await asyncio.to_thread(_of_bills, old_usages, new_usages, query, top, prices)
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
-        old_rows, rows = [await ledger.costs(replace(side, group_by=_with_kinds(query))) for side in sides]
-        return await asyncio.to_thread(_at_once, old_rows, rows, query, top, prices)
-    before, now = [await ledger.costs(side) for side in sides]
-    changes = await asyncio.to_thread(_changes, before, now, top)
-    old, new = [await _kinds(ledger, side, changes) for side in sides]
-    return await asyncio.to_thread(changes.compared, old, new, prices, query.since.timestamp())
+        of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
+        old_usages, new_usages = await ledger.usages_of(of_kinds)
+        return await asyncio.to_thread(_at_once, old_usages, new_usages, query, top, prices)
+    before, now = await ledger.usages_of(sides)
+    found = await asyncio.to_thread(_changes, before, now, top)
+    old, new = await _kinds(ledger, sides, found)
+    return await asyncio.to_thread(found.compared, old, new, prices, query.since.timestamp())
 
 
-async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
+async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
     """
-    Return counted rows in which billed money replaces the cost. Rows of billed money without calls follow.
+    Return counted usage in which billed money replaces the cost. Billed money without calls follows.
     """
-    counted = await ledger.costs(replace(query, arranged=0))
-    billed = await ledger.costs(query)
-    return await asyncio.to_thread(_with_amounts, counted, billed, query)
+    counted = await ledger.costs(replace(query, arranged=0, measures=MEASURES))
+    billed = await ledger.costs(replace(query, measures=MEASURES))
+    return await asyncio.to_thread(_with_amounts, counted, billed)
 
 
-def _with_amounts(
-    counted: Sequence[CostRow], billed: Sequence[CostRow], query: CostQuery
-) -> Sequence[CostRow]:
-    amounts = {row.group: row.cost for row in billed}
-    merged = []
+def _with_amounts(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> Usages:
+    amounts = {row.group: money.units(row.cost) for row in billed}
+    merged = {}
     for row in counted:
-        cost = amounts.pop(row.group, "0")
-        merged.append(msgspec.structs.replace(row, cost=cost, reported=cost, unpriced=0))
+        cost = amounts.pop(row.group, 0)
+        merged[row.group] = msgspec.structs.replace(usage_of(row), cost=cost, reported=cost, unpriced=0)
     for group, cost in amounts.items():
-        nothing = combined((), start=query.since, group=group)
-        merged.append(msgspec.structs.replace(nothing, cost=cost, reported=cost))
+        merged[group] = GroupUsage(cost=cost, reported=cost)
     return merged
 
 
@@ -167,6 +166,12 @@ def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
     return replace(query, until=until)
 
 
+class ComparedLedger(AnswersCosts, Protocol):
+    """Reader of costs, and of the usage of many groups."""
+
+    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]: ...
+
+
 class _Kinds(NamedTuple):
     """
     The rows of one time by provider and model. Some groups have their own rows, and all other groups are summed.
@@ -178,20 +183,28 @@ class _Kinds(NamedTuple):
 
 class _Changes:
     """
-    The changes of all groups. The largest changes are separate from the rest.
+    The changes of all groups. The largest changes are separate from the rest. `kinds` are the smaller groups
+    whose change may be caused by other kinds of tokens. They are added up at once.
 
     The totals may have a group OTHER for dimensions with too many values. It is treated as one of
     the smaller groups.
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
-        self._largest, self._rest = _divided(unranked(before, now, {}), top)
-        self.others = [driver for driver in self._rest if driver.has_kinds]
+        pairs = paired(before, now)
+        self._largest = largest_changes([pair for pair in pairs if set(pair[0]) != {OTHER}], top)
+        self.largest = frozenset([driver.group for driver in self._largest])
+        rest = [pair for pair in pairs if pair[0] not in self.largest]
+        name = (OTHER,) * len(rest[0][0] if rest else ())
+        with_kinds = [pair for pair in rest if pair[1].tokens > 0 and pair[2].tokens > 0]
+        without_kinds = [pair for pair in rest if not (pair[1].tokens > 0 and pair[2].tokens > 0)]
+        self.kinds = frozenset([group for group, _, _ in with_kinds])
+        self._with_kinds = together(changes(with_kinds), group=name)
+        self._rest = [self._with_kinds, *changes(without_kinds)] if rest else []
         # If the joined groups have kinds of tokens, they are read as the sum of all groups minus the groups
         # that are read separately. So groups without kinds are read separately as well.
-        without_kinds = [driver for driver in self._rest if not driver.has_kinds] if self.others else []
-        self.apart = frozenset([driver.group for driver in (*self._largest, *without_kinds)])
-        self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
+        self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
+        self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 
     def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:
         known = {
@@ -203,7 +216,7 @@ class _Changes:
         if self._rest:
             # Of the joined groups, those that were read separately have no kinds of tokens. Old prices change
             # none of their parts, so only `other_rows` are priced.
-            other_driver = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
+            other_driver = together(self._rest, group=self._with_kinds.group)
             drivers.append(
                 self._priced(other_driver, at_old_prices(old.other_rows, new.other_rows, prices, at))
             )
@@ -214,10 +227,9 @@ class _Changes:
         Split the change of the smaller groups into the part caused by other kinds of tokens and the part
         caused by prices. `at_old_prices` is the cost of their tokens at the earlier prices.
         """
-        if not self.others:
+        if not self.kinds:
             return driver
-        costs = [driver.now.cost - driver.parts.prices for driver in self.others]
-        kinds = at_old_prices - sum(costs)
+        kinds = at_old_prices - (self._with_kinds.now.cost - self._with_kinds.parts.prices)
         parts = driver.parts
         divided = msgspec.structs.replace(
             parts, other_kinds=parts.other_kinds + kinds, prices=parts.prices - kinds
@@ -225,39 +237,39 @@ class _Changes:
         return msgspec.structs.replace(driver, parts=divided)
 
 
-async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _Kinds:
+async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes) -> Sequence[_Kinds]:
+    """Return the rows of both sides by provider and model."""
+    query = sides[0]
     by = _with_kinds(query)
-    kind_query = _only(query, changes.apart) if changes.are_few else query
-    rows = await ledger.costs(replace(kind_query, group_by=by))
-    whole = await ledger.costs(replace(query, group_by=KINDS)) if changes.others else ()
+    read = [_only(side, found.apart) if found.are_few else side for side in sides]
+    usages = await ledger.usages_of([replace(side, group_by=by) for side in read])
+    whole = [Usages()] * len(sides)
+    if found.kinds:
+        whole = [*await ledger.usages_of([replace(side, group_by=KINDS) for side in sides])]
 
-    def kinds() -> _Kinds:
-        rows_by_group = by_group(rows, by, len(query.group_by))
-        separate_rows = {group: rows for group, rows in rows_by_group.items() if group in changes.apart}
-        return _Kinds(
-            separate_rows, without(by_group(whole, KINDS, 0)[()] if whole else (), separate_rows.values())
-        )
+    def kinds(of_groups: Usages, of_all: Usages) -> _Kinds:
+        rows_by_group = by_group(of_groups, by, len(query.group_by))
+        separate_rows = {group: rows for group, rows in rows_by_group.items() if group in found.apart}
+        return _Kinds(separate_rows, without(by_group(of_all, KINDS, 0).get((), ()), separate_rows.values()))
 
-    return await asyncio.to_thread(kinds)
+    return await asyncio.to_thread(lambda: [*map(kinds, usages, whole)])
 
 
-def _at_once(
-    before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
-) -> Comparison:
+def _at_once(before: Usages, now: Usages, query: CostQuery, top: int, prices: PriceBook | None) -> Comparison:
     """
-    Compare rows that are already split by provider and model. For a query by model, this split adds
-    only few rows.
+    Compare usage that is already split by provider and model. For a query by model, this split adds
+    only few groups.
     """
-    sides = [by_group(rows, _with_kinds(query), len(query.group_by)) for rows in (before, now)]
-    changes = _Changes(_spent(sides[0]), _spent(sides[1]), top)
+    width, by = len(query.group_by), _with_kinds(query)
+    found = _Changes(_spent(before, width), _spent(now, width), top)
     old, new = [
         _Kinds(
-            {group: side[group] for group in changes.apart if group in side},
-            added_up([side[driver.group] for driver in changes.others]),
+            by_group(_of(found.largest, side, width), by, width),
+            added_up([*by_group(_of(found.kinds, side, width), by, 0).values()]),
         )
-        for side in sides
+        for side in (before, now)
     ]
-    return changes.compared(old, new, prices, query.since.timestamp())
+    return found.compared(old, new, prices, query.since.timestamp())
 
 
 def _with_kinds(query: CostQuery) -> Sequence[str]:
@@ -277,65 +289,67 @@ def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     )
 
 
-def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
-    """Return two lists: the largest changes in order, and the other changes."""
-    largest = first([driver for driver in drivers if set(driver.group) != {OTHER}], top)
-    groups = {driver.group for driver in largest}
-    return largest, [driver for driver in drivers if driver.group not in groups]
+def _of(groups: Collection[Group], usages: Usages, width: int) -> Usages:
+    return {group: usage for group, usage in usages.items() if group[:width] in groups}
 
 
-def _changes(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> _Changes:
-    return _Changes(_of_groups(before), _of_groups(now), top)
-
-
-def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
-    return {row.group: _spending([(None, None, row, money.units(row.cost))]) for row in rows}
+def _changes(before: Usages, now: Usages, top: int) -> _Changes:
+    width = len(next(iter({**before, **now}), ()))
+    return _Changes(_spent(before, width), _spent(now, width), top)
 
 
 def _of_bills(
-    before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
+    before: Usages, now: Usages, query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
     """Compare billed money. If the totals have a group OTHER, it is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
-    unassigned = [_nobodys(rows, width) for rows in (before, now)]
-    before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))
+    unassigned = [_nobodys(usages, width) for usages in (before, now)]
+    before, now = [
+        {group: usage for group, usage in usages.items() if _has_calls(usage)} for usages in (before, now)
+    ]
     old = by_group(before, by, width)
     new = by_group(now, by, width)
     at = query.since.timestamp()
     priced = {
         group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
     }
-    drivers = with_nobodys(unranked(_spent(old), _spent(new), priced), *unassigned)
-    largest, rest = _divided(drivers, top)
+    drivers = with_nobodys(unranked(_spent(before, width), _spent(now, width), priced), *unassigned)
+    largest = first([driver for driver in drivers if set(driver.group) != {OTHER}], top)
+    groups = {driver.group for driver in largest}
+    rest = [driver for driver in drivers if driver.group not in groups]
     if rest:
         largest.append(together(rest, group=(OTHER,) * len(rest[0].group)))
     return Comparison(drivers=largest, total=together(drivers, group=()))
 
 
-def _spent(groups: Mapping[Group, Sequence[Row]]) -> dict[Group, Spending]:
-    return {group: _spending(rows) for group, rows in groups.items()}
+def _spent(usages: Usages, width: int) -> dict[Group, Spending]:
+    """Return the totals of usage by its first `width` dimensions."""
+    spent: dict[Group, Spending] = {}
+    for group, usage in usages.items():
+        spending = _spending(usage)
+        before = spent.get(group[:width])
+        spent[group[:width]] = spending if before is None else added(before, spending)
+    return spent
 
 
-def _spending(rows: Sequence[Row]) -> Spending:
-    cost_rows = [row for _, _, row, _ in rows]
+def _spending(usage: GroupUsage) -> Spending:
     return Spending(
-        cost=sum([cost for _, _, _, cost in rows]),
-        tokens=sum(map(billed_tokens, cost_rows)),
-        calls=sum([row.calls for row in cost_rows]),
-        unpriced=sum([row.unpriced for row in cost_rows]),
-        estimated=sum(map(estimated, cost_rows)),
+        cost=usage.cost,
+        tokens=billed_tokens(usage),
+        calls=usage.calls,
+        unpriced=usage.unpriced,
+        estimated=max(0, usage.cost - usage.reported),
     )
 
 
-def _has_calls(row: CostRow) -> bool:
-    return bool(row.calls or row.input_tokens or row.output_tokens)
+def _has_calls(usage: GroupUsage) -> bool:
+    return bool(usage.calls or usage.input_tokens or usage.output_tokens)
 
 
-def _nobodys(rows: Sequence[CostRow], width: int) -> Mapping[Group, int]:
-    """Return the money of rows without calls, by the first `width` values of their groups."""
+def _nobodys(usages: Usages, width: int) -> Mapping[Group, int]:
+    """Return the money of usage without calls, by the first `width` values of its groups."""
     amounts: dict[Group, int] = {}
-    for row in rows:
-        if not _has_calls(row):
-            group = row.group[:width]
-            amounts[group] = amounts.get(group, 0) + money.units(row.cost)
+    for group, usage in usages.items():
+        if not _has_calls(usage):
+            amounts[group[:width]] = amounts.get(group[:width], 0) + usage.cost
     return amounts

@@ -12,15 +12,17 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Rate
 from spool.ledger import money
 from spool.ledger.queries import CostRow
+from spool.ledger.usages import MEASURES, GroupUsage, Usages
 from spool.record import NS
 
 KINDS = ("provider", "model")  # dimensions that are added to a query's groups, because prices depend on them
-MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
-_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a CostRow that the weights need
+# fields of a row that the weights need
+_WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
 
 Rates = Sequence[tuple[int, Rate]]  # result of PriceBook.rates
-# provider, model, row of the totals, and the row's cost in units
-Row = tuple[str | None, str | None, CostRow, int]
+AnyUsage = CostRow | GroupUsage
+# provider, model, sums, and their cost in units
+Row = tuple[str | None, str | None, AnyUsage, int]
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
@@ -83,21 +85,21 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     return money.scaled((plain - cheap) * read - surcharge, rate.digits)
 
 
-def _tokens(row: CostRow) -> int:
+def _tokens(row: AnyUsage) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
-def _rate(row: CostRow, rates: Rates) -> Rate | None:
+def _rate(row: AnyUsage, rates: Rates) -> Rate | None:
     """Return the rate for a call of the row's average size."""
     size = _size(row)
     return next((rate for beyond, rate in rates if size > beyond), None)
 
 
-def _size(row: CostRow) -> int:
+def _size(row: AnyUsage) -> int:
     return max(1, row.input_tokens // max(1, row.calls))
 
 
-def _weight(row: CostRow, rates: Rates) -> int | None:
+def _weight(row: AnyUsage, rates: Rates) -> int | None:
     """
     Price the tokens of a row at list prices for a call of its average size. Return None if a price is unknown.
     """
@@ -115,16 +117,13 @@ def _weight(row: CostRow, rates: Rates) -> int | None:
     return money.scaled(of_input + of_output, rate.digits) + of_requests
 
 
-def by_group(
-    rows: Sequence[CostRow], by: Sequence[str], width: int
-) -> dict[tuple[str | None, ...], list[Row]]:
-    """Group the rows by their first `width` dimensions. Each row of the result is a Row."""
+def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | None, ...], list[Row]]:
+    """Group usage by its first `width` dimensions. Each row of the result is a Row."""
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     provider = by.index("provider")
     model = by.index("model")
-    for row in rows:
-        kind = (row.group[provider], row.group[model], row, money.units(row.cost))
-        groups.setdefault(row.group[:width], []).append(kind)
+    for group, usage in usages.items():
+        groups.setdefault(group[:width], []).append((group[provider], group[model], usage, usage.cost))
     return groups
 
 

@@ -8,18 +8,19 @@ kinds of tokens, at their old prices; and the remainder, which is prices. Costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import nsmallest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest, nsmallest
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
-from spool.turns.threads import ordered, sums
+from spool.turns.threads import STEP, ordered, sums
 
 Group = tuple[str | None, ...]
 
 
-class Spending(msgspec.Struct, frozen=True, kw_only=True):
+class Spending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     The totals of a group in one time. `estimated` is the part of the cost that no source reported.
 
@@ -33,7 +34,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     estimated: int = 0
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     more_calls: int = 0
     larger_calls: int = 0
     other_kinds: int = 0
@@ -48,11 +49,13 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Spending()
+_NO_PRICES: Mapping[Group, int] = {}
+Pair = tuple[Group, Spending, Spending]  # group, totals before, and totals now
 PARTS = Parts.__struct_fields__
 _Sum = TypeVar("_Sum", Spending, Parts)
 
 
-class Driver(msgspec.Struct, frozen=True, kw_only=True):
+class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A group with its totals before and now, and the parts of its change."""
 
     group: Group
@@ -84,11 +87,28 @@ def unranked(
     before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, int]
 ) -> list[Driver]:
     """Split the change of each group. The result is not sorted."""
-    pairs = {group: (before.get(group, NOTHING), now.get(group, NOTHING)) for group in {**before, **now}}
-    return [
-        Driver(group=group, before=old, now=new, parts=_parts(old, new, at_old_prices.get(group)))
-        for group, (old, new) in pairs.items()
-    ]
+    return list(changes(paired(before, now), at_old_prices))
+
+
+def paired(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> list[Pair]:
+    """Return the totals of each group in both times."""
+    pairs = [(group, old, now.get(group, NOTHING)) for group, old in before.items()]
+    return pairs + [(group, NOTHING, new) for group, new in now.items() if group not in before]
+
+
+def changes(pairs: Iterable[Pair], at_old_prices: Mapping[Group, int] = _NO_PRICES) -> Iterator[Driver]:
+    """Split the change of each group."""
+    for group, old, new in pairs:
+        price = at_old_prices.get(group) if at_old_prices else None
+        yield Driver(group=group, before=old, now=new, parts=_parts(old, new, price))
+
+
+def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
+    """Return the `most` largest changes, the largest first."""
+    sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
+    least = min(nlargest(most, sizes), default=0)
+    large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]
+    return first(changes(large), most)
 
 
 def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
@@ -133,13 +153,17 @@ def with_nobodys(
 
 
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
-    drivers = list(drivers)
-    return Driver(
-        group=group,
-        before=_sum(Spending, [driver.before for driver in drivers]),
-        now=_sum(Spending, [driver.now for driver in drivers]),
-        parts=_sum(Parts, [driver.parts for driver in drivers]),
-    )
+    before, now, parts = NOTHING, NOTHING, Parts()
+    remaining = iter(drivers)
+    while some := list(islice(remaining, STEP)):  # few at a time, because there may be tens of thousands
+        before = _sum(Spending, [before, *(driver.before for driver in some)])
+        now = _sum(Spending, [now, *(driver.now for driver in some)])
+        parts = _sum(Parts, [parts, *(driver.parts for driver in some)])
+    return Driver(group=group, before=before, now=now, parts=parts)
+
+
+def added(one: Spending, other: Spending) -> Spending:
+    return _sum(Spending, [one, other])
 
 
 def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:

@@ -18,6 +18,8 @@ REAL_COST = "real_cost"
 MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
+    from spool.ledger.usages import GroupUsage
+
     ExplainedType: TypeAlias = str
     ComparedType: TypeAlias = str
 else:
@@ -68,7 +70,7 @@ def columns(report_fields: Mapping[str, Any]) -> list[str]:
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
 
 
-def billed_tokens(row: CostRow) -> int:
+def billed_tokens(row: CostRow | GroupUsage) -> int:
     """Return the tokens that a provider bills. Calls that a gateway answered from its cache are excluded."""
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 

@@ -25,23 +25,23 @@ Made = tuple[int, int, int]  # number of the rollup, width, start
 class Rollup:
     """
     A kind of rollup. It keeps `dimensions` in addition to status and cost source. If `dimensions` is empty,
-    it keeps all dimensions and tags. Rollups of single days are made either of all days or of recent days.
+    it keeps all dimensions and tags. Rollups of the width `recent` are made only of the last RECENT_S.
     """
 
     number: int
     dimensions: tuple[str, ...]
     widths: tuple[int, ...]  # widths of the rollup, longest first
-    has_recent_days: bool = False
+    recent: int = 0
 
     def covers(self, names: Collection[str]) -> bool:
         return not self.dimensions or set(names) <= {*self.dimensions, *ALWAYS}
 
 
 ALWAYS = ("status", "cost_source")
-# Days whose rollups of single days by user are stored. They cover the last 30 days and the same weekdays before.
+# Age of the days with further rollups. They cover the last 30 days and the same weekdays before.
 RECENT_S = 10 * WEEK_S
-# Smallest first. Daily rollups by all dimensions are omitted, because they would have as many rows as the day.
-# Daily rollups by user have a third of them, and only whole weeks are read without them, so the recent ones suffice.
+# Smallest first. Days by user have a third of the rows of the days themselves, and weeks by all dimensions have
+# a third of the rows of their days, so of all days they would take too much space.
 ROLLUPS = (
     Rollup(
         number=1,
@@ -49,12 +49,10 @@ ROLLUPS = (
         widths=(FOUR_WEEKS_S, WEEK_S, DAY_S),
     ),
     Rollup(number=2, dimensions=("team",), widths=(FOUR_WEEKS_S, WEEK_S, DAY_S)),
-    Rollup(number=3, dimensions=("user", "team"), widths=(FOUR_WEEKS_S, WEEK_S), has_recent_days=True),
-    Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,)),
+    Rollup(number=3, dimensions=("user", "team"), widths=(FOUR_WEEKS_S, WEEK_S), recent=DAY_S),
+    Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,), recent=WEEK_S),
 )
-OF_BILLED = tuple(
-    replace(rollup, number=BILLED_ROLLUPS + rollup.number, has_recent_days=False) for rollup in ROLLUPS
-)
+OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number, recent=0) for rollup in ROLLUPS)
 # dimensions that exist only in rollups of billed costs, and one that these rollups lack
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
@@ -103,7 +101,7 @@ def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
         (width, rollup.number)
         for rollup in ROLLUPS
         if rollup.covers(named)
-        for width in (*rollup.widths, *((DAY_S,) if rollup.has_recent_days else ()))
+        for width in (*rollup.widths, *((rollup.recent,) if rollup.recent else ()))
     ]
 
 
@@ -144,19 +142,18 @@ def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
 
 
 def drop_old(rows: LedgerRows, daily: int) -> None:
-    """Delete the rollups of single days that are no longer recent."""
+    """Delete the rollups of recent days that are no longer recent."""
     for rollup in ROLLUPS:
-        if rollup.has_recent_days:
-            rows.drop_rollups(rollup.number, DAY_S, daily - RECENT_S)
+        if rollup.recent:
+            rows.drop_rollups(rollup.number, rollup.recent, daily - RECENT_S)
 
 
 def _all_of(first: int, daily: int) -> Iterator[Made]:
-    recent = [rollup.number for rollup in ROLLUPS if rollup.has_recent_days]
-    first_recent = max(first, daily - RECENT_S)
-    yield from (
-        (number, DAY_S, start)
-        for start, number in product(range(daily - DAY_S, first_recent - 1, -DAY_S), recent)
-    )
+    for rollup in ROLLUPS:
+        if rollup.recent:
+            last = begin(rollup.recent, daily) - rollup.recent
+            for start in range(last, max(first, daily - RECENT_S) - 1, -rollup.recent):
+                yield rollup.number, rollup.recent, start
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in ROLLUPS if width in rollup.widths]
         last = begin(width, daily) - width

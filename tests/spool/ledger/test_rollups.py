@@ -18,6 +18,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.sums import DAY_S
+from spool.ledger.usages import MEASURES, Usages, usage_of, usages
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
@@ -137,6 +138,17 @@ class Deal:
 
         for expected, found in await self.ledgers.store.read(work):
             assert expected == found
+        for query in asked:
+            await self.check_usages(replace(query, granularity="total", measures=MEASURES, top=None))
+
+    async def check_usages(self, query: CostQuery) -> None:
+        """Compare the usage of groups with the rows of the same query."""
+
+        def work(rows: LedgerRows) -> tuple[list[CostRow], list[Usages]]:
+            return costs(without(rows), query), list(usages(rows, [query, query], None))
+
+        rows, found = await self.ledgers.store.read(work)
+        assert [{row.group: usage_of(row) for row in rows}] * 2 == found
 
 
 class FixedPrice:

@@ -21,6 +21,7 @@ from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import LATENCY, OTHER
+from spool.ledger.usages import Usages, usage_of
 from tests.rounds import examples
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
@@ -56,6 +57,9 @@ class MadeUp:
             if is_wanted and query.since <= row.start < query.until:
                 rows_by_group.setdefault(tuple([values[name] for name in query.group_by]), []).append(row)
         return [combined(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
+
+    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+        return [{row.group: usage_of(row) for row in await self.costs(query)} for query in queries]
 
 
 QUERY = CostQuery(since=NOW - DAY, until=NOW, group_by=["team"])
@@ -135,7 +139,7 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
     large, others = comparison.drivers
     assert Parts(prices=money.units("800")) == large.parts
     assert Parts(other_kinds=money.units("10"), prices=money.units("2")) == others.parts
-    assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2::2])
+    assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2:4])
 
 
 async def test_new_groups_among_the_others_are_new() -> None:

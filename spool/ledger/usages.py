@@ -1,0 +1,104 @@
+"""
+The sums of groups that a comparison of two times needs. There may be tens of thousands of groups, so a group
+is one small object, and its dimensions are read once per set of dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from spool.ledger import money
+from spool.ledger.costs import MOST_SPANS, checked, costs, is_plain, periods
+from spool.ledger.counting import state_of
+from spool.ledger.days.spans import divided, together
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.queries import CHECK_EVERY, TOTAL, CostQuery, CostRow, Group, QuestionLimit
+from spool.record import CURRENCY
+
+if TYPE_CHECKING:
+    from spool.currencies import Rates
+
+MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+class GroupUsage(msgspec.Struct, kw_only=True, gc=False):
+    """Sums of a group, with the same fields as a CostRow. Money is in units (spool.ledger.money)."""
+
+    cost: int = 0
+    reported: int = 0
+    calls: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cached_input_tokens: int = 0
+    cached_output_tokens: int = 0
+
+
+_FIELDS = GroupUsage.__struct_fields__
+Usages = dict[Group, GroupUsage]
+_Known = tuple[Group, str, str]  # group, status and cost source of a set of dimensions
+
+
+def usage_of(row: CostRow) -> GroupUsage:
+    values = {name: getattr(row, name) for name in _FIELDS}
+    values |= {name: money.units(values[name]) for name in ("cost", "reported")}
+    return GroupUsage(**values)
+
+
+def usages(
+    rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
+) -> Iterator[Usages]:
+    """
+    Yield the groups of each query with their sums over its whole time, as `costs` does. The queries differ only in
+    their times. Raises the same errors as `costs`.
+    """
+    known: dict[int, _Known] = {}
+    texts: dict[str | None, str | None] = {}  # keeps each text only once in memory
+    state = state_of(rows)
+    for query in queries:
+        query = checked(rows, replace(query, granularity=TOTAL, measures=MEASURES))
+        if query.currency != CURRENCY or state["charged"] or not is_plain(query):
+            yield {row.group: usage_of(row) for row in costs(rows, query, limit, rates)}
+            continue
+        by_group: Usages = {}
+        for questions in together(divided(rows, query, list(periods(query)), state), MOST_SPANS):
+            sums = list(rows.sums_by_number([question.span for question in questions], query))
+            unknown = [values[0] for values in sums if values[0] not in known]
+            for number, status, cost_source, group in rows.groups_of(unknown, query):
+                known[number] = tuple(map(texts.setdefault, group, group)), status, cost_source
+            for index, values in enumerate(sums):
+                _add(by_group, known[values[0]], values)
+                if limit is not None and index % CHECK_EVERY == 0:
+                    limit.check_rows(len(by_group))
+                    limit.check_time()
+        yield {group: usage for group, usage in by_group.items() if any(msgspec.structs.astuple(usage))}
+
+
+def _add(by_group: Usages, of: _Known, values: Sequence[int]) -> None:
+    group, status, cost_source = of
+    _, calls, given, made, read, written, reported, estimated = values
+    usage = by_group.get(group)
+    if usage is None:
+        usage = by_group[group] = GroupUsage()
+    usage.calls += calls
+    usage.input_tokens += given
+    usage.output_tokens += made
+    usage.cache_read_tokens += read
+    usage.cache_write_tokens += written
+    if status == "cached":
+        usage.cached_input_tokens += given
+        usage.cached_output_tokens += made
+        return
+    usage.reported += reported
+    if cost_source == "reported":
+        usage.cost += reported
+    elif cost_source == "estimated":
+        usage.cost += estimated
+    elif cost_source == "none":
+        usage.unpriced += calls
