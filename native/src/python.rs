@@ -11,7 +11,7 @@ use crate::sums::{self, Arrival};
 use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -53,7 +53,14 @@ impl Table {
     }
 }
 
-type Rows<'py> = Vec<(u64, Bound<'py, PyBytes>, Vec<i128>)>;
+type Rows<'py> = Vec<(u64, Bound<'py, PyBytes>, Vec<Measure>)>;
+
+/// A number of which most are small: those are faster to convert.
+#[derive(IntoPyObject)]
+enum Measure {
+    Small(i64),
+    Large(i128),
+}
 
 /// Encodes packed records as spans.
 #[pyclass(module = "tollhouse_native")]
@@ -130,11 +137,13 @@ impl Sums {
         self.sums.is_full()
     }
 
-    /// What was added up, by hour, one record and measures, and the lowest number of each hour; begins anew.
+    /// What was added up: hour, what it is counted under, and measures; the lowest number of each hour; begins anew.
     fn take<'py>(&mut self, py: Python<'py>) -> (Rows<'py>, HashMap<u64, u64>) {
         let (rows, first) = self.sums.take();
+        let measure = |sum: i128| i64::try_from(sum).map_or(Measure::Large(sum), Measure::Small);
+        let measures = |sums: Vec<i128>| sums.into_iter().map(measure).collect();
         let rows = rows.into_iter();
-        (rows.map(|row| (row.hour, PyBytes::new(py, &row.sample), row.measures)).collect(), first)
+        (rows.map(|row| (row.hour, PyBytes::new(py, &row.values), measures(row.measures))).collect(), first)
     }
 }
 

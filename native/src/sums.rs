@@ -7,6 +7,9 @@ use std::collections::{HashMap, HashSet};
 use crate::msgpack::Cursor;
 use crate::records::{Block, Fields, Table};
 
+/// How an array and a map begin in msgpack; the number of items follows in two bytes.
+const ARRAY: u8 = 0xdc;
+const MAP: u8 = 0xde;
 /// Rows that are kept until somebody takes them.
 pub const MOST_ROWS: usize = 4096;
 /// Digits before the point beyond which an amount is not added up here.
@@ -34,10 +37,10 @@ pub struct Plan {
     pub edges: Vec<u64>,
 }
 
-/// A row: its hour, one of its records, and the measures: records, counts, amounts, time taken, records by edge.
+/// A row: its hour, what it is counted under, and the measures: records, counts, amounts, time taken, records by edge.
 pub struct Row {
     pub hour: u64,
-    pub sample: Vec<u8>,
+    pub values: Vec<u8>,
     pub measures: Vec<i128>,
 }
 
@@ -83,7 +86,7 @@ impl Sums {
             }
             let hour = self.plan.hour_of(&fields, came);
             if self.plan.measures(&fields, &mut added).is_none()
-                || self.row(hour, &fields, record, &mut key, &added).is_none()
+                || self.row(hour, &fields, &mut key, &added).is_none()
             {
                 return place;
             }
@@ -104,21 +107,15 @@ impl Sums {
     }
 
     /// Adds measures to the row of a record; None if there is no room, or if one of them becomes too large.
-    fn row(
-        &mut self,
-        hour: u64,
-        fields: &Fields,
-        record: &[u8],
-        key: &mut Vec<u8>,
-        added: &[i128],
-    ) -> Option<()> {
+    fn row(&mut self, hour: u64, fields: &Fields, key: &mut Vec<u8>, added: &[i128]) -> Option<()> {
         self.plan.key(hour, fields, key);
         let Some(place) = self.places.get(key.as_slice()) else {
             if self.is_full() {
                 return None;
             }
+            let values = self.plan.values(fields)?;
             self.places.insert(key.clone(), self.rows.len());
-            self.rows.push(Row { hour, sample: record.to_vec(), measures: added.to_vec() });
+            self.rows.push(Row { hour, values, measures: added.to_vec() });
             return Some(());
         };
         let row = self.rows.get_mut(*place)?;
@@ -154,11 +151,26 @@ impl Plan {
         for place in &self.dimensions {
             key.extend_from_slice(fields.get(*place).raw);
         }
-        for (name, _, raw) in fields.pairs(self.tags.0) {
-            if self.tags.1.contains(name) {
-                key.extend_from_slice(raw);
-            }
-        }
+        self.chosen(fields).for_each(|raw| key.extend_from_slice(raw));
+    }
+
+    /// What a record is counted under, as a packed array: the dimensions, input, output, and a map of the tags.
+    fn values(&self, fields: &Fields) -> Option<Vec<u8>> {
+        let (input, output, _) = &self.sized;
+        let places = || self.dimensions.iter().chain([input, output]);
+        let mut values = vec![ARRAY];
+        values.extend(u16::try_from(places().count().checked_add(1)?).ok()?.to_be_bytes());
+        places().for_each(|place| values.extend_from_slice(fields.get(*place).raw));
+        values.push(MAP);
+        values.extend(u16::try_from(self.chosen(fields).count()).ok()?.to_be_bytes());
+        self.chosen(fields).for_each(|raw| values.extend_from_slice(raw));
+        Some(values)
+    }
+
+    /// The tags under which records are counted, as they are packed.
+    fn chosen<'a>(&'a self, fields: &Fields<'a>) -> impl Iterator<Item = &'a [u8]> {
+        let tags = fields.pairs(self.tags.0).filter(|(name, _, _)| self.tags.1.contains(*name));
+        tags.map(|(_, _, raw)| raw)
     }
 
     /// What a record adds to its row; None if a value is not to be added here.

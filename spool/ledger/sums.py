@@ -14,7 +14,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
+from operator import add
 from typing import NamedTuple
+
+import msgspec
 
 from spool.ledger import money
 from spool.log.values import Entry
@@ -96,6 +99,26 @@ class Dimensions(NamedTuple):
     sender: str = ""  # the record's `sender_key`
 
 
+class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The fields of a call that decide its dimensions, in the order in which the compiled module packs them."""
+
+    source: str
+    provider: str | None
+    request_model: str | None
+    response_model: str | None
+    team: str | None
+    user: str | None
+    device: str | None
+    api_key: str | None
+    status: str
+    cost_source: str
+    region: str | None
+    sender_key: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    tags: dict[str, str]
+
+
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
 # quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
@@ -150,13 +173,16 @@ class HourlySums:
         """Count every record of the entries. Records for which `skip` returns True are left out."""
         first, skip = self.first, self._skip
         for entry in entries:
+            arrival = hour_of(None, entry.committed_at)
+            believed_ns = (arrival + AHEAD_S) * NS
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
                     self.damaged += 1
                     continue
                 if record.shadow:
                     continue
-                hour = hour_of(record.start_time, entry.committed_at)
+                start = record.start_time  # `hour_of`, inlined for speed
+                hour = arrival if start is None or not 0 < start < believed_ns else start // _HOUR_NS * HOUR_S
                 if skip is not None and skip(number, hour):
                     continue
                 if not self._counted(hour, record):
@@ -164,14 +190,15 @@ class HourlySums:
                 elif hour not in first or number < first[hour]:  # `note_first`, inlined for speed
                     first[hour] = number
 
-    def merge(self, hour: int, call: Inference, measures: Sequence[int]) -> None:
+    def merge(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
         Add measures to the row with the dimensions of `call`. The measures are sums over calls with
-        the same dimensions.
+        the same dimensions. The row may become the same object as `measures`.
         """
-        row = self._row(hour, self.dimensions_of(call))
-        for index, amount in enumerate(measures):
-            row[index] += amount
+        key = self.dimensions_of(call)
+        rows = self.hours.setdefault(hour, {})
+        row = rows.get(key)
+        rows[key] = measures if row is None else list(map(add, row, measures))
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""
@@ -220,9 +247,11 @@ class HourlySums:
         if call.charges and not self._add_charges(hour, key, call.charges):
             return False
         rows = self.hours.get(hour)
-        row = None if rows is None else rows.get(key)
-        if row is None:  # rarely true; calling `_row` for each record instead would be measurably slower
-            row = self._row(hour, key)
+        if rows is None:  # `_row`, inlined for speed
+            rows = self.hours[hour] = {}
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = [0] * WIDTH
         if call.meters:
             self._add_meters(hour, key, call.meters)
         row[0] += 1
@@ -241,7 +270,7 @@ class HourlySums:
             row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
         return True
 
-    def dimensions_of(self, call: Inference) -> DimensionValues:
+    def dimensions_of(self, call: Inference | CountedFields) -> DimensionValues:
         """Return the values of Dimensions under which a call is counted."""
         return (
             "call",
@@ -343,7 +372,7 @@ class HourlySums:
         return row
 
     def _chosen(self, tags: Mapping[str, str]) -> str:
-        values = tuple([tags.get(name) for name in self.tags])
+        values = tuple(map(tags.get, self.tags))
         text = self._tag_texts.get(values)
         if text is None:
             tag_values = {

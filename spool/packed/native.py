@@ -20,7 +20,7 @@ import msgspec
 from spool.record import Inference
 
 # version of the module's interface; a module with another number belongs to another release
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -79,8 +79,11 @@ class RowAdder(Protocol):
         """Add records. Return the first position that was not added."""
         ...
 
-    def take(self) -> tuple[Sequence[tuple[int, bytes, Sequence[int]]], Mapping[int, int]]:
-        """Return rows (hour number, one record, measures) and the lowest record number of each hour."""
+    def take(self) -> tuple[Sequence[tuple[int, bytes, list[int]]], Mapping[int, int]]:
+        """
+        Return rows and the lowest record number of each hour. A row has the number of its hour, the packed
+        fields by which it is counted, and its measures.
+        """
         ...
 
 

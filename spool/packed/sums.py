@@ -6,32 +6,21 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from spool.ledger import money
 from spool.ledger import sums as rule
 from spool.ledger.comparing import at_once
 from spool.ledger.sums import HourlySums
-from spool.log.entries import codec
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault, RowAdder, place
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
-from spool.record import NS, Inference
+from spool.record import NS
 from spool.turns.fair_turns import pause
 
-_DIMENSIONS: Final = (
-    "source",
-    "provider",
-    "request_model",
-    "response_model",
-    "team",
-    "user",
-    "device",
-    "api_key",
-    "status",
-    "cost_source",
-    "region",
-    "sender_key",
-)
+_DIMENSIONS: Final = rule.CountedFields.__struct_fields__[:-3]
+_decoder = msgspec.msgpack.Decoder(rule.CountedFields)
 
 
 class PackedSums:
@@ -77,12 +66,10 @@ class PackedSums:
     async def hand_over(self) -> None:
         """Move the rows into `sums`. There may be as many rows as calls, if all calls differ."""
         rows, first = self._rows.take()
-        for number, (hour, sample, measures) in enumerate(rows, start=1):
+        for number, (hour, values, measures) in enumerate(rows, start=1):
             if number % at_once() == 0:
                 await pause()
-            call = codec.record(sample)
-            assert isinstance(call, Inference)
-            self._sums.merge(hour * rule.HOUR_S, call, measures)
+            self._sums.merge(hour * rule.HOUR_S, _decoder.decode(values), measures)
         for hour, number in first.items():
             self._sums.note_first(hour * rule.HOUR_S, number)
 

@@ -65,13 +65,12 @@ def joined(values: Sequence[int]) -> Measures:
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
 
-def columns_of(measures: Measures) -> Iterator[int]:
-    """Yield measures as stored values, in the order of COLUMNS."""
+def columns_of(measures: Measures) -> Sequence[int]:
+    """Return measures as stored values, in the order of COLUMNS."""
     counts = len(COUNTS)
-    yield from measures[:counts]
-    for units in measures[counts : counts + len(MONEY)]:
-        yield from money.limbs(units)
-    yield from measures[counts + len(MONEY) :]
+    reported, estimated = measures[counts : counts + len(MONEY)]
+    latency = measures[counts + len(MONEY) :]
+    return (*measures[:counts], *money.limbs(reported), *money.limbs(estimated), *latency)
 
 
 # -- dimensions in statements --------------------------------------------------------------------------------
