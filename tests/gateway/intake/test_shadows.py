@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -52,6 +53,21 @@ async def put_on_record(spool: SqliteSpool, *records: Inference) -> None:
         record.id = identity.id
     submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
     await spool.log.append(submission)
+
+
+def test_the_garbage_collector_does_not_visit_known_senders() -> None:
+    """All requests wait for a full collection, so its cost must not grow with the number of known senders."""
+    shadows = Shadows(SetClock())
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(2000):
+        for model in ("m", "n"):
+            shadows.note(event(session=f"session-{number}", request_model=model))
+    senders = len(shadows)
+    assert senders > 2000
+    for _ in range(3):  # a tuple is left out after its parts
+        gc.collect()
+    assert len(gc.get_objects()) - before < senders / 10
 
 
 def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
