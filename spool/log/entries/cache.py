@@ -1,68 +1,141 @@
 """
-Cache of the entries that were read last, so that records which one reader has decoded are not decoded again.
+Cache of the entries that were committed or read last, so that a reader that keeps up neither reads nor decodes them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from spool.log.entries import codec
-from spool.record import Record
+from spool.log.entries.codec import EntryBody
+from spool.record import Inference, Record, UsageMetric
 
 if TYPE_CHECKING:
     from spool.packed.native import Walked
 
 RAW_BYTES = 72  # bytes of memory per undecoded record, in addition to its own bytes
 DECODED = 6  # a decoded record takes this many times the memory of its packed bytes
+COPIED = 4  # like DECODED, for copies of records that were just received, because these share many texts
+# Types of records that are copied at a commit. Nothing changes the values in their fields in place.
+_COPIED_TYPES = {Inference, UsageMetric}
 
 
 class CachedEntry:
     """
     The records of an entry in three forms: packed together, undecoded one by one, and decoded if a
-    reader needed them.
+    reader needed them. At least one form is given. The first two are made when they are needed.
 
     `walked` has the positions of the records in the packed bytes, after a reader of packed records
     has computed them.
     """
 
-    __slots__ = ("decoded", "is_kept", "packed", "raws", "size", "walked")
+    __slots__ = (
+        "_packed",
+        "_raws",
+        "checksum",
+        "decoded",
+        "is_decoded",
+        "is_found",
+        "is_kept",
+        "size",
+        "walked",
+    )
 
-    def __init__(self, raws: list[msgspec.Raw], packed: bytes) -> None:
-        self.raws = raws
-        self.packed = packed
+    def __init__(
+        self,
+        raws: list[msgspec.Raw] | None,
+        packed: bytes | None,
+        decoded: list[Record | None] | None = None,
+        *,
+        checksum: int = 0,
+    ) -> None:
+        self._raws = raws
+        self._packed = packed
+        self.checksum = checksum  # checksum of the stored entry
         self.walked: Walked | None = None
-        self.decoded: list[Record | None] = [None] * len(raws)
+        self.decoded: list[Record | None] = [None] * len(raws or ()) if decoded is None else decoded
+        self.is_decoded = packed is None  # True once all records are decoded
         # approximate bytes in memory, without decoded records
-        self.size = len(packed) + RAW_BYTES * len(raws)
+        self.size = len(packed or b"") + RAW_BYTES * len(self.decoded)
+        self.is_found = False  # True once a reader has found the entry in the cache
         self.is_kept = True  # False once the entry is removed from the cache; a reader may still use it
+
+    @property
+    def packed(self) -> bytes:
+        if self._packed is None:
+            self._packed = codec.pack(self.decoded)
+        return self._packed
+
+    @property
+    def raws(self) -> list[msgspec.Raw]:
+        if self._raws is None:
+            self._raws = codec.raws(self.packed)
+        return self._raws
+
+
+class CommittedEntry(NamedTuple):
+    """An entry of a commit: as it is stored, and as readers of the cache get it."""
+
+    topic: str
+    first: int
+    records: int
+    body: EntryBody
+    cached: CachedEntry
+
+
+def committed_entries(
+    topic: str, first: int, records: list[Record], *, copies: bool
+) -> Iterator[CommittedEntry]:
+    """
+    Cut the records of a commit into entries. `first` is the number of the first record.
+
+    With `copies`, the cached form has copies of the records, because a sender whose request was cancelled may
+    still change its own. The copies are packed, so both forms are equal. If some records cannot be copied safely,
+    or without `copies`, the cached form has the packed bytes.
+    """
+    copies = copies and {*map(type, records)} <= _COPIED_TYPES
+    for part, packed in codec.cut(list(map(copy, records)) if copies else records):
+        body = codec.seal(packed, codec.entry_place(topic, first, len(part)))
+        if copies:
+            cached = CachedEntry(None, None, [*part], checksum=body.checksum)
+            cached.size = COPIED * len(packed)
+        else:
+            cached = CachedEntry(None, packed, [None] * len(part), checksum=body.checksum)
+        yield CommittedEntry(topic, first, len(part), body, cached)
+        first += len(part)
 
 
 class EntryCache:
     """
-    Least-recently-used cache of entries. Entries never change, so the cache is never outdated.
+    Cache of entries. The entry that was added first is dropped first, because readers follow the commits.
 
-    Several threads may read. No caller may change a record.
+    An entry never changes. It is found only under the checksum that is stored now, so a reader never gets
+    records that the storage does not have. Several threads may read. No caller may change a record.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = Lock()
         self._kept: OrderedDict[tuple[str, int], CachedEntry] = OrderedDict()
+        self._is_read = False  # False if readers did not use the cache since an unread entry was dropped
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, topic: str, first: int) -> CachedEntry | None:
+    def find(self, topic: str, first: int, checksum: int) -> CachedEntry | None:
         with self._lock:
+            self._is_read = True
             entry = self._kept.get((topic, first))
-            if entry is not None:
-                self._kept.move_to_end((topic, first))
+            if entry is None or entry.checksum != checksum:
+                return None
+            entry.is_found = True
             return entry
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
@@ -71,14 +144,44 @@ class EntryCache:
                 first: entry for (entry_topic, first), entry in self._kept.items() if entry_topic == topic
             }
 
-    def put(self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes) -> CachedEntry:
-        """Add an entry. `packed` has the same records as `raws`."""
-        entry = CachedEntry(raws, packed)
+    def put(
+        self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes, *, checksum: int = 0
+    ) -> CachedEntry:
+        """Add an entry that was read. `packed` has the same records as `raws`."""
+        entry = CachedEntry(raws, packed, checksum=checksum)
+        entry.is_found = True
         with self._lock:
             self._remove(topic, first)
             self._kept[topic, first] = entry
             self._make_room(entry.size)
         return entry
+
+    def takes_commits(self, closed_below: Mapping[str, int]) -> bool:
+        """
+        Return True if entries of a commit may be added: readers use the cache, and it is not full of records
+        that are still open. Readers need open records later, and in this order.
+        """
+        with self._lock:
+            is_full = self.bytes > self._max_bytes * 7 // 8
+            return self._is_read and not (is_full and self._is_oldest_open(closed_below))
+
+    def add(self, entries: Iterable[CommittedEntry], closed_below: Mapping[str, int]) -> None:
+        """Add the entries of a durable commit, as far as there is room without dropping open records."""
+        with self._lock:
+            for entry in entries:
+                while self._kept and self.bytes + entry.cached.size > self._max_bytes:
+                    if self._is_oldest_open(closed_below):
+                        return
+                    key, oldest = next(iter(self._kept.items()))
+                    self._is_read &= oldest.is_found
+                    self._remove(*key)
+                self._remove(entry.topic, entry.first)
+                self._kept[entry.topic, entry.first] = entry.cached
+                self._make_room(entry.cached.size)
+
+    def _is_oldest_open(self, closed_below: Mapping[str, int]) -> bool:
+        topic, first = next(iter(self._kept), ("", 0))
+        return first >= closed_below.get(topic, 1)
 
     def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
         """
@@ -86,7 +189,7 @@ class EntryCache:
         yet. Raises EntryUnreadable.
         """
         decoded = entry.decoded[begin:end]
-        if None not in decoded:
+        if entry.is_decoded or None not in decoded:
             return decoded
         added = 0
         for index in range(begin, end):
@@ -94,6 +197,7 @@ class EntryCache:
                 entry.decoded[index] = codec.record(entry.raws[index])
                 added += DECODED * len(entry.raws[index])
         with self._lock:
+            entry.is_decoded |= end - begin == len(entry.decoded)
             entry.size += added
             if entry.is_kept:
                 self._make_room(added)

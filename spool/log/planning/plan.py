@@ -15,6 +15,7 @@ from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counted_names import EventSum
 from spool.log.counters import SeriesState
+from spool.log.entries.cache import CommittedEntry
 from spool.log.partial_reports import PartialReport
 from spool.log.values import Receipt
 from spool.record import Record
@@ -80,6 +81,7 @@ class Plan:
     hours: list[int] = field(default_factory=list)
     # New names of records of earlier commits, with places and hours. This commit does not write these records.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
+    entries: list[CommittedEntry] = field(default_factory=list)  # the records as they were written
 
     def next_numbers(self) -> dict[str, int]:
         return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}

@@ -174,6 +174,7 @@ class AttemptWriter:
                 period=head.period,
                 closed=closed if self._hold_s else None,
                 node=self._node,
+                copies=self._memory.copies_commits(),
             )
             move(plan)
             receipts = [

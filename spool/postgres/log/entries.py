@@ -138,10 +138,10 @@ def _select(
 def _cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
-    """Return entries from the cache, or else from the database."""
+    """Return entries from the cache, or else from the database, as entries that were set aside always are."""
     entries: dict[int, CachedEntry | EntryUnreadable] = {}
     for row in rows:
-        entry = cache.find(topic, row.first)
+        entry = None if row.is_damaged else cache.find(topic, row.first, row.checksum)
         if entry is not None:
             entries[row.first] = entry
     missing = {row.first: row for row in rows if row.first not in entries}
@@ -158,7 +158,7 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
         raws, packed = codec.stored_raws(body, topic, row.first, row.records)
     except EntryUnreadable as error:
         return error
-    return cache.put(topic, row.first, raws, packed)
+    return cache.put(topic, row.first, raws, packed, checksum=row.checksum)
 
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:

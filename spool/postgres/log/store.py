@@ -18,7 +18,7 @@ from spool.log.commits.following import ByTopic, CommitRow, Following, by_topic,
 from spool.log.counters import KNOWN_SINCE, SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
-from spool.log.entries.cache import EntryCache
+from spool.log.entries.cache import EntryCache, committed_entries
 from spool.log.partial_reports import NOTHING
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
@@ -134,17 +134,19 @@ def write(
     period: int,
     closed: Sequence[int] | None,
     node: UUID,
+    copies: bool,
 ) -> CommitRow:
     """
     Write the rows of a commit in a pipeline, and return its commit row. Other tables are not written here.
 
-    If `closed` is None, all records are closed at once.
+    If `closed` is None, all records are closed at once. With `copies`, the plan's entries have copies of the
+    records for the cache.
     """
     last = following.last
     size = ROW_BYTES
     entries = []
     for topic, records in plan.records.items():
-        for row in _entries(plan, period, topic, records):
+        for row in _entries(plan, period, topic, records, copies=copies):
             entries.append(row)
             size += ROW_BYTES + len(row[-1])
     amendments = _amendments(plan, reader)
@@ -188,13 +190,16 @@ def write(
     return row._replace(ids=b"")
 
 
-def _entries(plan: Plan, period: int, topic: str, records: list[Record]) -> list[tuple[Any, ...]]:
+def _entries(
+    plan: Plan, period: int, topic: str, records: list[Record], *, copies: bool
+) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    first = plan.first[topic]
-    for part, packed in codec.cut(records):
-        body = codec.seal(packed, codec.entry_place(topic, first, len(part)))
-        rows.append((code(topic), first, len(part), period, plan.at, body.version, body.checksum, body.data))
-        first += len(part)
+    for entry in committed_entries(topic, plan.first[topic], records, copies=copies):
+        body = entry.body
+        rows.append(
+            (code(topic), entry.first, entry.records, period, plan.at, body.version, body.checksum, body.data)
+        )
+        plan.entries.append(entry)
     return rows
 
 

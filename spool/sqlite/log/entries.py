@@ -130,8 +130,15 @@ def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
 def _cached_entry(
     connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache
 ) -> CachedEntry:
-    """Return an entry from the cache or the disk. Raises EntryUnreadable if it is damaged."""
-    return cache.find(topic, row.first) or cache.put(topic, row.first, *_raws(connection, topic, row))
+    """
+    Return an entry from the cache or the disk. Raises EntryUnreadable if it is damaged. An entry that was set
+    aside is never taken from the cache.
+    """
+    entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
+    if entry is None:
+        raws, packed = _raws(connection, topic, row)
+        entry = cache.put(topic, row.first, raws, packed, checksum=row.checksum)
+    return entry
 
 
 def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], bytes]:

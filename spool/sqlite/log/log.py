@@ -92,6 +92,7 @@ class SqliteLog:
         self._unfolded = UnfoldedCommits()
         self._names = 0  # number of commits that have added names to earlier records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
+        self._native = native
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
         self._drain = DrainRate()
@@ -189,9 +190,11 @@ class SqliteLog:
         """Store a group in one transaction, then update the state in memory."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
+        keeps = self._read_cache.takes_commits(closed_below)
+        copies = keeps and self._native is None  # the compiled module reads packed records
         try:
             plan, answers = await self._database.transaction(
-                partial(self._write, group=group, closed_below=closed_below, now=now)
+                partial(self._write, group=group, closed_below=closed_below, now=now, copies=copies)
             )
         except BaseException:
             self._horizon.thaw()
@@ -206,6 +209,8 @@ class SqliteLog:
             self._horizon.thaw(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
+        if keeps:
+            self._read_cache.add(plan.entries, closed_below)
         self._rest.changed()
         if self._observer:
             seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds
@@ -218,6 +223,7 @@ class SqliteLog:
         group: Sequence[Submission],
         closed_below: Mapping[str, int],
         now: float,
+        copies: bool,
     ) -> tuple[Plan, Sequence[Answer]]:
         """
         Plan and write a group within a transaction, on the connection's thread. All steps that can fail
@@ -230,7 +236,7 @@ class SqliteLog:
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._check_overtaken if self._writer.may_give_way else None
         plan = self._planner.plan(group, reader, closed_below, now, check)
-        commit = store.write(connection, plan, self._names + 1, check)
+        commit = store.write(connection, plan, self._names + 1, check, copies=copies)
         receipts = [
             terms.receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)

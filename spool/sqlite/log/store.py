@@ -25,7 +25,7 @@ from spool.log.counted_names import often
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
-from spool.log.entries.cache import EntryCache
+from spool.log.entries.cache import EntryCache, committed_entries
 from spool.log.horizon import Committed
 from spool.log.partial_reports import version_of
 from spool.log.planning.plan import Plan
@@ -75,16 +75,21 @@ class SqlitePlanReader:
 
 
 def write(
-    connection: sqlite3.Connection, plan: Plan, names: int, check: Callable[[], None] | None = None
+    connection: sqlite3.Connection,
+    plan: Plan,
+    names: int,
+    check: Callable[[], None] | None = None,
+    *,
+    copies: bool = False,
 ) -> int:
     """
     Write a commit. Return the id of its row. If the commit adds names to earlier records, they are stored
-    under the number `names`.
+    under the number `names`. With `copies`, the plan's entries have copies of the records for the cache.
 
     `check` is called between the parts, and may raise to cancel the commit.
     """
     for topic, records in plan.records.items():
-        _write_entries(connection, plan, topic, records)
+        _write_entries(connection, plan, topic, records, copies=copies)
     if plan.amendments:
         _write_amendments(connection, plan)
     if UNIT_COST in plan.records:
@@ -118,15 +123,17 @@ def write(
     return commit
 
 
-def _write_entries(connection: sqlite3.Connection, plan: Plan, topic: str, records: list[Record]) -> None:
-    first = plan.first[topic]
-    for part, packed in codec.cut(records):
-        body = codec.seal(packed, codec.entry_place(topic, first, len(part)))
+def _write_entries(
+    connection: sqlite3.Connection, plan: Plan, topic: str, records: list[Record], *, copies: bool
+) -> None:
+    for entry in committed_entries(topic, plan.first[topic], records, copies=copies):
+        body = entry.body
         connection.execute(
-            queries.ADD_ENTRY, (topic, first, len(part), plan.at, body.version, body.checksum, body.data)
+            queries.ADD_ENTRY,
+            (topic, entry.first, entry.records, plan.at, body.version, body.checksum, body.data),
         )
         connection.execute(queries.COUNT_ENTRIES, (topic, 1))
-        first += len(part)
+        plan.entries.append(entry)
 
 
 def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,12 +11,18 @@ import msgspec
 import pytest
 
 from spool.log.entries import codec
-from spool.log.entries.cache import RAW_BYTES, EntryCache
+from spool.log.entries.cache import (
+    RAW_BYTES,
+    CachedEntry,
+    CommittedEntry,
+    EntryCache,
+    committed_entries,
+)
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, TOPICS, Inference, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
-from spool.sqlite.log import log
+from spool.sqlite.log import log, store
 from spool.sqlite.log.entries import read_entries
 from tests.exporters.spools import Spooled, calls
 from tests.integration.spool.conftest import Starter
@@ -123,7 +130,7 @@ async def test_records_are_decoded_once_for_all_readers(
 async def test_the_memory_of_what_was_read_is_bounded(
     tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit, the least recently read entries are dropped."""
+    """Beyond the limit, the entries that were added first are dropped."""
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=clock, cache_bytes=10_000)
     for first in range(1, 1001, 10):
         await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(first, first + 9))
@@ -136,3 +143,99 @@ async def test_the_memory_of_what_was_read_is_bounded(
     await spool.log.read(AI_TELEMETRY, 1, 10)
     assert 1010 == len(decoded)
     await spool.close()
+
+
+def committed(first: int, records: int = 100) -> list[CommittedEntry]:
+    calls: list[Record] = [call(number)[0] for number in range(first, first + records)]
+    return list(committed_entries(AI_TELEMETRY, first, calls, copies=True))
+
+
+def firsts(cache: EntryCache) -> list[int]:
+    return sorted(cache.entries(AI_TELEMETRY))
+
+
+def find(cache: EntryCache, entry: CommittedEntry) -> CachedEntry | None:
+    return cache.find(entry.topic, entry.first, entry.body.checksum)
+
+
+async def test_commits_replace_entries_that_readers_had_but_no_open_ones() -> None:
+    """
+    The cache of four entries gets no fifth entry while the oldest record is open. If it is closed, its entry makes
+    room.
+    """
+    entries = [*committed(1), *committed(101), *committed(201), *committed(301), *committed(401)]
+    cache = EntryCache(entries[0].cached.size * 9 // 2)
+    find(cache, entries[0])
+    for entry in entries[:4]:
+        assert cache.takes_commits({AI_TELEMETRY: 1})
+        cache.add([entry], {AI_TELEMETRY: 1})
+    assert not cache.takes_commits({AI_TELEMETRY: 1})
+    cache.add(entries[4:], {AI_TELEMETRY: 1})
+    assert [1, 101, 201, 301] == firsts(cache)
+    assert find(cache, entries[0])
+    assert cache.takes_commits({AI_TELEMETRY: 101})
+    cache.add(entries[4:], {AI_TELEMETRY: 101})
+    assert [101, 201, 301, 401] == firsts(cache)
+    assert cache.bytes == sum(entry.cached.size for entry in entries[1:])
+
+
+async def test_a_cache_that_nobody_reads_takes_no_commits() -> None:
+    """A gateway that neither delivers nor counts, because another one does, stores no entries for readers."""
+    entries = [*committed(1), *committed(101), *committed(201)]
+    cache = EntryCache(entries[0].cached.size * 5 // 2)
+    assert not cache.takes_commits({AI_TELEMETRY: 1})
+    assert not find(cache, entries[0])
+    closed = {AI_TELEMETRY: 301}
+    assert cache.takes_commits(closed)
+    cache.add(entries, closed)  # the first entry is dropped unread
+    assert not cache.takes_commits(closed)
+    assert not find(cache, entries[0])
+    assert cache.takes_commits(closed)
+
+
+async def test_an_entry_is_found_only_if_the_storage_has_the_same_bytes() -> None:
+    """A number may be assigned again after a failed commit or by another gateway, for other records."""
+    (entry,), (other,) = committed(1), committed(1, records=99)
+    cache = EntryCache(1 << 20)
+    assert not find(cache, entry)
+    cache.add([entry], {})
+    assert find(cache, entry) is entry.cached
+    assert not find(cache, other)
+
+
+async def test_a_commit_that_was_rolled_back_is_not_read(
+    start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next commit gets the same numbers, and readers see its records."""
+    spool = await start(hold=60)
+    await add(spool.log, call(0))
+    clock.move(61)
+    assert 1 == len(await everything(spool.log))
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "books", None)  # the entries are already written when the accounting fails
+        with pytest.raises(AttributeError):
+            await add(spool.log, call(1, user="lost"))
+    record, known_as = call(2, user="kept")
+    await add(spool.log, (record, known_as))
+    clock.move(61)
+    assert [record] == (await everything(spool.log))[1:]
+
+
+async def test_an_entry_that_is_set_aside_is_not_read_from_the_cache(
+    start: Starter, clock: MovedClock
+) -> None:
+    """Readers get committed records until `verify` finds that the storage has lost them."""
+    spool = await start(hold=60)
+    for number in range(3):
+        await add(spool.log, call(number))
+        clock.move(61)
+        assert number + 1 == len(await everything(spool.log))
+
+    def damage(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE entries SET body = zeroblob(9) WHERE first = 3")
+
+    await spool.database.transaction(damage)
+    assert None not in await everything(spool.log)
+    await spool.log.verify()
+    assert 1 == (await spool.log.books()).topics[AI_TELEMETRY]["damaged"]
+    assert [None] == (await everything(spool.log))[2:]
