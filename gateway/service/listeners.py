@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.http.in_hand import stopping
 from gateway.http.listening.connections import Connections, connection_limit
@@ -21,7 +22,6 @@ from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSoc
 from gateway.http.listening.tls import Certificate
 from gateway.http.operator.socket import OperatorSocket
 from gateway.http.services import Services
-from gateway.intake.receivers.otlp_grpc import Export, GrpcServer, exports, refusals, waiting
 from gateway.service.addresses.application import (
     application,
     metrics_application,
@@ -33,6 +33,9 @@ from gateway.service.configuration.sections import ServerSettings
 from gateway.service.errors import Refusal
 from gateway.service.handover import HandOver
 from spool.clock import Clock
+
+if TYPE_CHECKING:
+    from gateway.intake.receivers.otlp_grpc import Export, GrpcServer
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +88,9 @@ class Listeners:
         Accept gRPC calls. They wait until `start` has installed their handlers. Raises OSError if the address
         is in use.
         """
+        # the gRPC library takes 9 MiB, so it is imported only if gRPC is on
+        from gateway.intake.receivers.otlp_grpc import GrpcServer, waiting
+
         server = self.server
         grpc = GrpcServer(
             waiting(GRPC_SERVICES, self._when_ready),
@@ -125,7 +131,10 @@ class Listeners:
                 metrics_application(services), certificate=tls, connections=people, turns=turns
             )
             await self._start_http(METRICS, figures, server.metrics_listen)
-        self._exports = exports(services.receivers, GRPC_SERVICES)
+        if server.grpc_listen:
+            from gateway.intake.receivers.otlp_grpc import exports
+
+            self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()
         if server.grpc_listen and self._grpc is None:
             await self.start_grpc(certificate)
@@ -233,6 +242,8 @@ class RefusingListeners:
                 figures = await self._listen(METRICS, server.metrics_listen, private, shows_reason=False)
                 server = replace(server, metrics_listen=figures)
             if server.grpc_listen and self._takes_grpc:
+                from gateway.intake.receivers.otlp_grpc import GrpcServer, refusals
+
                 grpc = GrpcServer(
                     refusals(self._refusal, GRPC_SERVICES),
                     max_bytes=server.max_body_bytes,

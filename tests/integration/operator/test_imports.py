@@ -121,6 +121,15 @@ async def test_a_start_imports_what_a_server_needs(
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 
 
+async def test_the_grpc_library_is_imported_only_for_a_grpc_address(tmp_path: Path) -> None:
+    """The library takes 9 MiB, so a server without gRPC does not import it."""
+    modules = await loaded(
+        READY, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--grpc-listen", ""
+    )
+    assert "gateway.http" in modules
+    assert "grpc" not in modules
+
+
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:
     """
     An address whose handlers are not imported yet answers correctly, with any method and below its path.
