@@ -73,6 +73,8 @@ _COUNTED = ("_charges", "_unconverted", "_meters")
 
 # if more groups than this cost about as much as the smallest of the largest groups, all groups are read
 ALIKE = 1000
+# at least MANY groups are requested, and there are at most MANY_OF_TOP times as many
+MANY, MANY_OF_TOP = 100, 5
 MOST_SPANS = 100  # maximum periods in one statement; SQLite allows 500
 
 
@@ -584,13 +586,19 @@ def largest(
     measure, these sums are already the result.
     """
     whole = replace(query, granularity=TOTAL)
-    near = largest_groups(rows, whole, time_ranges, limit)
+    is_decided = query.granularity == TOTAL and {query.top_by} == {*query.measures}
+    top = query.top or 0
+    near = set[Group]()
+    # if the deciding measure is the result, and many of the groups are shown, all groups are read at once
+    is_long = is_decided and top >= MANY and has_many_groups(query)
+    if not is_long or rows.has_more_groups(whole, MANY_OF_TOP * top):
+        near = largest_groups(rows, whole, time_ranges, limit)
     kept_groups = near
     if not near or len(near) != query.top:
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
         kept_groups = _largest(groups, query)
-        if not near and query.granularity == TOTAL and {query.top_by} == {*query.measures}:
+        if not near and is_decided:
             return {start: _with_others(groups, query, kept_groups) for start, groups in decided.items()}
         if not near and len(groups) <= len(kept_groups):
             return ask(replace(query, top=None))

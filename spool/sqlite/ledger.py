@@ -224,8 +224,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             if rollup or until - since <= _FEW * width:
                 yield from self._groups([span], query, by_start=by_start)
             else:
-                within, values = self._of_span(span, query)
-                yield from self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
+                yield from self._outcomes(span, query, by_start=by_start)
 
     def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         self._derive(query.derived)
@@ -289,15 +288,15 @@ class SqliteLedgerRows(SqlLedgerRows):
         table = self._of_rollup(width, rollup).replace("{schema}.", "")
         return self._within(table, width, since, until, *where(query))
 
-    def _outcomes(
-        self, within: str, values: Sequence[int | str], needed_columns: AskedSums, *, by_start: bool
-    ) -> Iterator[GroupSum]:
+    def _outcomes(self, span: Span, query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
         """
         Return the sums by status and cost source only.
 
         The sums of the most frequent pair are computed as the total minus all other pairs. So most rows are
         added in table order, without sorting or lookups.
         """
+        within, values = self._of_span(span, query)
+        needed_columns = AskedSums(query.measures)
         start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
         sums = ", ".join(needed_columns.sums)
         rows = self._connection.execute(
@@ -307,18 +306,30 @@ class SqliteLedgerRows(SqlLedgerRows):
         newest_outcome = self._connection.execute(_NEWEST_OUTCOME).fetchone() if remaining else None
         if newest_outcome is None:
             return
-        others_sql = f"{within} AND key IN (SELECT id FROM keys WHERE status <> ? OR cost_source <> ?)"
-        rest_rows = self._connection.execute(
-            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others_sql}) h"
-            " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
-            (*values, *newest_outcome),
-        )
-        for row in rest_rows:
+        for row in self._other_outcomes(span, query, newest_outcome, start, sums):
             measures = needed_columns.measures(row[3:])
             remaining[row[0]] = list(map(sub, remaining[row[0]], measures))
             yield GroupSum((), row[1], row[2], measures, row[0])
         for begun, measures in remaining.items():
             yield GroupSum((), newest_outcome[0], newest_outcome[1], measures, begun)
+
+    def _other_outcomes(
+        self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start: str, sums: str
+    ) -> Iterable[Sequence[Any]]:
+        """Return the sums of a span whose status and cost source differ from the most frequent pair."""
+        others = "k.status <> ? OR k.cost_source <> ?"
+        terms, wanted = where(query)
+        exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
+        [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
+        if not has_others:  # as in most cases, so that no sums are read
+            return ()
+        within, values = self._of_span(span, query)
+        others_sql = f"{within} AND key IN (SELECT id FROM keys k WHERE {others})"
+        return self._connection.execute(
+            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others_sql}) h"
+            " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
+            (*values, *newest_outcome),
+        )
 
     def largest(
         self, spans: Sequence[Span], query: CostQuery, most: int

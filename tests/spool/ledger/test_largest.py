@@ -158,6 +158,26 @@ async def test_by_cost_the_small_groups_are_not_read(
     assert {(("user",), frozenset({(None,), ("u7",), ("u8",)})), ((), None)} == read
 
 
+async def test_a_long_list_is_read_at_once(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If many of the groups are requested, and only the deciding measure, one query reads all groups."""
+    ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+    log.add([spent(f"u{place}" if place else None, f"{place % 90}.5") for place in range(130)])
+    await ledger.catch_up(log)
+    query = replace(WHOLE, group_by=("user",), granularity="total", measures=("cost",))
+    kept = replace(query, kept=largest(list(await ledger.costs(query)), 100, "cost"))
+    expected = await folded_in_python(ledger, kept)
+    rows: Any = type(await ledgers.store.read(lambda rows: rows))
+    asked, totals = list[CostQuery](), rows.totals
+
+    def noted(self: Any, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
+        asked.append(query)
+        return totals(self, spans, query, **of)
+
+    monkeypatch.setattr(rows, "totals", noted)
+    assert expected == await ledger.costs(replace(query, top=100))
+    assert [None] == [each.only for each in asked]
+
+
 def spent(user: str | None, cost: str, **of: Any) -> Inference:
     of = {"start_time": BEGIN * NS, **of}
     return call(user=user, cost=cost, cost_source="reported", **of)
