@@ -132,7 +132,7 @@ def of_call(
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
-            return _known_by(of_response(response_id))
+            return _known_by(_digest_of(2, response_id))
         chosen = response_id or shared_id
         if chosen:
             return _by_shared_id(record, chosen)

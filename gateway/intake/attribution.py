@@ -81,8 +81,14 @@ class Attribution:
         event.data.update(protected)
 
     def _protect_emails(self, record: AiRecord) -> None:
-        ids = f"{record.user or ''}{record.session or ''}{record.api_key or ''}{record.team or ''}"
-        if "@" not in ids and "@" not in "".join(record.tags.values()):
+        user, session, api_key, team = record.user, record.session, record.api_key, record.team
+        if not (
+            (user is not None and "@" in user)
+            or (session is not None and "@" in session)
+            or (team is not None and "@" in team)
+            or (api_key is not None and "@" in api_key)
+            or "@" in "".join(record.tags.values())
+        ):
             return
         for name in _IDS:
             value = getattr(record, name)

@@ -31,7 +31,7 @@ TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
 
 
-class AttributeShape(Struct, frozen=True, gc=False):
+class AttributeShape(Struct, frozen=True):
     """All facts that the attribute names of an item show before any value is read. `shapes` builds it."""
 
     # Names in the item, by field. The name that takes precedence is first.
@@ -72,6 +72,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     names_ai: bool  # True if a name is that of a model or a token count
     # by product: the shape in which the product's own names are used, cached on first use
     own: dict[Product, AttributeShape]
+    readings: dict[Any, Any]  # cache of the readings of such spans (see `spans.readings`)
 
     @property
     def usage(self) -> Names:

@@ -24,7 +24,8 @@ from spool.providers import FRAMEWORKS
 
 T = TypeVar("T")
 
-OPERATION = ("gen_ai.operation.name", "llm.request.type")
+OPERATION_NAME = "gen_ai.operation.name"
+OPERATION = (OPERATION_NAME, "llm.request.type")
 
 # --- Tokens: the first name with a value counts; names are never added up ------------------------------------
 
@@ -164,6 +165,7 @@ COST = (
 )
 # REGION is read only from spans and events. On a resource, these names state where the sender runs.
 REGION = ("aws.region", "cloud.region")
+CLOUD = "cloud.provider"
 ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
 FINISH_REASONS = ("gen_ai.response.finish_reasons", "ai.response.finishReason")
@@ -312,6 +314,37 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
     return None
 
 
+def first_texts(attributes: Attributes, fields: Iterable[tuple[str, ...]]) -> list[str | None]:
+    """
+    Return `first_text` of each field. The names must be in the attributes, as those of a shape are.
+
+    One call takes half the time of several.
+    """
+    texts = []
+    for names in fields:
+        value = attributes[names[0]] if names else None
+        if type(value) is not str or value in ABSENT or len(value) > MAX_TEXT:
+            value = first_text(attributes, names) if names else None
+        texts.append(value)
+    return texts
+
+
+def first_counts(
+    attributes: Attributes, fields: Iterable[tuple[int, tuple[str, ...]]], size: int
+) -> list[Any]:
+    """
+    Return a list in which `first_count` of each field is at the field's place. Raises BadValue.
+
+    The names must be in the attributes. One call takes half the time of several.
+    """
+    counts: list[Any] = [None] * size
+    for place, names in fields:
+        value = attributes[names[0]]
+        is_plain = type(value) is int and 0 <= value <= MAX_TOKENS
+        counts[place] = value if is_plain else first_count(attributes, names)
+    return counts
+
+
 def plain_model(attributes: Attributes) -> str | None:
     """
     Return the model under a name that means a model only on calls. Return None for a sentence or an object.
@@ -451,7 +484,7 @@ def region_name(
         if regions.of_address(attributes.get(name)) is not None:
             return name
     cloud = _cloud_of(provider)
-    if cloud is None or attributes.get("cloud.provider") not in (None, cloud):
+    if cloud is None or attributes.get(CLOUD) not in (None, cloud):
         return None
     for name in names:
         if name in _STATED_BY[cloud] and regions.is_of_cloud(attributes.get(name), cloud):

@@ -28,6 +28,7 @@ _SCOPE_BEGINNINGS = tuple(
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
 UNKNOWN_SERVICE = "unknown_service"  # begins the name that SDKs give to a program without a name
+_NO_NAMES: tuple[Names, ...] = ((), (), ())
 _LONGEST = 64  # limit in characters; no name above is longer
 
 
@@ -196,14 +197,11 @@ def _add_list(tags: dict[str, str], value: Any) -> int:
 
 def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
     """Return the caller that an item itself states."""
-    if not (shape.user or shape.session or shape.team or shape.api_key):
+    fields = (shape.user, shape.team, shape.session)
+    if fields == _NO_NAMES and not shape.api_key:
         return NO_CALLER
-    return Caller(
-        semconv.first_text(attributes, shape.user) if shape.user else None,
-        semconv.first_text(attributes, shape.team) if shape.team else None,
-        semconv.first_text(attributes, shape.session) if shape.session else None,
-        _key_name(attributes, shape.api_key) if shape.api_key else None,
-    )
+    user, team, session = semconv.first_texts(attributes, fields)
+    return Caller(user, team, session, _key_name(attributes, shape.api_key) if shape.api_key else None)
 
 
 def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:

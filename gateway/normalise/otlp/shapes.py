@@ -62,11 +62,16 @@ def shape_of(attributes: Attributes) -> AttributeShape:
     shape = _shapes.get(names)
     if shape is None:
         shape = _shape(names)
-        if len(names) <= _LONGEST_SHAPE and sum(map(len, names)) <= _LARGEST_SHAPE:
+        if is_cached(names):
             if len(_shapes) >= _MOST_SHAPES:
                 _shapes.clear()
             _shapes[names] = shape
     return shape
+
+
+def is_cached(names: Names) -> bool:
+    """Return True if these names are short enough for their shape to be cached."""
+    return len(names) <= _LONGEST_SHAPE and sum(map(len, names)) <= _LARGEST_SHAPE
 
 
 def _shape(names: Names) -> AttributeShape:
@@ -90,6 +95,7 @@ def _shape(names: Names) -> AttributeShape:
         names_end_user=not present.isdisjoint(_END_USER_NAMES),
         names_ai=any(is_ai_name(name) for name in names),
         own={},
+        readings={},
     )
 
 
@@ -98,7 +104,7 @@ def own_shape(shape: AttributeShape, product: Product, attributes: Attributes) -
     own_variant = shape.own.get(product)
     if own_variant is None:
         names = {field: _present(table, attributes.keys()) for field, table in product.own_names.items()}
-        own_variant = shape.own[product] = replace(shape, **names, own={})
+        own_variant = shape.own[product] = replace(shape, **names, own={}, readings={})
     return own_variant
 
 

@@ -79,7 +79,7 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     error, the operation is a chat.
     """
     attributes = span.attributes
-    if (operation_name := values.text(attributes.get("gen_ai.operation.name"))) is not None:
+    if (operation_name := values.text(attributes.get(semconv.OPERATION_NAME))) is not None:
         return operations.BY_NAME.get(operation_name)
     request_type = values.text(attributes.get("llm.request.type"))
     if request_type is not None and request_type != _NO_REQUEST_TYPE:

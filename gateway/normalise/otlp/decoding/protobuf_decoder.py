@@ -33,7 +33,7 @@ from gateway.normalise.otlp.model import (
 )
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
-from gateway.normalise.payload.body_limits import TURN, Allowance
+from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
 from gateway.service.errors import BadPayload
 
 Pair = tuple[str, Any]
@@ -59,10 +59,40 @@ class _Head(NamedTuple):
 
 
 class _Known(dict[bytes, Pair]):
-    """Cache of decoded KeyValues by their bytes. It never holds content."""
+    """
+    Cache of decoded KeyValues by their bytes. It never holds content.
+
+    A missing KeyValue is decoded here if it has a known name and a text or a number.
+    """
 
     def __missing__(self, raw: bytes) -> Pair:
-        return _known_name(raw) or _any_layout(raw)
+        size = len(raw)
+        at = raw[1] + 3 if size > 5 else size  # position of the value's length
+        head = _heads.get(raw[:at])
+        if head is None or size < at + 3:
+            return _any_layout(raw)
+        value: Any = None
+        length, kind = raw[at], raw[at + 1]
+        if length >= 0x80:
+            value = _long_text(raw, at)
+        elif length != size - at - 1:
+            return _any_layout(raw)
+        elif kind == _STRING:
+            if raw[at + 2] == length - 2:
+                value = raw[at + 3 :].decode()
+        elif kind == _INT:
+            value = _small_number(raw, length)
+        elif kind == _DOUBLE and length == 9:
+            value = _unpack_double(raw, at + 2)[0]
+        if value is None:
+            return _any_layout(raw)
+        name, is_left_out, is_reduced, repeats = head
+        if is_left_out or (length >= 0x80 and len(value) > admission.MAX_VALUE):
+            return _reduced(name, value) if is_reduced else _LEFT_OUT
+        pair = (name, value)
+        if repeats:
+            _remember(raw, pair)
+        return pair
 
 
 _known = _Known()
@@ -103,39 +133,6 @@ def _plain(value: Any) -> object:
     if kind == "array_value":
         return _texts(value)
     return getattr(value, kind) if kind in ("string_value", *_NUMBERS) else None
-
-
-def _known_name(raw: bytes) -> Pair | None:
-    """Decode a text or a small number under a known name. Return None for all other attributes."""
-    size = len(raw)
-    if size < 6:
-        return None
-    at = raw[1] + 3  # position of the value's length
-    head = _heads.get(raw[:at])
-    if head is None or size < at + 3:
-        return None
-    name, is_left_out, is_reduced, repeats = head
-    value: Any = None
-    length, kind = size - at - 1, raw[at + 1]
-    if raw[at] >= 0x80:
-        value = _long_text(raw, at)
-    elif raw[at] != length:
-        return None
-    elif kind == _STRING:
-        if raw[at + 2] == length - 2:
-            value = raw[at + 3 :].decode()
-    elif kind == _INT:
-        value = _small_number(raw, length)
-    elif kind == _DOUBLE and length == 9:
-        value = _unpack_double(raw, at + 2)[0]
-    if value is None:
-        return None
-    if is_left_out or (length > admission.MAX_VALUE and len(value) > admission.MAX_VALUE):
-        return _reduced(name, value) if is_reduced else _LEFT_OUT
-    pair = (name, value)
-    if repeats:
-        _remember(raw, pair)
-    return pair
 
 
 def _reduced(name: str, value: Any) -> Pair:
@@ -185,7 +182,7 @@ def _behind_length(raw: bytes, at: int) -> int | None:
 
 
 def _any_layout(raw: bytes) -> Pair:
-    """Decode any KeyValue with protobuf, and remember its name for `_known_name`."""
+    """Decode any KeyValue with protobuf, and remember its name for `_Known`."""
     message = _parsed(raw)
     name = message.key
     rule = RULES[name]
@@ -258,6 +255,8 @@ _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
 EXCEPTION = "exception"  # name of the only event that is read
+_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # a span without attributes counts as this number of parts
+_UNCHECKED_PARTS = 64  # number of parts to read between two checks of the time, which take as long as a part
 MANY = 1024  # number of attributes or events of one item to read before the event loop gets a turn
 _LARGEST_EVENT = 128 * 1024  # limit in bytes for an event that is read, which is longer than any stack trace
 _LARGEST_TEXT = 1024  # limit in bytes for a log record's body that may be an event name
@@ -358,6 +357,7 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
             items += len(scope_spans.spans)
     allowance.count(items, size)
     part: Piece[Span] = Piece()
+    at, parts = first_index, 0  # position of the span, and parts since the last check of the time
     for resource_spans in request.resource_spans:
         resource = Resource((yield from _attributes(resource_spans.resource.attributes, allowance)))
         for scope_spans in resource_spans.scope_spans:
@@ -366,21 +366,26 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
                 yield Piece()
             for span in scope_spans.spans:
                 encoded, events = span.attributes, span.events
-                if len(encoded) <= MANY:
+                size = len(encoded)
+                if size <= MANY:
                     attributes = attributes_of(encoded)
                 else:
                     attributes = yield from _attributes(encoded, allowance)
                 exceptions = (yield from _exceptions(events, allowance)) if events else _NO_EVENTS
-                at = first_index + part.received
                 try:
                     part.items.append((at, _span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
                     part.rejects.append(Reject(at, MALFORMED, f"spans[{at}]{error}"))
-                part.received += 1
-                if allowance.is_due(0, len(encoded)):
+                at += 1
+                parts += size + _PARTS_OF_SPAN
+                if parts < _UNCHECKED_PARTS:
+                    continue
+                if allowance.is_due(0, parts):
+                    part.received = at - first_index
                     yield part
-                    first_index += part.received
-                    part = Piece()
+                    first_index, part = at, Piece()
+                parts = 0
+    part.received = at - first_index
     yield part
 
 

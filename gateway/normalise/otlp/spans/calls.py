@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_TOKENS, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
 from gateway.normalise.otlp.senders import caller_of
-from gateway.normalise.otlp.shapes import CONTAINERS, own_shape
-from gateway.normalise.otlp.span_rules import bedrock_scope, failed
-from gateway.normalise.reading import operations, values
+from gateway.normalise.otlp.shapes import CONTAINERS
+from gateway.normalise.otlp.span_rules import ERROR_CODE, bedrock_scope, failed
+from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, named_of
+from gateway.normalise.reading import values
 from gateway.normalise.reading.meters import merged, of_numbers
 from gateway.normalise.reading.tokens import (
     NUMBERS,
@@ -26,33 +28,20 @@ from gateway.normalise.reading.tokens import (
 from spool.record import Inference
 
 _FIELDS = frozenset(NUMBERS)
+_FIGURES: Final = len(Tokens._fields)
 
 
 def counts_of(
-    span: Span,
-    shape: AttributeShape,
-    dialect: SpanDialect,
-    provider: str | None,
-    model: str | None,
-    contained: Fields,
+    span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: Fields
 ) -> Tokens:
     """
     Return the counts of a call from its own span. `contained` holds the fields of its containers. Raises BadValue.
     """
-    attributes = span.attributes
-    first_count = semconv.first_count
-    stated = tuple.__new__(
-        Tokens,
-        (  # tuple.__new__ is used because the named constructor takes three times as long
-            first_count(attributes, shape.input) if shape.input else None,
-            first_count(attributes, shape.output) if shape.output else None,
-            first_count(attributes, shape.cache_read) if shape.cache_read else None,
-            first_count(attributes, shape.cache_write) if shape.cache_write else None,
-            first_count(attributes, shape.reasoning) if shape.reasoning else None,
-            None,
-            None,
-        ),
-    )
+    attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
+    # tuple.__new__ is used because the named constructor takes three times as long
+    stated = tuple.__new__(Tokens, semconv.first_counts(attributes, reading.counted, _FIGURES))
+    if reading.has_only_totals:
+        return stated
     if shape.meters:
         stated = stated._replace(meters=meters_of(attributes, shape))
     if contained:
@@ -161,86 +150,63 @@ def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     return combined
 
 
-# Classes of operations. Only calls of the same class may describe the same call.
-EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
-_CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
+# msgspec adds `__copy__` to its classes without declaring it to type checkers.
+_copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
+_NOTHING: Fields = {}
 
 
-def call_of(place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall:
-    """Return the call that a span describes by itself. Raises BadValue if its figures are impossible."""
-    attributes, dialect = span.attributes, product.spans
-    if product.own_names:
-        shape = own_shape(shape, product, attributes)
-    contained = _NOTHING
-    if shape.containers or dialect.more is not None:
-        contained = _contained(attributes, shape, dialect)
-    request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
-    response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
-    if request_model is None and response_model is None:
-        request_model = semconv.plain_model(attributes)
-    model = request_model or response_model
-    provider = _provider(attributes, shape, dialect, model, contained)
-    tokens = counts_of(span, shape, dialect, provider, model, contained)
+def call_of(
+    place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
+) -> SpanCall:
+    """
+    Return the call that a span describes by itself. `named` are the facts that `SpanReading.named` remembered.
+    Raises BadValue if figures of the span are impossible.
+    """
+    attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
+    contained = _contained(attributes, shape, dialect) if reading.contains else _NOTHING
+    template, model, kind = named or named_of(reading, attributes, operation, contained)
+    tokens = counts_of(span, reading, template.provider, model, contained)
     cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in contained:
         cost = semconv.money(contained["cost"], "cost")
-    status, error_type = "ok", None
-    if failed(span, shape) or (span.events and _is_raised(span, shape, tokens)):
-        status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
     request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
     response_id = shared_id = None
-    if dialect.ids is not None:
+    if reading.has_only_response_id:
+        response_id = request_id
+    elif dialect.ids is not None:
         response_id, shared_id = dialect.ids(attributes)
     elif request_id is not None:
         response_id, shared_id = semconv.ids(attributes)
     if response_id is None and "response_id" in contained:
         response_id = contained["response_id"]
         request_id = request_id or response_id
-    # A call with more than 15 keyword arguments is slow, because Python creates a dict first, so the other
-    # fields are set afterwards.
-    record = Inference(
-        id=b"",
-        source=product.source,
-        request_id=request_id,
-        trace_id=span.trace_id,
-        span_id=span.span_id,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        provider=provider,
-        operation=operation,
-        request_model=request_model,
-        response_model=response_model,
-        cost=cost,
-        status=status,
-        error_type=error_type,
-    )
-    set_counts(record, tokens)
-    if cost is None and shape.cost:
+    record = _copied(template)
+    record.request_id = request_id
+    record.trace_id = span.trace_id
+    record.span_id = span.span_id
+    record.start_time = span.start_time
+    record.end_time = span.end_time
+    if (
+        span.status_code == ERROR_CODE
+        or (reading.shows_failure and failed(span, shape))
+        or (span.events and _is_raised(span, shape, tokens))
+    ):
+        record.status, record.error_type = "error", semconv.error_type(attributes, _exception_type(span))
+    if cost is not None:
+        record.cost = cost
+    elif shape.cost:
         record.charges = semconv.charges_of(attributes, shape.cost)
-    states_region = model is not None and model.startswith(_STATES_REGION)
-    if states_region or shape.region or shape.address or "region" in contained:
-        record.region = semconv.region_of(
-            attributes,
-            shape.region,
-            shape.address,
-            provider=provider,
-            model=model,
-            answered=contained.get("region"),
-        )
+    set_counts(record, tokens)
     return SpanCall(
         place,
         record,
-        _CLASSES.get(operation, EVERYTHING_ELSE),
+        kind,
         tokens,
         caller_of(attributes, shape),
         response_id,
         shared_id,
         contained.get("service_tier"),
     )
-
-
-_STATES_REGION = ("global.", "arn:")  # prefixes of model names that state the region
-_NOTHING: Fields = {}
 
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
@@ -262,21 +228,6 @@ def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDiale
             if not fields.get(field):  # a 0 is replaced, because any other figure is more informative
                 fields[field] = value
     return fields
-
-
-def _provider(
-    attributes: Attributes,
-    shape: AttributeShape,
-    dialect: SpanDialect,
-    model: str | None,
-    contained: Fields,
-) -> str | None:
-    stated = semconv.provider_of(attributes, shape.provider) if shape.provider else None
-    if stated is None and "provider" in contained:
-        stated = semconv.provider(contained["provider"])
-    if dialect.provider is not None:
-        stated = dialect.provider(stated, model)
-    return stated or (semconv.model_provider(model) if model is not None else None)
 
 
 def _exception_type(span: Span) -> str | None:

@@ -13,19 +13,15 @@ from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
-from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
+from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, Product, RefineCall, SpanRole
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
 from gateway.normalise.otlp.senders import Senders, caller_of, sender_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.span_rules import (
-    by_operation_name,
-    has_usage,
-    is_tool_or_agent,
-    never,
-)
+from gateway.normalise.otlp.span_rules import has_usage, is_tool_or_agent, never
 from gateway.normalise.otlp.spans.calls import call_of, meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
+from gateway.normalise.otlp.spans.readings import CallNames, SpanOrigin, SpanReading, origin_of, reading_of
 from gateway.normalise.otlp.spans.trace_tree import (
     MODEL_CALL,
     Key,
@@ -58,6 +54,7 @@ _TURN = 16  # number of calls to add to the outcome between two checks of the cl
 # Limit in characters for ids that providers give. A longer id was sealed (encrypted) by a gateway.
 SEALED = 96
 _NO_ROLE = SpanRole()
+_NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
 
 class SpanReader:
@@ -75,29 +72,26 @@ class SpanReader:
         self._has_streams = False  # True if a span reports the result of a stream that a sibling span started
         self._has_links = False  # True if the other report of a call may be in another payload
         self._has_guesses = False  # True if a call was guessed and may repeat a sibling
+        self._has_inner = False  # True if a call has a parent, so it may repeat an enclosing call
         self._has_runs = False  # True if spans of several traces repeat one run
         # True if a stream started without a parent, so its report may be in another trace
         self._has_loose_streams = False
         self._resource: Resource | None = None
         self._scope: Scope | None = None
-        self._sender = OTEL
-        self._refine_sent: tuple[RefineCall, ...] = ()  # hooks for the calls of the current sender and scope
+        self._origin = _NO_ORIGIN
 
     def take(self, place: int, span: Span) -> None:
         """Read one span and account for it exactly once, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.enter(span.resource, span.scope)
-        shape = shape_of(span.attributes)
+        attributes = span.attributes
+        shape = shape_of(attributes)
         if shape.taken_by and self._take_whole(place, span, shape):
             return
-        product = self._sender
-        if shape.product is not None or shape.weak_marks:
-            product = _product_of(span, shape, product)
-        kind = shape.deciding_kind
-        if kind is not None and kind.operation is not None:
-            operation = kind.operation(span, shape)
-        else:
-            operation = (product.spans.operation or by_operation_name)(span, shape)
+        reading = shape.readings.get(self._origin) or reading_of(span, shape, self._origin)
+        named = None if reading.deciding is None else reading.named(attributes)
+        operation = reading.operation(span, shape) if named is None else named.record.operation
+        product = reading.product
         trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
         key = (trace_id, span_id) if trace_id is not None and span_id is not None else None
         parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
@@ -116,29 +110,34 @@ class SpanReader:
             )
             return
         else:
-            call = self._call(place, span, shape, product, operation)
+            call = self._call(place, span, shape, reading, operation, named)
             if call is not None and not call.record.request_model and call.says_nothing:
                 self._ignore(span, shape, product)
                 call = None
             if call is not None:
-                if not shape.names_operation and kind is None and product.spans.operation is None:
-                    call.is_guess = True
+                if reading.guesses:
+                    call.is_guess = self._has_guesses = True
+                if call.run_id is not None:
+                    self._has_runs = True
+                if parent is not None:
+                    self._has_inner = True
                 self._calls.append((call, parent))
-                self._has_runs |= call.run_id is not None
-                self._has_guesses |= call.is_guess
-        if key is not None and (node := self._node(span, shape, product, parent, call)) is not None:
+                if key is not None:
+                    agent = semconv.first_text(attributes, shape.agent) if shape.agent else None
+                    call.agent = agent
+                    is_border = call.is_attempt or call.record.operation == "invoke_agent"
+                    self._nodes[key] = Node(parent, call.caller, agent, is_border, call)
+                return
+        if key is not None and (node := self._node(span, shape, product, parent)) is not None:
             self._nodes[key] = node
-            self._has_streams |= node.began is not None
-            self._has_loose_streams |= node.began is not None and parent is None
+            if node.began is not None:
+                self._has_streams = True
+                self._has_loose_streams |= parent is None
 
     def enter(self, resource: Resource, scope: Scope) -> None:
         """Read the resource and the scope of the next spans."""
         self._resource, self._scope = resource, scope
-        sender = sender_of(resource, scope)
-        self._sender = sender if sender.names_spans else OTEL
-        of_sender = self._sender.spans.refine_sent
-        of_scope = [refine for beginning, refine in SENT_UNDER if scope.name.startswith(beginning)]
-        self._refine_sent = (*of_scope, *([] if of_sender is None else [of_sender]))
+        self._origin = origin_of(sender_of(resource, scope), scope)
         self._senders.enter(resource)
 
     def take_read(self, place: int, read: ReadSpan) -> None:
@@ -159,6 +158,7 @@ class SpanReader:
             call.place = place
             call.resource_caller, call.device = self._senders.caller, self._senders.device
             self._calls.append((call, parent))
+            self._has_inner |= parent is not None
             self._has_guesses |= call.is_guess
             self._has_links |= call.is_linked
         if key is not None and node is not None:
@@ -199,7 +199,7 @@ class SpanReader:
         """
         if self._has_streams:
             yield from join_streams(tree.nodes, calls)
-        dropped = yield from tree.drop_twins()
+        dropped = (yield from tree.drop_twins()) if self._has_inner else set()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])
         if self._has_guesses:
@@ -228,40 +228,41 @@ class SpanReader:
         )
 
     def _call(
-        self, index: int, span: Span, shape: AttributeShape, product: Product, operation: str
+        self,
+        index: int,
+        span: Span,
+        shape: AttributeShape,
+        reading: SpanReading,
+        operation: str,
+        named: CallNames | None,
     ) -> SpanCall | None:
         try:
-            call = call_of(index, span, shape, product, operation)
+            call = call_of(index, span, reading, operation, named)
         except values.BadValue as error:
             self._outcome.reject(index, error.reason, f"span {index}: {error}")
             return None
-        call.resource_caller = self._senders.caller
-        call.device = self._senders.device
+        senders, product = self._senders, reading.product
+        call.resource_caller = senders.caller
+        call.device = senders.device
         user = call.record.user = call.caller.user
-        tags = call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
+        tags = call.record.tags = senders.tags_of(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
             self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
-        if product.spans.refine is not None:
-            product.spans.refine(span, call)
-        for refine in self._refine_sent:
+        for refine in reading.refine:
             refine(span, call)
         if product.zero_cost_is_unknown:
             call.record.cost = known_cost(call.record, call.record.cost)
-        if _is_linked(call):
+        response_id, status = call.response_id, call.record.status
+        # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
+        if status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED)):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
             call.why = explain(span, shape, call, product)
         return call
 
-    def _node(
-        self, span: Span, shape: AttributeShape, product: Product, parent: Key | None, call: SpanCall | None
-    ) -> Node | None:
-        """Return the facts that spans below may inherit, or None if there are none."""
+    def _node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node | None:
+        """Return the facts that spans below a span may inherit if it is not a call, or None if there are none."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
-        if call is not None:
-            call.agent = agent
-            is_border = call.is_attempt or call.record.operation == "invoke_agent"
-            return Node(parent, call.caller, agent, is_border, call)
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
         # the caller is needed because calls below the span may belong to another product
         caller = caller_of(span.attributes, shape)
@@ -314,8 +315,9 @@ class SpanReader:
             caller = nearest(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
-        if call.resource_caller is not NO_CALLER:
-            caller = nearest(caller, call.resource_caller)
+        of_resource = call.resource_caller
+        if of_resource is not NO_CALLER:
+            caller = nearest(caller, of_resource)
         if caller is not NO_CALLER:
             record.user, record.team, record.session = caller.user, caller.team, caller.session
             record.api_key = caller.api_key
@@ -323,8 +325,8 @@ class SpanReader:
             add_inherited(call.why, caller)
         if call.agent is not None and "agent" not in record.tags:
             self._outcome.left_out += not tag_rules.put_on(record, "agent", call.agent)
-        if call.resource_caller.session is not None:
-            self._outcome.note_session(record, call.resource_caller.session, device=call.device)
+        if of_resource.session is not None:
+            self._outcome.note_session(record, of_resource.session, device=call.device)
         own = call.own_id
         identity = of_call(
             record,
@@ -397,15 +399,6 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
     return outcome.ignored[DUPLICATE] == 1
 
 
-def _is_linked(call: SpanCall) -> bool:
-    """
-    Return True if client and gateway may share no id of the call. That is so if the call failed, has no id,
-    or has an id that a gateway sealed.
-    """
-    response_id, status = call.response_id, call.record.status
-    return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
-
-
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
     """Return the names under which the reports of client and gateway on the same call are matched."""
     record = call.record
@@ -433,20 +426,6 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     above = tree.nodes.get(parent)
     is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
     return of_stream(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
-
-
-def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
-    """Return the product whose dialect reads the span."""
-    marked = shape.product
-    if sender.scopes_above_marks and span.scope.name in sender.scopes:
-        return sender
-    if marked is not None and (marked.marks_above_sender or sender is OTEL):
-        return marked
-    if sender is OTEL:
-        for product, holds in shape.weak_marks:
-            if holds(span):
-                return product
-    return sender
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:

@@ -1,0 +1,234 @@
+"""
+Readings: how the spans with certain attribute names from one origin are read.
+
+All decisions that depend only on names, sender and scope are made once per shape and origin. The models, the
+provider, the operation and the region of a call depend on a few texts that vary little. They are read once per
+combination of these texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.admission import RULES, SCALAR
+from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
+from gateway.normalise.otlp.model import Attributes, Scope, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Product, RefineCall
+from gateway.normalise.otlp.shapes import is_cached, own_shape
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.reading import operations
+from gateway.normalise.reading.values import text
+from spool.record import Inference
+
+# Classes of operations. Only calls of the same class may describe the same call.
+EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
+_CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
+_STATES_REGION = ("global.", "arn:")  # prefixes of model names that state the region
+_LONGEST_SCOPE: Final = 64  # limit in characters; no scope that a rule names is longer
+_MOST_NAMED: Final = 4096  # the cache is emptied when it is full, because senders choose the names
+_LONGEST_NAMED: Final = 512  # limit in characters for all texts of one cached combination
+
+
+class SpanOrigin:
+    """The sender and the scope of spans, as far as rules distinguish them. Each origin exists once."""
+
+    __slots__ = ("is_own_scope", "product", "refine")
+
+    def __init__(self, product: Product, refine: tuple[RefineCall, ...], *, is_own_scope: bool) -> None:
+        self.product = product  # product by sender; OTEL if the sender is unknown
+        self.refine = refine  # hooks for all calls from this sender and scope
+        self.is_own_scope = is_own_scope  # True if the scope is one of the product's own
+
+
+_origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
+
+
+def origin_of(sender: Product, scope: Scope) -> SpanOrigin:
+    return _origin_of(sender, scope.name[: _LONGEST_SCOPE + 1])
+
+
+@lru_cache(maxsize=1024)
+def _origin_of(sender: Product, scope: str) -> SpanOrigin:
+    product = sender if sender.names_spans else OTEL
+    refine = [refine for beginning, refine in SENT_UNDER if scope.startswith(beginning)]
+    if product.spans.refine_sent is not None:
+        refine.append(product.spans.refine_sent)
+    key = (product, tuple(refine), scope in product.scopes)
+    if key not in _origins:
+        _origins[key] = SpanOrigin(*key[:2], is_own_scope=key[2])
+    return _origins[key]
+
+
+class SpanReading:
+    """How the spans of one shape, origin and product are read."""
+
+    __slots__ = (
+        "contains",
+        "counted",
+        "deciding",
+        "guesses",
+        "has_only_response_id",
+        "has_only_totals",
+        "operation",
+        "product",
+        "refine",
+        "shape",
+        "shows_failure",
+    )
+
+    def __init__(
+        self, shape: AttributeShape, origin: SpanOrigin, product: Product, attributes: Attributes
+    ) -> None:
+        dialect, kind = product.spans, shape.deciding_kind
+        self.product = product
+        # shape for the fields of calls; the product's own names replace the shared names
+        shape = self.shape = own_shape(shape, product, attributes) if product.own_names else shape
+        self.operation: Callable[[Span, AttributeShape], str | None]
+        if kind is not None and kind.operation is not None:
+            self.operation = kind.operation
+        else:
+            self.operation = dialect.operation or by_operation_name
+        # True if a call is only guessed, because its span names neither an operation nor a kind
+        self.guesses = not shape.names_operation and kind is None and dialect.operation is None
+        self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
+        # True if attributes hold several fields
+        self.contains = bool(shape.containers) or dialect.more is not None
+        self.deciding = self._deciding(attributes)
+        counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
+        # pairs of a place in Tokens and the attributes that may state this count
+        self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
+        # True if nothing but input and output is counted
+        self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))
+        # True if the call has no other id than that of the provider
+        self.has_only_response_id = (
+            dialect.ids is None and len(shape.request_id) == 1 and shape.request_id[0] in semconv.RESPONSE_ID
+        )
+        # True if an attribute may show that the call failed
+        self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
+
+    def _deciding(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
+        """
+        Return a function that returns the values on which `CallNames` depends. Return None if it depends on more
+        than these values.
+        """
+        shape = self.shape
+        if (
+            self.contains
+            or self.operation is not by_operation_name
+            or semconv.OPERATION_NAME not in attributes
+        ):
+            return None
+        names = [semconv.OPERATION_NAME, *shape.request_model, *shape.response_model, *shape.provider]
+        if not shape.request_model and not shape.response_model:
+            names += [name for name in semconv.PLAIN_MODEL if name in attributes]
+        names += [*shape.region, *shape.address]
+        if shape.region and semconv.CLOUD in attributes:
+            names.append(semconv.CLOUD)
+        # facts about other shapes are not remembered, because their names take much memory
+        if len(names) == 1 or not is_cached(tuple(attributes)):
+            return None
+        if any(RULES[name] is not SCALAR for name in names):
+            return None
+        return itemgetter(*names)
+
+    def named(self, attributes: Attributes) -> CallNames | None:
+        """Return the remembered facts of a call, or None."""
+        return None if self.deciding is None else _named.get((self, self.deciding(attributes)))
+
+
+def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
+    """Return the reading of a span from the cache in its shape. Create it if it is missing."""
+    product = _product_of(span, shape, origin)
+    # weak marks depend on the span, so the product is part of the key
+    key = (origin, product) if shape.weak_marks else origin
+    reading = shape.readings.get(key)
+    if reading is None:
+        reading = SpanReading(shape, origin, product, span.attributes)
+        if is_cached(tuple(span.attributes)):
+            shape.readings[key] = reading
+    return reading
+
+
+def _product_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
+    """Return the product whose dialect reads the span."""
+    sender, marked = origin.product, shape.product
+    if sender.scopes_above_marks and origin.is_own_scope:
+        return sender
+    if marked is not None and (marked.marks_above_sender or sender is OTEL):
+        return marked
+    if sender is OTEL:
+        for product, holds in shape.weak_marks:
+            if holds(span):
+                return product
+    return sender
+
+
+class CallNames(NamedTuple):
+    """Facts of a call that follow from its names."""
+
+    record: Inference  # template with source, operation, models, provider and region
+    model: str | None
+    kind: int  # class of the operation
+
+
+_named: dict[tuple[SpanReading, tuple[Any, ...]], CallNames] = {}
+
+
+def named_of(reading: SpanReading, attributes: Attributes, operation: str, contained: Fields) -> CallNames:
+    """Read models, provider and region of a call, and remember them if they can be found again."""
+    shape = reading.shape
+    request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
+    response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
+    if request_model is None and response_model is None:
+        request_model = semconv.plain_model(attributes)
+    model = request_model or response_model
+    provider = _provider(reading, attributes, model, contained)
+    record = Inference(
+        id=b"",
+        source=reading.product.source,
+        operation=operation,
+        request_model=request_model,
+        response_model=response_model,
+        provider=provider,
+    )
+    states_region = model is not None and model.startswith(_STATES_REGION)
+    if states_region or shape.region or shape.address or "region" in contained:
+        record.region = semconv.region_of(
+            attributes,
+            shape.region,
+            shape.address,
+            provider=provider,
+            model=model,
+            answered=contained.get("region"),
+        )
+    named = CallNames(record, model, _CLASSES.get(operation, EVERYTHING_ELSE))
+    if reading.deciding is not None:
+        _remember(reading, reading.deciding(attributes), named)
+    return named
+
+
+def _remember(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -> None:
+    # Only texts are remembered, because numbers of different types may be equal. Without a model or an
+    # operation in these texts, further attributes decide.
+    if named.model is None or text(values[0]) is None or not all(type(value) is str for value in values):
+        return
+    if sum(map(len, values)) <= _LONGEST_NAMED:
+        if len(_named) >= _MOST_NAMED:
+            _named.clear()
+        _named[reading, values] = named
+
+
+def _provider(
+    reading: SpanReading, attributes: Attributes, model: str | None, contained: Fields
+) -> str | None:
+    shape, dialect = reading.shape, reading.product.spans
+    stated = semconv.provider_of(attributes, shape.provider) if shape.provider else None
+    if stated is None and "provider" in contained:
+        stated = semconv.provider(contained["provider"])
+    if dialect.provider is not None:
+        stated = dialect.provider(stated, model)
+    return stated or (semconv.model_provider(model) if model is not None else None)
