@@ -266,7 +266,8 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
     """Decode the spans of an ExportTraceServiceRequest."""
     allowance = allowance or Allowance()
     ends = None
-    yield from _check_count(body, _PATH, allowance)
+    for _ in check_count(body, _PATH, allowance):
+        yield Piece()
     if len(body) > pieces.LARGE_BODY:
         ends = yield from _trace_ends(body, allowance)
     for part in _pieces(body, wire.TracesRequest, _spans, _PATH, allowance):
@@ -278,20 +279,17 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     """Decode the records of an ExportLogsServiceRequest."""
     allowance = allowance or Allowance()
-    yield from _check_count(body, _PATH, allowance)
+    for _ in check_count(body, _PATH, allowance):
+        yield Piece()
     yield from _pieces(body, wire.LogsRequest, _log_records, _PATH, allowance)
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
     """Decode the data points of an ExportMetricsServiceRequest. Points that cannot count are in `ignored`."""
     allowance = allowance or Allowance()
-    yield from _check_count(body, _POINTS, allowance)
-    yield from _pieces(body, wire.MetricsRequest, _data_points, _POINTS, allowance)
-
-
-def _check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[Piece[Any]]:
-    for _ in check_count(body, path, allowance):
+    for _ in check_count(body, _POINTS, allowance):
         yield Piece()
+    yield from _pieces(body, wire.MetricsRequest, _data_points, _POINTS, allowance)
 
 
 def _pieces(
@@ -307,7 +305,7 @@ def _pieces(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
         )
     received = offset = 0
-    for encoded in requests(body, path, allowance=allowance.again()):
+    for encoded in requests(body, path, allowance=allowance):
         size = len(encoded)
         try:
             request = message.FromString(encoded)
@@ -336,7 +334,7 @@ def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], Non
     the decoding pass.
     """
     ends = TraceEnds()
-    for encoded in requests(body, _PATH, allowance=allowance.again()):
+    for encoded in requests(body, _PATH, allowance=allowance):
         try:
             request = wire.TracesRequest.FromString(encoded)
         except DecodeError:  # the decoding pass meets the same error and reports its position
@@ -359,7 +357,11 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
     part: Piece[Span] = Piece()
     at, parts = first_index, 0  # position of the span, and parts since the last check of the time
     for resource_spans in request.resource_spans:
-        resource = Resource((yield from _attributes(resource_spans.resource.attributes, allowance)))
+        encoded = resource_spans.resource.attributes
+        if len(encoded) <= MANY:
+            resource = Resource(attributes_of(encoded))
+        else:
+            resource = Resource((yield from _attributes(encoded, allowance)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             if allowance.is_due(0):

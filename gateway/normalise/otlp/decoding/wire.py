@@ -116,9 +116,8 @@ def requests(
     BadPayload for invalid protobuf, and Refusal 413 for too many items.
     """
     if len(body) <= limit:
-        yield body
-    else:
-        yield from _pieces(memoryview(body), path, limit, allowance or Allowance())
+        return iter((body,))
+    return _pieces(memoryview(body), path, limit, (allowance or Allowance()).again())
 
 
 def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -> Iterator[bytes]:
@@ -249,11 +248,14 @@ def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes
     as a whole. Invalid protobuf and bodies with too many other fields pass here, because the decoding
     pass reports them.
     """
-    if len(body) > max(MAX_PIECE, 2 * allowance.max_items):
-        with suppress(BadPayload, _TooManyFields):
-            yield from _walk(
-                memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items]
-            )
+    if len(body) <= max(MAX_PIECE, 2 * allowance.max_items):
+        return iter(())
+    return _checked(body, path, allowance)
+
+
+def _checked(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+    with suppress(BadPayload, _TooManyFields):
+        yield from _walk(memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items])
 
 
 class _TooManyFields(Exception):
