@@ -59,17 +59,17 @@ class Together:
     def __init__(self) -> None:
         self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
 
-    async def run(self, job: Generator[None, None, T]) -> T:
+    def run(self, job: Generator[None, None, T]) -> Awaitable[T]:
         """Run a job and return its result. While other parties are active, it runs in the turn of its party."""
         work = current_work()
         if work is not None and work.turns.are_shared:
-            return await drive(job)
+            return drive(job)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._run_waiting)
         self._waiting.append((job, result, None if work is None else work.party))
-        return await result
+        return result
 
     def _run_waiting(self) -> None:
         until = time.perf_counter() + ALONE_S

@@ -6,6 +6,7 @@ The response has the encoding of the request. A refusal is a google.rpc.Status.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from aiohttp import web
@@ -90,18 +91,18 @@ def otlp_row(
 
 
 @otlp_row("/v1/traces", "traces", "OTLP/HTTP traces", json_schema.JsonTraces)
-async def export_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("traces", request)
+def export_traces(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
+    return export("traces", request)
 
 
 @otlp_row("/v1/metrics", "metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics)
-async def export_metrics(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("metrics", request)
+def export_metrics(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
+    return export("metrics", request)
 
 
 @otlp_row("/v1/logs", "logs", "OTLP/HTTP logs", json_schema.JsonLogs)
-async def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("logs", request)
+def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
+    return export("logs", request)
 
 
 async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -116,7 +116,8 @@ class Metrics:
         self._flush = histogram(
             "tollhouse_flush_seconds", "Duration of flushes to disk within a commit", buckets=_BUCKETS
         )
-        self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
+        self._requests = RequestCounts()
+        registry.register(self._requests)
         self._tool_calls = counter("tollhouse_mcp_calls", "Tool calls by assistants", ["tool", "outcome"])
         self._tokens = counter(
             "tollhouse_mcp_tokens",
@@ -124,7 +125,6 @@ class Metrics:
             ["outcome"],
         )
         self._refused = counter("tollhouse_refused_requests", "Refused requests, by error type", ["type"])
-        self._request_children: dict[tuple[str, int | str], Counter] = {}
         self._claimed = counter(
             "tollhouse_records_claimed_device", "Records that named a device without using its key"
         )
@@ -145,7 +145,7 @@ class Metrics:
 
     def expect(self, endpoint: str, status: int | str) -> None:
         """Announce an endpoint and its status for success, so that its series starts at 0."""
-        self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
+        self._requests.answered[endpoint, status] += 0
 
     def tool_called(self, tool: str, outcome: str) -> None:
         """Count a tool call by an assistant. Both arguments are fixed words of this program."""
@@ -226,10 +226,7 @@ class Metrics:
 
     def requests(self, endpoint: str, status: int | str) -> None:
         """Count a response. `status` is the HTTP status or the name of the gRPC code."""
-        child = self._request_children.get((endpoint, status))
-        if child is None:
-            child = self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
-        child.inc()
+        self._requests.answered[endpoint, status] += 1
 
     def refused(self, type: str) -> None:
         """Count a refused request. `type` is the error type of the response, one of a few dozen."""
@@ -326,6 +323,22 @@ class ReadMemory(Protocol):
 
     @property
     def size(self) -> int: ...
+
+
+class RequestCounts(Collector):
+    """
+    Answered requests by endpoint and status. A dict, because a counter of prometheus_client takes a lock for each
+    request.
+    """
+
+    def __init__(self) -> None:
+        self.answered: defaultdict[tuple[str, int | str], int] = defaultdict(int)
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily("tollhouse_requests", "Answered requests", labels=["endpoint", "status"])
+        for (endpoint, status), count in list(self.answered.items()):
+            family.add_metric([endpoint, str(status)], count)
+        yield family
 
 
 class MemoryCounts(Collector):

@@ -231,8 +231,7 @@ async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
         yield from ()
         return number
 
-    tasks = [asyncio.create_task(together.run(job(number))) for number in range(3)]
-    await asyncio.sleep(0)
+    tasks = [asyncio.ensure_future(together.run(job(number))) for number in range(3)]
     tasks[1].cancel()
     assert [0, "CancelledError", 2] == [
         type(one).__name__ if isinstance(one, BaseException) else one
@@ -250,8 +249,7 @@ async def test_jobs_that_take_long_let_other_tasks_work(monkeypatch: pytest.Monk
         steps.append(f"job {number}")
         yield from ()
 
-    tasks = [asyncio.create_task(together.run(job(number))) for number in range(3)]
-    await asyncio.sleep(0)
+    tasks = [asyncio.ensure_future(together.run(job(number))) for number in range(3)]
     for number in range(3):
         await asyncio.sleep(0)
         steps.append(f"pass {number}")
