@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -41,7 +41,7 @@ HELD_BATCHES = 32  # the dict keeps ids of open records, but at most this number
 # age in seconds at which even a few ids become runs, and at which the places of ids in runs are dropped
 MAX_AGE_S = 86_400
 PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run; each place takes 17 bytes
-SHORT = 8 * BATCH  # runs of an hour are always merged up to this length
+SHORT = 2 * BATCH  # runs of an hour are always merged up to this length
 REPEATS_EVERY_S = 86_400  # seconds between counts of repeated ids that a lookup cannot find
 
 # Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two different ids
@@ -364,12 +364,10 @@ class OldestIds:
 
     def fold(self) -> Fold:
         """Plan the new runs. Call it only once. Any thread may call it."""
-        by_hour = defaultdict[int, list[int]](list)
-        for id, hour in zip(self.ids, self.hours, strict=True):
-            by_hour[hour].append(id)
+        ordered = sorted(self.ids)
         plan = self.plan
-        for hour, ids in by_hour.items():
-            plan.add(hour, array("Q", sorted(ids)), self.arrived_at)
+        for hour, ids in self._by_hour(ordered):
+            plan.add(hour, ids, self.arrived_at)
         plan.expire(self.expired_at)
         plan.bound(self.max_in_runs)
         return Fold(
@@ -379,7 +377,7 @@ class OldestIds:
             covered_since=plan.covered_since,
             places_before=self.recent,
             places=self.recent.plus(
-                self._calls(),
+                *self._calls(ordered),
                 self.arrived_at,
                 full=BATCH,
                 since=self.recent_since,
@@ -389,15 +387,27 @@ class OldestIds:
             ),
         )
 
-    def _calls(self) -> dict[int, int]:
+    def _by_hour(self, ordered: Sequence[int]) -> Iterator[tuple[int, array[int]]]:
+        hours = dict.fromkeys(self.hours)
+        if len(hours) == 1:
+            yield from zip(hours, [array("Q", ordered)], strict=True)
+            return
+        hour_of = dict(zip(self.ids, self.hours, strict=True))
+        for hour in hours:
+            yield hour, array("Q", [id for id in ordered if hour_of[id] == hour])
+
+    def _calls(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
         """
-        Return the ids of calls with their places. Other ids need no place, because only calls get added reports.
+        Return the ids of calls, sorted, and their places. Other ids need no place, because only calls get
+        added reports.
         """
-        return {
+        places = {
             id: place
             for id, place in zip(self.ids, self.places, strict=True)
             if place != IN_A_RUN and place % PLACE_STEP == _CALLS
         }
+        ids = [id for id in ordered if id in places]
+        return array("Q", ids), array("Q", map(places.__getitem__, ids))
 
 
 class _Plan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -102,7 +102,8 @@ class RecentPlaces:
 
     def plus(
         self,
-        places: Mapping[int, int],
+        ids: array[int],
+        places: array[int],
         arrived_at: float,
         *,
         full: int,
@@ -112,23 +113,24 @@ class RecentPlaces:
         native: Native | None,
     ) -> RecentPlaces:
         """
-        Return the blocks with the places of further ids added, and without the blocks that are no longer needed.
+        Return the blocks with the places of further ids added, and without the blocks that are no longer
+        needed. The ids are sorted.
 
         Three kinds of blocks are dropped: blocks whose newest id arrived before `since`, blocks whose records
         are all deleted (below the `lowest` place), and the oldest blocks while there are more than `most`
         ids. A block has up to `full` ids.
         """
         blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
-        if places and arrived_at >= since and max(places.values()) >= lowest:
+        if places and arrived_at >= since and max(places) >= lowest:
             key = self.blocks[-1].run.key + 1 if self.blocks else 1
             if blocks and len(blocks[-1].places) + len(places) <= full:
                 last = blocks.pop()
-                places = {**dict(zip(last.run.ids, last.places, strict=True)), **places}
+                place_of = dict(zip(last.run.ids + ids, last.places + places, strict=True))
+                ids = array("Q", sorted(place_of))
+                places = array("Q", map(place_of.__getitem__, ids))
                 arrived_at = max(arrived_at, last.run.arrived_at)
-            ids = array("Q", sorted(places))
             run = runs.marked(key, 0, arrived_at, ids, native)
-            sorted_places = array("Q", map(places.__getitem__, ids))
-            blocks.append(PlaceBlock(run, sorted_places, max(sorted_places)))
+            blocks.append(PlaceBlock(run, places, max(places)))
         count = sum(len(block.places) for block in blocks)
         while count > most:
             count -= len(blocks.pop(0).places)

@@ -54,11 +54,11 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Nati
     mask = bits - 1
     if native is not None and (native_marks := native.marks(ids.tobytes(), bits >> 3)) is not None:
         return IdRun(key, hour, arrived_at, ids, native_marks, mask)
-    marks = bytearray(bits >> 3)
+    flags = bytearray(bits)  # one byte per bit, because Python sets bytes twice as fast as bits
     for id in ids:
-        at = id & mask
-        marks[at >> 3] |= 1 << (at & 7)
-    return IdRun(key, hour, arrived_at, ids, bytes(marks), mask)
+        flags[id & mask] = 1
+    marks = sum(int.from_bytes(flags[bit::8], "little") << bit for bit in range(8))
+    return IdRun(key, hour, arrived_at, ids, marks.to_bytes(bits >> 3, "little"), mask)
 
 
 def merge(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
@@ -68,7 +68,7 @@ def merge(one: array[int], other: array[int], native: Native | None = None) -> a
         merged.frombytes(merged_bytes)
         return merged
     for low in range(SLICES):
-        merged.extend(sorted(_slice(one, low) + _slice(other, low)))
+        merged += array("Q", sorted(_slice(one, low) + _slice(other, low)))
     return merged
 
 

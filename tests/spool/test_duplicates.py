@@ -180,6 +180,40 @@ def test_a_fold_gives_each_hour_its_run() -> None:
     assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest(NOON).fold().added]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_folds_equal_the_plain_rule(seed: int) -> None:
+    """
+    After each fold, the runs of an hour have its ids, marks have their bits, and calls keep their places. Some
+    folds are so small that their places join the block before.
+    """
+    chance = random.Random(seed)
+    index = DuplicateIndex(b"k" * 32, window_s=HOUR, max_ids=1_000_000)
+    hour_of, places = dict[int, int](), dict[int, int]()
+    for number in range(12):
+        ids = {
+            chance.getrandbits(64): chance.choice((0, place(AI_TELEMETRY, at), place(UNIT_COST, at)))
+            for at in range(1, chance.choice((2, 300, 9000)))
+        }
+        hours = [NOON // HOUR + chance.randrange(1 + number % 3) for _ in ids]
+        index.add(ids, hours, NOON)
+        hour_of.update(zip(ids, hours, strict=True))
+        places.update({id: at for id, at in ids.items() if at and place_of(at)[0] == AI_TELEMETRY})
+        index.folded(index.fold(NOON, dict.fromkeys(TOPICS, 10_000)))
+        for hour, runs in index.runs_by_hour().items():
+            assert sorted(id for id in hour_of if hour_of[id] == hour) == sorted(
+                id for run in runs for id in run.ids
+            )
+            assert all(list(run.ids) == sorted(run.ids) and run.marks == plain_marks(run) for run in runs)
+        assert places == {id: at for id in hour_of if (at := index.place_at_hand(id))}
+
+
+def plain_marks(run: IdRun) -> bytes:
+    marks = bytearray((run.mask + 1) // 8)
+    for id in run.ids:
+        marks[(id & run.mask) // 8] |= 1 << (id & run.mask) % 8
+    return bytes(marks)
+
+
 def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
     """
     When all ids of a commit are in runs, the rows stored for them are deleted. Commits of one kind of record
