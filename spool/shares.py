@@ -13,7 +13,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
-V = TypeVar("V")
 NEARLY_FULL = 0.8  # part of its share above which a key is reported to operators
 HEAP_ENTRIES = 64  # a heap is rebuilt if it has more entries than this number plus two per owner
 
@@ -173,69 +172,58 @@ def fullest_first(
         yield name
 
 
-class Shared(Generic[K, V]):
+class Shared(Generic[K]):
     """
-    Values by name, in order of insertion. Each value has the key that owns it.
+    Names that share `most` places. Each name belongs to an owner. The names of an owner are in order of
+    insertion or renewal.
 
-    If there are more than `most` values, the oldest value of the key with the most values is dropped. The
-    cost of a call does not depend on the number of keys.
+    If the names take up more than `most` places, the oldest name of the owner with the most places is to be
+    removed. The cost of a call does not depend on the number of owners.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.held = Holdings[str]()
-        self._values: dict[K, tuple[str, V]] = {}
+        self.held = Holdings[str]()  # places by owner
+        self._places = 0
         self._names_of: dict[str, OrderedDict[K, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._values)
+        """Return the number of places that all names take up."""
+        return self._places
 
-    def get(self, name: K) -> V | None:
-        entry = self._values.get(name)
-        return None if entry is None else entry[1]
-
-    def put(self, name: K, value: V, owner: str) -> V | None:
-        """Insert a value as the newest. Return the value that was dropped, or None if there was space."""
-        before = self._values.get(name)
-        if before is not None:
-            if before[0] == owner:
-                self._values[name] = (owner, value)
-                self._names_of[owner].move_to_end(name)
-                return None
-            self.pop(name)
-        self._values[name] = (owner, value)
+    def add(self, name: K, owner: str, places: int) -> None:
+        """Insert a name as the newest of its owner."""
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
         names[name] = None
-        self.held.add(owner, 1)
-        if len(self._values) <= self.most:
-            return None
-        return self.pop(next(iter(self._names_of[self.held.fullest()])))
+        self._places += places
+        self.held.add(owner, places)
 
-    def forget(self, is_old: Callable[[V], bool], most: int) -> int:
-        """
-        Drop at most `most` old values. Return the number of dropped values. The values of each key are
-        checked from the oldest on.
-        """
-        forgotten = 0
-        for owner in list(self._names_of):
-            while forgotten < most and (names := self._names_of.get(owner)):
-                name = next(iter(names))
-                if not is_old(self._values[name][1]):
-                    break
-                self.pop(name)
-                forgotten += 1
-        return forgotten
+    def grow(self, owner: str, places: int) -> None:
+        """Count more places for a name of an owner."""
+        self._places += places
+        self.held.add(owner, places)
 
-    def pop(self, name: K) -> V | None:
-        entry = self._values.pop(name, None)
-        if entry is None:
-            return None
-        owner, value = entry
+    def renew(self, name: K, owner: str) -> None:
+        """Make a name the newest of its owner."""
+        self._names_of[owner].move_to_end(name)
+
+    def remove(self, name: K, owner: str, places: int) -> None:
+        """Remove a name, which takes up this number of places."""
         names = self._names_of[owner]
         del names[name]
         if not names:
             del self._names_of[owner]
-        self.held.add(owner, -1)
-        return value
+        self.grow(owner, -places)
+
+    def oldest(self, owner: str) -> K | None:
+        names = self._names_of.get(owner)
+        return next(iter(names)) if names else None
+
+    def surplus(self) -> tuple[K, str] | None:
+        """Return the name to remove and its owner, or None while there is enough space."""
+        if self._places <= self.most:
+            return None
+        owner = self.held.fullest()
+        return next(iter(self._names_of[owner])), owner

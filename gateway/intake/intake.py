@@ -31,6 +31,7 @@ from spool.turns.fair_turns import current_work, pause_when_due
 SHARED_PART = 128
 # like SHARED_PART, for payloads with counters, because a counter takes several times as long as a record
 SHARED_POINTS = 32
+NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
 TURN = 25  # number of records between two checks of the time
 
 
@@ -182,20 +183,22 @@ class Intake:
         forwarded are already decided.
         """
         repeaters: dict[int, AiRecord] = {}
-        note, key = self._shadows.note, bearer.name
-        for position, record in enumerate(outcome.records):
-            if position % TURN == TURN - 1:
+        records, key = outcome.records, bearer.name
+        for begin in range(0, len(records), NOTED_AT_ONCE):
+            if begin:
                 await pause_when_due()
-            if isinstance(record, Inference):
-                if record.shadow:
-                    _give_own_identity(outcome, position)
-                note(record, arrived_at, default_user=default_users[position], key=key)
-                may_repeat = record.operation in SUMMING and sums_up(record) and not record.shadow
-            else:
-                self._shadows.note_counter(record, key=key)
-                may_repeat = True
-            if may_repeat and position not in outcome.forwarded:
-                repeaters[position] = record
+            part = records[begin : begin + NOTED_AT_ONCE]
+            users = default_users[begin : begin + NOTED_AT_ONCE]
+            for position, record in enumerate(part, begin):
+                if isinstance(record, Inference):
+                    if record.shadow:
+                        _give_own_identity(outcome, position)
+                    may_repeat = record.operation in SUMMING and sums_up(record) and not record.shadow
+                else:
+                    may_repeat = True
+                if may_repeat and position not in outcome.forwarded:
+                    repeaters[position] = record
+            self._shadows.note_records(part, users, arrived_at, key=key)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_when_due()

@@ -18,11 +18,9 @@ also remembered by its service and models, independent of its source.
 An agent's span may sum up the calls of another program that the agent runs. The span is a shadow if that
 program reported calls or counters of the same session or trace.
 
-Each caller (a session, user, trace or service) has one entry in memory: the time of its last calls, and the
-kinds of these calls. The commit of the calls also stores the entries (`spool.log.heard`). Stored entries are
-read after a start, and if several processes share a log, because a counter would count twice if its caller
-was forgotten. Old entries are removed. Above `spool.max_senders`, the oldest entry of the key with the most
-entries is removed.
+The callers (sessions, users, traces and services) are in memory, each with the kinds of its calls and their last
+times (`callers`). The commit of the calls also stores them (`spool.log.heard`). Stored callers are read after a
+start, and if several processes share a log, because a counter would count twice if its caller was forgotten.
 """
 
 from __future__ import annotations
@@ -30,31 +28,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TypeAlias
 
 import msgspec
 
+from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, facts_of
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.heard import CALLER_BYTES, KEPT_S, Heard, digest_of, fact_of, facts_in, senders_of
+from spool.log.heard import CALLER_BYTES, FACT_BYTES, KEPT_S, MOST_FACTS, Heard, digest_of, fact_of, facts_in
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
-from spool.shares import Shared
 from spool.turns.fair_turns import pause
 
-WINDOW_S = 3600.0
+MOST_BYTES = MOST_FACTS * FACT_BYTES
 NOTED_S = 1.0  # precision of the report times, in seconds
-# A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
-# much too early.
-KEEP_EVERY_S = 600.0
 AGE_EVERY_S = 60.0
 AGED_AT_ONCE = 256  # number of callers to forget between two turns of the event loop
 STEP = 1024  # number of records to read at a time; unpacked, a record takes about 2 KiB
 MOST_READ = 200_000  # maximum number of records to read if no callers are stored
-KINDS_OF_CALLS = 4096  # cache size: number of combinations of source, service and models
+KINDS_OF_CALLS = 16_384  # cache size: number of combinations of source, service and models
 
 # Source of the counters by source of the spans. Some libraries mark only their spans, so their counters
 # have another source.
@@ -145,92 +141,107 @@ def _runs(source: str, *ids: str | None) -> Reporters:
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 
-# A kind (session, user or service) and its name. The caller of a run is its session or its trace.
-Caller: TypeAlias = tuple[str, str | None]
+# source, service, request model and response model of a call, and whether it counts for any model
+_Sender: TypeAlias = tuple[str, str | None, str | None, str | None, bool]
+Unkept: TypeAlias = Mapping[str, Collection[Kind]]  # kinds of calls by caller
 
-
-# A kind of calls that a caller reported: its word, the source or model, and the service. Calls of a source, of a model,
-# of a source with any model, or of a run. The garbage collector stops visiting plain tuples of texts, but never named
-# tuples. After 120,000 calls, all requests waited 0.3 s for a full collection of named tuples.
-Fact: TypeAlias = tuple[str, str, str | None]
-
-
-class ReportedCalls(msgspec.Struct, frozen=True, gc=False):
-    """
-    The time when a caller last reported calls of these kinds, and the time for which that was last stored.
-    """
-
-    at: float
-    facts: tuple[Fact, ...]
-    kept_at: float
-
-
-Unkept: TypeAlias = Mapping[Caller, tuple[Fact, ...]]
-
-_SESSION, _USER, _SERVICE = "session", "user", "service"
+# Prefixes of callers. The caller of a run is its session or its trace. Without a name, the prefix of services
+# is the caller of all calls without a service.
+_SESSION, _USER, _SERVICE = "session ", "user ", "service"
 _OF_SOURCE, _OF_MODEL, _OF_ANY_MODEL, _OF_RUN = "source", "model", "any model", "run"
 
 
-@lru_cache(KINDS_OF_CALLS)
-def _facts(
+def _kind_of(
     source: str,
     service: str | None,
     request_model: str | None,
     response_model: str | None,
     counts_for_any: bool,
-) -> tuple[Fact, ...]:
+) -> Kind:
     """
-    Return the kinds to which a call belongs. A counter that repeats the call looks for one of these kinds.
+    Return the kind of a call, with the facts by which counters that repeat the call find it.
     """
-    facts = {(_OF_SOURCE, source, service): None}
+    facts = {_fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
-        facts[(_OF_SOURCE, _COUNTERS[source], service)] = None
+        facts[_fact(_OF_SOURCE, _COUNTERS[source], service)] = None
     if service is not None:
         for model in (request_model, response_model):
             if model is not None:
-                facts[(_OF_MODEL, _plain(model), service)] = None
+                facts[_fact(_OF_MODEL, _plain(model), service)] = None
         if counts_for_any:
-            facts[(_OF_ANY_MODEL, source, service)] = None
+            facts[_fact(_OF_ANY_MODEL, source, service)] = None
     if source in _RUN_SOURCES:
         facts[_run_of(source)] = None
-    return tuple(facts)
+    return b"".join(facts)
+
+
+@lru_cache(KINDS_OF_CALLS)
+def _fact(of: str, name: str, service: str | None) -> bytes:
+    """
+    Return the digest of a fact: calls of a source, calls of a model, calls of a source with any model, or
+    calls of a run. Its first `FACT_BYTES` are stored.
+    """
+    names = of, name, service
+    more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
+    return fact_of(*names) + more.digest()
 
 
 def _plain(model: str) -> str:
     return model.rpartition("/")[2].lower()
 
 
-def _run_of(source: str) -> Fact:
-    return (_OF_RUN, source, None)
+def _run_of(source: str) -> bytes:
+    return _fact(_OF_RUN, source, None)
 
 
-def _looked_up(reporter: Reporter) -> tuple[Caller, Fact]:
-    """Return the caller and the kind of calls for which a reporter is searched."""
+def _of_service(service: str | None) -> str:
+    return _SERVICE if service is None else f"{_SERVICE} {service}"
+
+
+def _looked_up(reporter: Reporter) -> tuple[str, bytes]:
+    """Return the caller and the fact of calls for which a reporter is searched."""
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
-        return (_SESSION, name), _run_of(source)
+        return _SESSION + name, _run_of(source)
     if kind == "model":
-        return (_SERVICE, service), (_OF_ANY_MODEL, source, service)
-    fact = (_OF_SOURCE, source, service)
+        return _of_service(service), _fact(_OF_ANY_MODEL, source, service)
+    looked_up = _fact(_OF_SOURCE, source, service)
     if kind.startswith("model "):
         model, _, name = name.partition("\0")
         kind = kind.removeprefix("model ")
-        fact = (_OF_MODEL, model, service)
-    return (kind, name) if kind else (_SERVICE, service), fact
+        looked_up = _fact(_OF_MODEL, model, service)
+    return f"{kind} {name}" if kind else _of_service(service), looked_up
+
+
+def _digest(caller: str) -> bytes:
+    prefix, space, name = caller.partition(" ")
+    return digest_of(prefix, name if space else None)
+
+
+@lru_cache(KINDS_OF_CALLS)
+def _stored(kind: Kind) -> tuple[bytes, bytes]:
+    """Return the first fact of a kind and its other facts, as they are stored. Copying them takes longer."""
+    first, *others = facts_of(kind)
+    return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
 
 def senders_to_keep(unkept: Unkept) -> list[bytes]:
     """Encode callers and the kinds of their calls for storage."""
-    return [
-        sender
-        for caller, facts in unkept.items()
-        for sender in senders_of(digest_of(*caller), [fact_of(*fact) for fact in dict.fromkeys(facts)])
-    ]
+    senders = list[bytes]()
+    for caller, kinds in unkept.items():
+        facts = [_stored(kind) for kind in kinds]
+        # The first fact is the source and the service, which most kinds of a caller have in common.
+        data = b"".join(dict.fromkeys([first for first, _ in facts])) + b"".join(
+            [others for _, others in facts]
+        )
+        digest = _digest(caller)
+        senders += [digest + data[begin : begin + MOST_BYTES] for begin in range(0, len(data), MOST_BYTES)]
+    return senders
 
 
 class Shadows:
     """
-    The callers that reported calls, each with the time of the last report.
+    The callers that reported calls, and the callers whose calls the next commit must store.
 
     `default_user` returns the user for records that are read from the log after a start. For new records,
     callers of `note` pass the user. Without `heard`, nothing is stored, which is enough to explain files.
@@ -246,76 +257,101 @@ class Shadows:
     ) -> None:
         self._clock = clock
         self._default_user = default_user
-        # The main entry of a caller is under the caller. Its other entries are under caller and kind of calls.
-        self._senders: Shared[Caller | tuple[Caller, Fact], ReportedCalls] = Shared(max_senders)
-        # Senders seen since `_noted_at`. Further calls of these senders need no work.
-        self._noted: set[tuple[str | bool | None, ...]] = set()
-        # facts by their id(), which is faster to look up than their hash
-        self._noted_of_services: dict[int, tuple[Fact, ...]] = {}
-        self._noted_at = 0.0
+        self._callers = Callers(max_senders)
         self._heard = heard
+        self._second = 0.0
+        self._known: dict[_Sender, Kind] = {}
         # Callers to store with the next submission of a key, by key.
-        self._unkept: dict[str, dict[Caller, tuple[Fact, ...]]] = {}
-        self.pushed_out = 0  # number of entries that were removed early because of the limit
+        self._unkept: dict[str, dict[str, Collection[Kind]]] = {}
 
     def __len__(self) -> int:
-        return len(self._senders)
+        return len(self._callers)
 
     @property
     def held(self) -> Mapping[str, int]:
         """Return the number of known callers by key."""
-        return self._senders.held
+        return self._callers.held
+
+    @property
+    def pushed_out(self) -> int:
+        """Return the number of callers that were removed early because of the limit."""
+        return self._callers.pushed_out
 
     def note(
         self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
     ) -> None:
-        """
-        Remember the sender of a call that arrived at `at` (epoch seconds, default now).
+        """Remember the sender of a call (see `note_records`)."""
+        self.note_records([record], [default_user], self._now(at), key=key)
 
-        `default_user` is the user for reports of the same sender that name no user. `key` is the name of the
-        sender's key, or "" if the key is no longer known.
+    def note_records(
+        self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, key: str
+    ) -> None:
         """
-        # the time is read here without a helper function, because this runs for every span
-        when = self._clock.now() if at is None else at
-        if not 0 <= when - self._noted_at < NOTED_S:
-            self._forget_noted()
-            self._noted_at = when
-        source = record.source
-        session = record.session
-        tags = record.tags
-        service = tags.get("service")
-        device = tags.get("device")
-        trace_id = record.trace_id if source in _RUN_SOURCES else None
-        request_model, response_model = record.request_model, record.response_model
-        counts_for_any = request_model is None and response_model is None and record.input_tokens is not None
-        sender = (
-            source,
-            service,
-            session,
-            record.user,
-            default_user,
-            device,
-            trace_id,
-            request_model,
-            response_model,
-            counts_for_any,
-        )
-        if sender in self._noted:
-            return
-        self._noted.add(sender)
-        # Claude Code's counters may name only the installation, while its events name the account.
-        users = {record.user, default_user, device}
-        facts = _facts(source, service, request_model, response_model, counts_for_any)
-        if id(facts) not in self._noted_of_services:
-            self._noted_of_services[id(facts)] = facts
-            self._hear((_SERVICE, service), facts, when, key)
-        if session:
-            self._hear((_SESSION, session), facts, when, key)
-        for user in users:
+        Remember the senders of calls and counters that arrived at `at` (epoch seconds).
+
+        `default_users` has for each record the user for reports of the same sender that name no user. `key` is the
+        name of the sender's key, or "" if the key is no longer known.
+        """
+        # One time object for all calls of a second saves memory.
+        if 0 <= at - self._second < NOTED_S:
+            at = self._second
+        else:
+            self._second = at
+        known, entries = self._known, self._callers.entries
+        # kinds of calls by session and service
+        groups: dict[tuple[str | None, str | None], dict[Kind, float]] = {}
+        group: tuple[str | None, str | None] | None = None
+        reported: dict[Kind, float] = {}
+        for call, default_user in zip(records, default_users, strict=True):
+            if not isinstance(call, Inference):
+                self.note_counter(call, at, key=key)
+                continue
+            source, tags = call.source, call.tags
+            request_model, response_model = call.request_model, call.response_model
+            counts_for_any = (
+                request_model is None and response_model is None and call.input_tokens is not None
+            )
+            service = tags.get("service")
+            sender = source, service, request_model, response_model, counts_for_any
+            kind = known.get(sender) or self._learn(sender)
+            if (call.session, service) != group:
+                group = call.session, service
+                reported = groups.setdefault(group, {})
+            reported[kind] = at
+            user = call.user
+            # This repeats what `Callers.hear` does for one known kind, without calls, because it runs for each span.
             if user:
-                self._hear((_USER, user), facts, when, key)
-        if trace_id is not None:
-            self._hear((_SESSION, trace_id), (_run_of(source),), when, key)
+                caller = _USER + user
+                entry = entries.get(caller)
+                if entry is None or entry.key != key or not entry.at <= at < entry.due_at:
+                    self._hear(caller, {kind: at}, key)
+                elif entry.kind is kind:
+                    entry.at = at
+                elif entry.times is not None and kind in entry.times:
+                    entry.times[kind] = entry.at = at
+                else:
+                    self._hear(caller, {kind: at}, key)
+            if default_user and default_user != user:
+                self._hear(_USER + default_user, {kind: at}, key)
+            # Claude Code's counters may name only the installation, while its events name the account.
+            device = tags.get("device")
+            if device and device != user and device != default_user:
+                self._hear(_USER + device, {kind: at}, key)
+            if source in _RUN_SOURCES and call.trace_id is not None:
+                self._hear(_SESSION + call.trace_id, {_run_of(source): at}, key)
+        of_services: dict[str | None, dict[Kind, float]] = {}
+        for (session, service), reported in groups.items():
+            if session:
+                self._hear(_SESSION + session, reported, key)
+            of_services.setdefault(service, {}).update(reported)
+        for service, reported in of_services.items():
+            self._hear(_of_service(service), reported, key)
+
+    def _learn(self, sender: _Sender) -> Kind:
+        if len(self._known) >= KINDS_OF_CALLS:
+            self._known.clear()
+        kind = self._known[sender] = _kind_of(*sender)
+        return kind
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """
@@ -323,15 +359,13 @@ class Shadows:
         the same usage.
         """
         if metric.source in _RUN_SOURCES and metric.session is not None:
-            facts = (_run_of(metric.source),)
-            self._hear((_SESSION, metric.session), facts, self._now(at), key)
+            self._hear(_SESSION + metric.session, {_run_of(metric.source): self._now(at)}, key)
 
     def note_session(
         self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
     ) -> None:
         """Remember a session that a sender's resource names, even if its calls name other sessions."""
-        facts = ((_OF_SOURCE, source, service),)
-        self._hear((_SESSION, session), facts, self._now(at), key)
+        self._hear(_SESSION + session, {_fact(_OF_SOURCE, source, service): self._now(at)}, key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
         """
@@ -342,33 +376,26 @@ class Shadows:
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
         """Return whether one of the reporters reported calls in the hour before `at`, or after `at`."""
-        for reporter in reporters:
-            caller, fact = _looked_up(reporter)
-            entry = self._senders.get(caller)
-            if entry is not None and fact in entry.facts and at - entry.at <= WINDOW_S:
-                return True
-            entry = self._senders.get((caller, fact))
-            if entry is not None and at - entry.at <= WINDOW_S:
-                return True
-        return False
+        last = self._callers.last
+        return any(at - last(*_looked_up(reporter)) <= WINDOW_S for reporter in reporters)
 
     async def look_up(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
         """Load stored callers that memory does not know. `key` is the key of the request that needs them."""
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()
-        unknown: dict[bytes, list[tuple[Caller, Fact]]] = {}
+        unknown: dict[bytes, list[tuple[str, bytes]]] = {}
         for reporter in reporters:
             if not self.have_heard([reporter], now):
                 caller, fact = _looked_up(reporter)
-                unknown.setdefault(digest_of(*caller), []).append((caller, fact))
+                unknown.setdefault(_digest(caller), []).append((caller, fact))
         if not unknown:
             return
         for sender, at in await self._heard.find(unknown):
             facts = facts_in(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
-                if fact_of(*fact) in facts:
-                    self._put((caller, fact), ReportedCalls(at, (fact,), at), key)
+                if fact[:FACT_BYTES] in facts:
+                    self._callers.hear(caller, {fact: at}, key)
 
     def take_unkept(self, key: str) -> Unkept:
         """
@@ -380,8 +407,8 @@ class Shadows:
 
     def put_back(self, unkept: Unkept, key: str) -> None:
         """Queue callers for storage again, because the submission that should have stored them failed."""
-        for caller, facts in unkept.items():
-            self._keep(caller, facts, key)
+        for caller, kinds in unkept.items():
+            self._keep(caller, kinds, key)
 
     def _now(self, at: float | None) -> float:
         return self._clock.now() if at is None else at
@@ -406,8 +433,8 @@ class Shadows:
             await self.forget_old()
 
     async def forget_old(self) -> None:
-        oldest = self._clock.now() - WINDOW_S - AGE_EVERY_S
-        while self._senders.forget(lambda sender: sender.at < oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
+        oldest = self._clock.now() - KNOWN_S
+        while self._callers.forget(oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
             await pause()
 
     def now(self) -> float:
@@ -446,60 +473,15 @@ class Shadows:
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )
 
-    def _hear(self, caller: Caller, facts: tuple[Fact, ...], when: float, key: str) -> None:
-        """
-        Remember that a caller reported calls. Use the main entry of the caller, or one entry per kind of
-        calls if the kinds differ.
-        """
-        entry = self._senders.get(caller)
-        if (
-            entry is None
-            or entry.facts == facts
-            or when - entry.at > WINDOW_S
-            or set(facts).issuperset(entry.facts)
-        ):
-            self._note(caller, caller, facts, entry, when, key)
-            return
-        for fact in facts:
-            name = caller, fact
-            self._note(name, caller, (fact,), self._senders.get(name), when, key)
+    def _hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> None:
+        """Remember that a caller reported calls, and queue for storage the kinds that are due."""
+        due = self._callers.hear(caller, reported, key)
+        if due and self._heard is not None:
+            self._keep(caller, due, key)
 
-    def _note(
-        self,
-        name: Caller | tuple[Caller, Fact],
-        caller: Caller,
-        facts: tuple[Fact, ...],
-        entry: ReportedCalls | None,
-        when: float,
-        key: str,
-    ) -> None:
-        """Update an entry, unless it was updated a moment ago. `entry` is the current value of the entry."""
-        kept_at = -KEEP_EVERY_S
-        if entry is not None and entry.facts == facts:
-            if when - entry.at < NOTED_S:
-                return
-            kept_at = entry.kept_at
-        if when - kept_at >= KEEP_EVERY_S and self._heard is not None:
-            kept_at = when
-            self._keep(caller, facts, key)
-        self._put(name, ReportedCalls(when, facts, kept_at), key)
-
-    def _keep(self, caller: Caller, facts: tuple[Fact, ...], key: str) -> None:
+    def _keep(self, caller: str, kinds: Collection[Kind], key: str) -> None:
         unkept = self._unkept.get(key)
         if unkept is None:
             unkept = self._unkept[key] = {}
         queued = unkept.get(caller)
-        unkept[caller] = facts if queued is None else queued + facts
-
-    def _put(self, name: Caller | tuple[Caller, Fact], entry: ReportedCalls, key: str) -> None:
-        removed = self._senders.put(name, entry, key)
-        if removed is not None:
-            self.pushed_out += 1
-            # forget recent senders, because otherwise the next call of the removed caller would count
-            # as already remembered
-            if entry.at - removed.at <= NOTED_S:
-                self._forget_noted()
-
-    def _forget_noted(self) -> None:
-        self._noted.clear()
-        self._noted_of_services.clear()
+        unkept[caller] = kinds if queued is None else [*queued, *kinds]

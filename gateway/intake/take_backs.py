@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.intake.shadows import WINDOW_S, Reporter, Shadows, reporters_of
+from gateway.intake.callers import WINDOW_S
+from gateway.intake.shadows import Reporter, Shadows, reporters_of
 from spool.clock import Clock
 from spool.identity import Identity, of_derived, of_point
 from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, version_of

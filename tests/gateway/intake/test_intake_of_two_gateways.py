@@ -14,10 +14,11 @@ import pytest_asyncio
 
 from gateway.http.resources.list import declared_tables
 from gateway.intake.attribution import Attribution
+from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
+from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer

@@ -7,9 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.intake.attribution import Attribution
+from gateway.intake.callers import WINDOW_S
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import WINDOW_S, Shadows
+from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config

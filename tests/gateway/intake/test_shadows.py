@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
 from gateway.intake.shadows import (
     AGE_EVERY_S,
-    KEEP_EVERY_S,
     NOTED_S,
     STEP,
-    WINDOW_S,
     Shadows,
     reporters_of,
     senders_to_keep,
@@ -21,6 +20,7 @@ from spool.identity import of_call
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
+from spool.shares import nearly_gives_way
 from spool.sqlite import SqliteSpool, in_memory
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
@@ -75,15 +75,17 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     The number of remembered senders is limited. Above the limit, the key with the most senders loses
     its oldest one.
     """
-    shadows, metric = Shadows(SetClock(), max_senders=20), counter(session="s1")
+    clock = SetClock()
+    shadows, metric = Shadows(clock, max_senders=20), counter(session="s1")
     shadows.note(event(session="s1"), key="other")
     for number in range(50):
+        clock.time += NOTED_S
         shadows.note(event(session=f"made-up-{number}"), key="flood")
     shadows.shade(metric)
     assert metric.shadow
     assert len(shadows) == 20
     assert dict(shadows.held) == {"other": 2, "flood": 18}
-    assert 32 == shadows.pushed_out
+    assert 33 == shadows.pushed_out  # the service has calls all the time, so it stays
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ async def test_senders_are_forgotten_by_age() -> None:
     clock.time += WINDOW_S
     shadows.note(event(session="s1"), key="key-1")
     await shadows.forget_old()
-    assert 1001 == len(shadows)
+    assert 1007 == len(shadows)  # each key has its own entry of the service
     clock.time += 2 * AGE_EVERY_S
     await shadows.forget_old()
     assert 2 == len(shadows)  # the new session and the service remain
@@ -295,7 +297,7 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
         calls.append(calls_made(note_all) / 2000)
         for number in range(begin + 2000, begin + 10_000):
             shadows.note(event(session=f"s{number}"), key=f"key-{number % keys}")
-    assert max(calls) < 50
+    assert max(calls) < 100
 
 
 def test_the_sessions_of_a_large_fleet_are_known() -> None:
@@ -382,3 +384,45 @@ def test_counters_may_name_the_installation_alone() -> None:
     shadows.shade(another)
     assert metric.shadow is True
     assert another.shadow is False
+
+
+async def test_senders_that_an_earlier_build_stored_are_found() -> None:
+    """Stored senders have the same form since decision 62, so an upgrade forgets none."""
+    clock = SetClock()
+    spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
+    stored = bytes.fromhex("b593dd7edb16db5ecbe61192d18c3d8a26fc843c715e3a96d3fed3f8")
+    shadows = Shadows(clock, heard=spool.heard)
+    shadows.note(event(session="s1", request_model="vendor/Model-1"))
+    assert stored in senders_to_keep(shadows.take_unkept(""))
+    await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=[stored]))
+    await spool.heard.open()
+    for model, is_repeat in [("model-1", True), ("model-2", False)]:
+        after_upgrade, metric = (
+            Shadows(clock, heard=spool.heard),
+            counter(source="otel", session="s1", model=model),
+        )
+        await after_upgrade.look_up(reporters_of(metric))
+        after_upgrade.shade(metric)
+        assert is_repeat == metric.shadow
+    await spool.close()
+
+
+def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62() -> None:
+    """
+    Before, 34,000 conversations with one model filled the table, or 4,878 with 20 models. Operators are warned
+    before it is full. This test has a hundredth of all numbers.
+    """
+    limit, clock = SpoolSettings().max_senders // 100, SetClock()
+    for models, conversations in [(1, 8 * 340), (20, 8 * 49)]:
+        shadows = Shadows(clock, max_senders=limit)
+        for number in range(conversations):
+            calls = [event(session=f"s{number}", request_model=f"model-{model}") for model in range(models)]
+            shadows.note_records(calls, [None] * models, clock.time, key="fleet")
+        assert 0 == shadows.pushed_out
+    first = conversations
+    while not list(nearly_gives_way("spool.max_senders", shadows.held, limit)):
+        for number in range(first, first + 10):
+            shadows.note(event(session=f"s{number}"), key="fleet")
+        first += 10
+    assert 0 == shadows.pushed_out
+    assert len(shadows) < 0.81 * limit

@@ -38,17 +38,29 @@ def test_who_has_the_most_gives_way() -> None:
     """
     The oldest row of the key with the most rows is dropped. Another key's rows stay, even if that key adds more.
     """
-    shared: Shared[str, int] = Shared(4)
-    gone = [shared.put(name, 1, "b") for name in ("b1",)] + [shared.put(f"a{n}", n, "a") for n in range(6)]
-    assert [None] * 4 + [0, 1, 2] == gone
-    assert 3 == shared.put("b2", 2, "b")
-    assert shared.get("b1") == 1
-    assert shared.get("b2") == 2
-    assert shared.get("a5") == 5
-    assert shared.get("a3") is None
-    assert shared.pop("b1") == 1
+    shared: Shared[str] = Shared(4)
+
+    def add(name: str, owner: str, places: int = 1) -> list[str]:
+        """Add a name, and remove names until there is space. Return the removed names."""
+        shared.add(name, owner, places)
+        removed = []
+        while (surplus := shared.surplus()) is not None:
+            shared.remove(*surplus, 1)
+            removed.append(surplus[0])
+        return removed
+
+    assert [] == add("b1", "b")
+    assert [[]] * 3 + [["a0"], ["a1"], ["a2"]] == [add(f"a{n}", "a") for n in range(6)]
+    shared.renew("a3", "a")
+    assert ["a4"] == add("b2", "b")
+    assert {"a": 2, "b": 2} == dict(shared.held)
+    assert ("a5", "b1") == (shared.oldest("a"), shared.oldest("b"))
+    shared.grow("b", 1)
+    assert ("b1", "b") == shared.surplus()
+    shared.remove("b1", "b", 2)
     assert len(shared) == 3
-    assert shared.pop("b1") is None
+    assert shared.surplus() is None
+    assert shared.oldest("c") is None
 
 
 def test_the_key_that_gives_way_first_is_named() -> None:
@@ -83,13 +95,16 @@ def calls_made(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
     """Freeing a place in a full table costs the same with a thousand keys as with one."""
-    shared: Shared[int, int] = Shared(2000)
+    shared: Shared[int] = Shared(2000)
     for number in range(2000):
-        shared.put(number, number, f"key-{number % keys}")
+        shared.add(number, f"key-{number % keys}", 1)
 
     def put() -> None:
         for number in range(2000, 4000):
-            assert shared.put(number, number, f"key-{number % keys}") is not None
+            shared.add(number, f"key-{number % keys}", 1)
+            surplus = shared.surplus()
+            assert surplus is not None
+            shared.remove(*surplus, 1)
 
     assert calls_made(put) < 30 * 2000
     assert 2000 == len(shared) == sum(shared.held.values())

@@ -1,0 +1,260 @@
+"""
+The table of callers. It has the kinds of calls that each key reported of a session, a user, a trace or a service, and
+the time of the last calls of each kind.
+
+A key has its own entry for each caller. So no key can change or push out what another key reported. An entry
+holds up to `MOST_KINDS` kinds of calls. The facts of further kinds have entries of their own.
+
+If the table is full, the key that takes up most of it loses an entry: the one without calls for the longest time, to
+within `PLACED_S`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from math import inf
+from typing import TypeAlias
+
+import msgspec
+
+from spool.shares import Shared
+
+WINDOW_S = 3600.0  # a counter repeats calls that were reported in this time before it
+KNOWN_S = WINDOW_S + 60.0  # how long calls are remembered; longer, because counters wait
+# A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
+# much too early.
+KEEP_EVERY_S = 600.0
+PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its key's queue
+# maximum number of entries that are moved before one is removed, because they had calls since their last move
+SECOND_CHANCES = 8
+NAME_BYTES = 16  # length of a fact's digest in memory
+MOST_KINDS = 256  # maximum number of kinds per entry, because a search reads all of them
+KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit
+
+
+# A kind of calls, such as all calls of a source, a service and a model. It consists of the digests by which counters
+# find the calls, which are its facts. Bytes know their hash, and unlike tuples the garbage collector never visits them.
+Kind: TypeAlias = bytes
+
+
+def facts_of(kind: Kind) -> Iterator[bytes]:
+    for begin in range(0, len(kind), NAME_BYTES):
+        yield kind[begin : begin + NAME_BYTES]
+
+
+class ReportedCalls(msgspec.Struct, eq=False, gc=False):
+    """Calls that a key reported of a caller: either of one kind, or of several kinds, each with its own time."""
+
+    name: str
+    key: str
+    at: float  # the last calls of any kind
+    kept_at: float  # when kinds were queued for storage after an interval of `KEEP_EVERY_S`
+    placed_at: float  # when the entry was moved to the end of its key's queue
+    due_at: float  # when the entry must be moved again, or queued for storage
+    kind: Kind | None  # the only kind, or None if there are several
+    # the last calls of several kinds, which were queued for storage since `kept_at`
+    times: dict[Kind, float] | None
+    earlier: dict[Kind, float]  # the last calls of kinds that were not queued since then
+    others: dict[str, ReportedCalls] | None = None  # entries of other keys for the same caller
+
+    def last(self, fact: bytes) -> float:
+        """Return when calls with a fact were last reported, or -inf if none were."""
+        if self.kind is not None:
+            return self.at if fact in self.kind else -inf
+        return max(_last(self.times or {}, fact), _last(self.earlier, fact))
+
+    @property
+    def places(self) -> int:
+        kinds = len(self.times or ()) + len(self.earlier)
+        return max(1, -(-kinds // KINDS_PER_PLACE))
+
+
+_NO_TIMES: dict[Kind, float] = {}  # never changed
+
+
+def _last(times: Mapping[Kind, float], fact: bytes) -> float:
+    return max((at for kind, at in times.items() if fact in kind), default=-inf)
+
+
+class Callers:
+    """The entries of all callers. `entries` is public because the intake looks up a caller for each span."""
+
+    def __init__(self, most: int) -> None:
+        self.entries: dict[str, ReportedCalls] = {}
+        self.pushed_out = 0  # number of entries that were removed early because of the limit
+        self._queue: Shared[str] = Shared(most)
+
+    def __len__(self) -> int:
+        """Return the places that all entries take up."""
+        return len(self._queue)
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Return the places by key. An entry takes up one place for each `KINDS_PER_PLACE` kinds."""
+        return self._queue.held
+
+    def last(self, caller: str, fact: bytes) -> float:
+        """Return when any key last reported calls with a fact, or -inf if none did."""
+        newest = -inf
+        for name in (caller, _own_name(caller, fact)):
+            entry = self.entries.get(name)
+            if entry is not None:
+                newest = max(newest, entry.last(fact))
+                if entry.others is not None:
+                    newest = max(newest, *(other.last(fact) for other in entry.others.values()))
+        return newest
+
+    def hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> Collection[Kind]:
+        """
+        Remember that a key reported calls of a caller, at one time for all kinds. Return the kinds that are due for
+        storage, because they were not queued in the last `KEEP_EVERY_S`.
+        """
+        when = next(iter(reported.values()))
+        entry = self.entries.get(caller)
+        if entry is None or entry.key != key:
+            entry = self._find(caller, key)
+            if entry is None:
+                self._add(caller, reported, when, key)
+                return reported
+        if when >= entry.due_at:
+            self._begin(entry, when)
+        times = entry.times
+        if times is not None and entry.at <= when and reported.keys() <= times.keys():
+            times.update(reported)
+            entry.at = when
+            return ()
+        return self._hear_each(entry, reported, when)
+
+    def _find(self, name: str, key: str) -> ReportedCalls | None:
+        entry = self.entries.get(name)
+        if entry is not None and entry.key != key:
+            return None if entry.others is None else entry.others.get(key)
+        return entry
+
+    def _begin(self, entry: ReportedCalls, when: float) -> None:
+        """Move an entry in its key's queue, and let all kinds be due for storage, if the time for it has come."""
+        self._renew(entry, when)
+        if when - entry.kept_at >= KEEP_EVERY_S:
+            entry.kept_at = when
+            if entry.times is not None:
+                places, known = entry.places, {**entry.earlier, **entry.times}
+                entry.earlier = {kind: at for kind, at in known.items() if when - at <= KNOWN_S}
+                entry.times = {}
+                self._queue.grow(entry.key, entry.places - places)
+        entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
+
+    def _renew(self, entry: ReportedCalls, when: float) -> None:
+        self._queue.renew(entry.name, entry.key)
+        entry.placed_at = when
+
+    def _hear_each(
+        self, entry: ReportedCalls, reported: Mapping[Kind, float], when: float
+    ) -> Collection[Kind]:
+        if entry.times is None:
+            if len(reported) == 1 and entry.kind in reported:
+                is_due = entry.at < entry.kept_at
+                entry.at = max(entry.at, when)
+                return reported if is_due else ()
+            entry.times, entry.earlier = {}, {}
+            if entry.kind is not None:
+                (entry.times if entry.at >= entry.kept_at else entry.earlier)[entry.kind] = entry.at
+                entry.kind = None
+        places, times, earlier = entry.places, entry.times, entry.earlier
+        due, too_many = list[Kind](), list[Kind]()
+        for kind in reported:
+            if kind in times:
+                times[kind] = max(times[kind], when)
+            elif kind in earlier or len(times) + len(earlier) < MOST_KINDS:
+                times[kind] = max(earlier.pop(kind, when), when)
+                due.append(kind)
+            else:
+                too_many.append(kind)
+        entry.at = max(entry.at, when)
+        self._queue.grow(entry.key, entry.places - places)
+        self._make_room()
+        for kind in too_many:
+            if self._hear_facts(entry.name, kind, when, entry.key):
+                due.append(kind)
+        return due
+
+    def _hear_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
+        """
+        Remember calls by their facts, each under a name of its own. Return whether one is due for storage.
+        """
+        is_due = False
+        for fact in facts_of(kind):
+            name = _own_name(caller, fact)
+            entry = self._find(name, key)
+            if entry is None:
+                self._add(name, {fact: when}, when, key)
+                is_due = True
+                continue
+            if when >= entry.due_at:
+                self._begin(entry, when)
+            is_due |= entry.at < entry.kept_at
+            entry.at = max(entry.at, when)
+        return is_due
+
+    def _add(self, name: str, reported: Mapping[Kind, float], when: float, key: str) -> None:
+        places = 1
+        if len(reported) == 1:
+            [kind] = reported
+            entry = ReportedCalls(name, key, when, when, when, when + PLACED_S, kind, None, _NO_TIMES)
+        else:
+            times = dict(reported) if len(reported) <= MOST_KINDS else {}
+            entry = ReportedCalls(name, key, when, when, when, when + PLACED_S, None, times, _NO_TIMES)
+            places = entry.places
+        first = self.entries.setdefault(name, entry)
+        if first is not entry:
+            if first.others is None:
+                first.others = {}
+            first.others[key] = entry
+        self._queue.add(name, key, places)
+        if len(reported) > MOST_KINDS:
+            self._hear_each(entry, reported, when)
+        elif len(self._queue) > self._queue.most:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        chances = SECOND_CHANCES
+        while (surplus := self._queue.surplus()) is not None:
+            entry = self._find(*surplus)
+            assert entry is not None
+            if chances and entry.at > entry.placed_at:
+                chances -= 1
+                self._renew(entry, entry.at)
+            else:
+                self._remove(entry)
+                self.pushed_out += 1
+
+    def forget(self, before: float, most: int) -> int:
+        """Remove at most `most` entries without calls since `before`. Return their number."""
+        forgotten = 0
+        for key in list(self._queue.held):
+            while forgotten < most and (name := self._queue.oldest(key)) is not None:
+                entry = self._find(name, key)
+                if entry is None or entry.at >= before:
+                    break
+                self._remove(entry)
+                forgotten += 1
+        return forgotten
+
+    def _remove(self, entry: ReportedCalls) -> None:
+        first = self.entries[entry.name]
+        others = first.others
+        if first is not entry:
+            assert others is not None
+            del others[entry.key]
+            first.others = others or None
+        elif others is None:
+            del self.entries[entry.name]
+        else:
+            _, following = others.popitem()
+            following.others = others or None
+            self.entries[entry.name] = following
+        self._queue.remove(entry.name, entry.key, entry.places)
+
+
+def _own_name(caller: str, fact: bytes) -> str:
+    """Return the name of the entry for one fact of a caller's calls. No caller has such a name."""
+    return f"\0{fact.hex()}{caller}"
