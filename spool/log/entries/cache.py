@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RAW_BYTES = 72  # bytes of memory per undecoded record, in addition to its own bytes
 DECODED = 6  # a decoded record takes this many times the memory of its packed bytes
 COPIED = 4  # like DECODED, for copies of records that were just received, because these share many texts
+UNREAD_SHARE = 0.625  # maximum share of unread entries; several readers share the entries in the rest
 # Types of records that are copied at a commit. Nothing changes the values in their fields in place.
 _COPIED_TYPES = {Inference, UsageMetric}
 
@@ -41,7 +42,6 @@ class CachedEntry:
         "checksum",
         "decoded",
         "is_decoded",
-        "is_found",
         "is_kept",
         "size",
         "walked",
@@ -63,7 +63,6 @@ class CachedEntry:
         self.is_decoded = packed is None  # True once all records are decoded
         # approximate bytes in memory, without decoded records
         self.size = len(packed or b"") + RAW_BYTES * len(self.decoded)
-        self.is_found = False  # True once a reader has found the entry in the cache
         self.is_kept = True  # False once the entry is removed from the cache; a reader may still use it
 
     @property
@@ -113,7 +112,7 @@ def committed_entries(
 
 class EntryCache:
     """
-    Cache of entries. The entry that was added first is dropped first, because readers follow the commits.
+    Cache of the entries that were read last, and of newer entries of commits that no reader has reached yet.
 
     An entry never changes. It is found only under the checksum that is stored now, so a reader never gets
     records that the storage does not have. Several threads may read. No caller may change a record.
@@ -123,22 +122,23 @@ class EntryCache:
         self._max_bytes = max_bytes
         self._lock = Lock()
         self._kept: OrderedDict[tuple[str, int], CachedEntry] = OrderedDict()
-        self._is_read = False  # False if readers did not use the cache since an unread entry was dropped
+        # Unread entries by topic and number. Only topics that are read have a place here.
+        self._unread: dict[str, OrderedDict[int, CachedEntry]] = {}
+        self._unread_bytes = 0
+        self._max_unread = max_bytes * UNREAD_SHARE
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._kept) + sum(map(len, self._unread.values()))
 
     def find(self, topic: str, first: int, checksum: int) -> CachedEntry | None:
         with self._lock:
-            self._is_read = True
+            self._reached(topic, first)
             entry = self._kept.get((topic, first))
-            if entry is None or entry.checksum != checksum:
-                return None
-            entry.is_found = True
-            return entry
+            return None if entry is None or entry.checksum != checksum else entry
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
+        """Return the entries of a topic that were read."""
         with self._lock:
             return {
                 first: entry for (entry_topic, first), entry in self._kept.items() if entry_topic == topic
@@ -149,39 +149,37 @@ class EntryCache:
     ) -> CachedEntry:
         """Add an entry that was read. `packed` has the same records as `raws`."""
         entry = CachedEntry(raws, packed, checksum=checksum)
-        entry.is_found = True
         with self._lock:
             self._remove(topic, first)
             self._kept[topic, first] = entry
             self._make_room(entry.size)
         return entry
 
-    def takes_commits(self, closed_below: Mapping[str, int]) -> bool:
+    @property
+    def takes_commits(self) -> bool:
+        """True if readers use the cache, and there is room for unread entries."""
+        return bool(self._unread) and self._unread_bytes < self._max_unread
+
+    def add(self, entries: Iterable[CommittedEntry]) -> None:
         """
-        Return True if entries of a commit may be added: readers use the cache, and it is not full of records
-        that are still open. Readers need open records later, and in this order.
+        Add the entries of a durable commit. Too many unread entries are not added, and do not replace older ones,
+        because readers need the older ones first.
         """
         with self._lock:
-            is_full = self.bytes > self._max_bytes * 7 // 8
-            return self._is_read and not (is_full and self._is_oldest_open(closed_below))
+            for topic, first, _, _, entry in entries:
+                if topic in self._unread and self._unread_bytes + entry.size <= self._max_unread:
+                    self._remove(topic, first)
+                    self._unread[topic][first] = entry
+                    self._unread_bytes += entry.size
+                    self._make_room(entry.size)
 
-    def add(self, entries: Iterable[CommittedEntry], closed_below: Mapping[str, int]) -> None:
-        """Add the entries of a durable commit, as far as there is room without dropping open records."""
-        with self._lock:
-            for entry in entries:
-                while self._kept and self.bytes + entry.cached.size > self._max_bytes:
-                    if self._is_oldest_open(closed_below):
-                        return
-                    key, oldest = next(iter(self._kept.items()))
-                    self._is_read &= oldest.is_found
-                    self._remove(*key)
-                self._remove(entry.topic, entry.first)
-                self._kept[entry.topic, entry.first] = entry.cached
-                self._make_room(entry.cached.size)
-
-    def _is_oldest_open(self, closed_below: Mapping[str, int]) -> bool:
-        topic, first = next(iter(self._kept), ("", 0))
-        return first >= closed_below.get(topic, 1)
+    def _reached(self, topic: str, first: int) -> None:
+        """Note that a reader has reached an entry. Earlier entries that it left out may be dropped as well."""
+        unread = self._unread.setdefault(topic, OrderedDict())
+        while unread and next(iter(unread)) <= first:
+            number, entry = unread.popitem(last=False)
+            self._unread_bytes -= entry.size
+            self._kept[topic, number] = entry
 
     def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
         """
@@ -206,15 +204,11 @@ class EntryCache:
     def forget_below(self, oldest: Mapping[str, int]) -> None:
         """Drop the entries below the lowest stored number of each topic, because they are deleted."""
         with self._lock:
+            for topic in list(self._unread):
+                self._reached(topic, oldest[topic] - 1)
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
                     self._remove(topic, first)
-
-    def clear(self) -> None:
-        """Drop all entries, because the entries on disk have changed."""
-        with self._lock:
-            for topic, first in list(self._kept):
-                self._remove(topic, first)
 
     def _remove(self, topic: str, first: int) -> None:
         gone = self._kept.pop((topic, first), None)

@@ -238,13 +238,12 @@ class NodeMemory:
 
     def copies_commits(self) -> bool:
         """Return True if the cache of readers takes copies of the records of a commit."""
-        return self._native is None and self.read_cache.takes_commits(self.closed)
+        return self._native is None and self.read_cache.takes_commits
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
         """Apply a durable commit of this node. The caller holds the turn lock."""
         self.following.committed(row, plan)
-        if self.read_cache.takes_commits(self.closed):
-            self.read_cache.add(plan.entries, self.closed)
+        self.read_cache.add(plan.entries)
         self.confirmed(row.id)
         self._horizon.moved()
 

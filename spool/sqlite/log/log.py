@@ -190,8 +190,8 @@ class SqliteLog:
         """Store a group in one transaction, then update the state in memory."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
-        keeps = self._read_cache.takes_commits(closed_below)
-        copies = keeps and self._native is None  # the compiled module reads packed records
+        # the compiled module reads packed records
+        copies = self._native is None and self._read_cache.takes_commits
         try:
             plan, answers = await self._database.transaction(
                 partial(self._write, group=group, closed_below=closed_below, now=now, copies=copies)
@@ -209,8 +209,7 @@ class SqliteLog:
             self._horizon.thaw(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
-        if keeps:
-            self._read_cache.add(plan.entries, closed_below)
+        self._read_cache.add(plan.entries)
         self._rest.changed()
         if self._observer:
             seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds

@@ -13,13 +13,14 @@ import pytest
 from spool.log.entries import codec
 from spool.log.entries.cache import (
     RAW_BYTES,
+    UNREAD_SHARE,
     CachedEntry,
     CommittedEntry,
     EntryCache,
     committed_entries,
 )
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, TOPICS, Inference, Record
+from spool.record import AI_TELEMETRY, TOPICS, USAGE_EVENTS, Inference, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.log import log, store
@@ -73,7 +74,7 @@ async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(st
     assert cache.bytes < 100 * RAW_BYTES
 
 
-@pytest.mark.parametrize("removed", ["for room", "all", "for the same anew"])
+@pytest.mark.parametrize("removed", ["for room", "for the same anew"])
 async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) -> None:
     """
     The counted bytes equal those of the cached entries, even if an entry is dropped before its records are decoded.
@@ -82,8 +83,6 @@ async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) 
     ((_, packed),) = codec.cut([record])
     cache = EntryCache(0 if removed == "for room" else 1 << 20)
     entries = [cache.put(TOPICS[0], first, codec.raws(packed), packed) for first in range(6)]
-    if removed == "all":
-        cache.clear()
     if removed == "for the same anew":
         for first in range(6):
             cache.put(TOPICS[0], first, codec.raws(packed), packed)
@@ -130,7 +129,7 @@ async def test_records_are_decoded_once_for_all_readers(
 async def test_the_memory_of_what_was_read_is_bounded(
     tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit, the entries that were added first are dropped."""
+    """Beyond the limit, the entries that were read first are dropped."""
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=clock, cache_bytes=10_000)
     for first in range(1, 1001, 10):
         await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(first, first + 9))
@@ -158,39 +157,36 @@ def find(cache: EntryCache, entry: CommittedEntry) -> CachedEntry | None:
     return cache.find(entry.topic, entry.first, entry.body.checksum)
 
 
-async def test_commits_replace_entries_that_readers_had_but_no_open_ones() -> None:
+async def test_unread_entries_have_a_share_of_the_cache_and_are_not_replaced() -> None:
     """
-    The cache of four entries gets no fifth entry while the oldest record is open. If it is closed, its entry makes
-    room.
+    If readers do not keep up, newer entries are not added. Entries that a reader has reached or left out make room.
     """
-    entries = [*committed(1), *committed(101), *committed(201), *committed(301), *committed(401)]
-    cache = EntryCache(entries[0].cached.size * 9 // 2)
+    entries = [entry for number in range(8) for entry in committed(1 + 100 * number)]
+    size = max(entry.cached.size for entry in entries)
+    cache = EntryCache(int(4.5 * size / UNREAD_SHARE))
     find(cache, entries[0])
-    for entry in entries[:4]:
-        assert cache.takes_commits({AI_TELEMETRY: 1})
-        cache.add([entry], {AI_TELEMETRY: 1})
-    assert not cache.takes_commits({AI_TELEMETRY: 1})
-    cache.add(entries[4:], {AI_TELEMETRY: 1})
-    assert [1, 101, 201, 301] == firsts(cache)
-    assert find(cache, entries[0])
-    assert cache.takes_commits({AI_TELEMETRY: 101})
-    cache.add(entries[4:], {AI_TELEMETRY: 101})
-    assert [101, 201, 301, 401] == firsts(cache)
+    cache.add(entries[:6])
+    assert not find(cache, entries[4])
+    assert not find(cache, entries[5])
+    assert all(find(cache, entry) is entry.cached for entry in entries[:4])
+    cache.add(entries[4:8])
+    assert 7 == len(cache)
+    assert not find(cache, entries[0])  # read first
+    assert find(cache, entries[6])  # entries 4 and 5 are left out
+    assert [101, 201, 301, 401, 501, 601] == firsts(cache)
     assert cache.bytes == sum(entry.cached.size for entry in entries[1:])
 
 
 async def test_a_cache_that_nobody_reads_takes_no_commits() -> None:
     """A gateway that neither delivers nor counts, because another one does, stores no entries for readers."""
-    entries = [*committed(1), *committed(101), *committed(201)]
-    cache = EntryCache(entries[0].cached.size * 5 // 2)
-    assert not cache.takes_commits({AI_TELEMETRY: 1})
-    assert not find(cache, entries[0])
-    closed = {AI_TELEMETRY: 301}
-    assert cache.takes_commits(closed)
-    cache.add(entries, closed)  # the first entry is dropped unread
-    assert not cache.takes_commits(closed)
-    assert not find(cache, entries[0])
-    assert cache.takes_commits(closed)
+    entries = committed(1)
+    cache = EntryCache(1 << 20)
+    assert not cache.takes_commits
+    cache.add(entries)
+    assert 0 == len(cache)
+    cache.find(USAGE_EVENTS, 1, 0)
+    cache.add(entries)  # nobody reads this topic
+    assert 0 == len(cache) == cache.bytes
 
 
 async def test_an_entry_is_found_only_if_the_storage_has_the_same_bytes() -> None:
@@ -198,7 +194,7 @@ async def test_an_entry_is_found_only_if_the_storage_has_the_same_bytes() -> Non
     (entry,), (other,) = committed(1), committed(1, records=99)
     cache = EntryCache(1 << 20)
     assert not find(cache, entry)
-    cache.add([entry], {})
+    cache.add([entry])
     assert find(cache, entry) is entry.cached
     assert not find(cache, other)
 
