@@ -164,11 +164,16 @@ class PostgresLedgerRows(SqlLedgerRows):
             sums_by_key[start, number] = measures
         self._unmark_changed(width, {start for start, _ in sums_by_key})
         if sums_by_key:
-            rows = [(*cell, *_columns(measures)) for cell, measures in sorted(sums_by_key.items())]
+            cells = sorted(sums_by_key)
+            columns = zip(*map(sums_by_key.__getitem__, cells), strict=True)
             self._run(
                 f"INSERT INTO {self._of(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
                 f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",
-                *map(list, zip(*rows, strict=True)),
+                *(_array(map(str, column)) for column in zip(*cells, strict=True)),
+                *(
+                    _array(map(money.text if name in MONEY else str, column))
+                    for name, column in zip(_COLUMNS, columns, strict=True)
+                ),
             )
 
     def totals(
@@ -519,9 +524,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._connection.execute(self._database.sql(statement), values).rowcount
 
 
-def _columns(measures: Measures) -> Iterator[int | str]:
-    for name, value in zip(_COLUMNS, measures, strict=True):
-        yield money.text(value) if name in MONEY else value
+def _array(numbers: Iterable[str]) -> str:
+    """Return an array of numbers as text. The driver would examine each element of a list."""
+    return f"{{{','.join(numbers)}}}"
 
 
 # -- the store -----------------------------------------------------------------------------------------------
