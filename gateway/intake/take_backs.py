@@ -18,8 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.intake.callers import WINDOW_S
-from gateway.intake.shadows import Reporter, Shadows, reporters_of
+from gateway.intake.shadows import Reporter, Reporters, Shadows, reporters_of
 from spool.clock import Clock
+from spool.errors import EntryUnreadable, NotThere
 from spool.identity import Identity, of_derived, of_point
 from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, version_of
 from spool.log.protocols import Log
@@ -57,6 +58,15 @@ class Counted(msgspec.Struct, array_like=True):
     def count(self) -> int:
         return len(self.ids) + len(self.points)
 
+    def add(self, reporters: Reporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> None:
+        """Add the counters of one combination of reporters. Agents' spans are left out: they are never reversed."""
+        ids = [record.id for record in records if isinstance(record, UsageMetric)]
+        names = [(point.series, point.time) for point in points]
+        if ids or names:
+            self.reporters.update(reporters)
+            self.ids.update(ids)
+            self.points.update(names)
+
 
 class _Members:
     """Finds the records of a group among other records. The ids of points are computed once per time span."""
@@ -85,6 +95,7 @@ class _Kept(NamedTuple):
     counted: Counted
     # version of the entry when it was read, because other processes may reverse it as well
     version: int = NOTHING
+    receipt: str = ""  # id of the receipt that has the record numbers, until they are known
 
 
 class TakeBacks:
@@ -95,11 +106,20 @@ class TakeBacks:
     longer be reversed.
     """
 
-    def __init__(self, log: Log, shadows: Shadows, clock: Clock, *, max_items: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        shadows: Shadows,
+        clock: Clock,
+        *,
+        max_items: int,
+        one_commit_at_a_time: asyncio.Lock,
+    ) -> None:
         self._log = log
         self._shadows = shadows
         self._clock = clock
         self.max_items = max_items
+        self._one_commit_at_a_time = one_commit_at_a_time  # held while entries are removed or changed
         self._kept: dict[bytes, _Kept] = {}
         self._of_key: dict[str, dict[bytes, None]] = {}  # keys of the entries, by name of the sender's key
         self._held = Holdings[str]()  # number of items by key
@@ -141,35 +161,15 @@ class TakeBacks:
     def reporters(self) -> set[Reporter]:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
-    def counted(
-        self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
-    ) -> Counted | None:
-        """
-        Return the counters of one key that will be in the sums once they are recorded. Return None if
-        all are shadows.
-        """
-        counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
-        for record in records:
-            if isinstance(record, UsageMetric) and not record.shadow:
-                counted.reporters.update(reporters_of(record))
-                counted.ids.add(record.id)
-        for point in points:
-            if not point.template.shadow:
-                counted.reporters.update(reporters_of(point.template))
-                counted.points.add((point.series, point.time))
-        return counted if counted.reporters else None
+    def counted(self, key: str) -> Counted:
+        """Return an empty group for counters of a key that are about to be recorded."""
+        return Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
 
     def stored(self, key: bytes, counted: Counted, at: float) -> PartialReport:
         return PartialReport(COUNTED + key, at, _encode(counted))
 
-    async def remember(self, stored: PartialReport, receipt: Receipt) -> None:
-        counted = _counted.decode(stored.body)
-        view = await self._log.receipt(receipt.id)
-        first = view["first_number"]
-        last = view["last_number"]
-        if isinstance(first, int) and isinstance(last, int):
-            counted.after, counted.last = first, last
-        self._add(stored.key, _Kept(stored.at, counted, version_of(stored)))
+    def remember(self, stored: PartialReport, counted: Counted, receipt: Receipt) -> None:
+        self._add(stored.key, _Kept(stored.at, counted, version_of(stored), receipt.id))
 
     def old(self) -> list[bytes]:
         """Return keys of counters that can no longer be reversed."""
@@ -177,12 +177,12 @@ class TakeBacks:
         items = self._items
         old_keys = []
         old_keys_of: dict[str, set[bytes]] = {}
-        for key, (at, counted, _) in self._kept.items():
-            if now - at <= WINDOW_S:
+        for key, entry in self._kept.items():
+            if now - entry.at <= WINDOW_S:
                 break
-            items -= counted.count
+            items -= entry.counted.count
             old_keys.append(key)
-            old_keys_of.setdefault(counted.key, set()).add(key)
+            old_keys_of.setdefault(entry.counted.key, set()).add(key)
         # remove counters of the key that has the most, so that no key removes counters of another key
         if items > self.max_items:
             for key in fullest_first(
@@ -212,43 +212,68 @@ class TakeBacks:
         """
         corrected = 0
         looked_at = 0
-        for key, (at, counted, version) in list(self._kept.items()):
-            looked_at += len(counted.reporters)
+        for key, entry in list(self._kept.items()):
+            looked_at += len(entry.counted.reporters)
             if looked_at >= LOOKED_AT:
                 looked_at = 0
                 await pause()
             heard_reporters = {
-                reporter for reporter in counted.reporters if self._shadows.have_heard([reporter], at)
+                reporter
+                for reporter in entry.counted.reporters
+                if self._shadows.have_heard([reporter], entry.at)
             }
-            below = self._log.closed_below(AI_TELEMETRY)
-            now = self._clock.now()
-            known_since = at + self._open_s if self._is_shared else self._not_before
-            may_be_open = counted.last >= below if counted.last else now < known_since
-            if not heard_reporters or may_be_open or now - at > WINDOW_S:
-                continue
-            corrections = [reporter async for reporter in self._corrections(counted, heard_reporters, below)]
-            remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
-            stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
-            await self._log.append(
-                Submission(
-                    topic=AI_TELEMETRY,
-                    received=0,
-                    split=len(corrections),
-                    records=corrections,
-                    identities=[Identity(reporter.id) for reporter in corrections],
-                    keep=stays,
-                    forget=() if stays else [key],
-                    expects=[Expectation(key, version)] if self._is_shared else (),
-                )
-            )
-            corrected += len(corrections)
-            if stays:
-                self._kept[key] = _Kept(at, remaining, version_of(stays[0]))
-            else:
-                self.drop([key])
+            if heard_reporters:
+                async with self._one_commit_at_a_time:
+                    if key in self._kept:  # a request may have removed the oldest ones meanwhile
+                        corrected += await self._take_back_of(key, entry, heard_reporters)
         if corrected:
             _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
         return corrected
+
+    async def _take_back_of(self, key: bytes, entry: _Kept, heard_reporters: set[Reporter]) -> int:
+        at, counted, version, receipt = entry
+        if receipt:
+            self._kept[key] = entry._replace(receipt="")
+            await self._learn_numbers(counted, receipt)
+        below = self._log.closed_below(AI_TELEMETRY)
+        now = self._clock.now()
+        known_since = at + self._open_s if self._is_shared else max(at + self._open_s, self._not_before)
+        may_be_open = counted.last >= below if counted.last else now < known_since
+        if may_be_open or now - at > WINDOW_S:
+            return 0
+        corrections = [record async for record in self._corrections(counted, heard_reporters, below)]
+        remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
+        stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
+        await self._log.append(
+            Submission(
+                topic=AI_TELEMETRY,
+                received=0,
+                split=len(corrections),
+                records=corrections,
+                identities=[Identity(record.id) for record in corrections],
+                keep=stays,
+                forget=() if stays else [key],
+                expects=[Expectation(key, version)] if self._is_shared else (),
+            )
+        )
+        if stays:
+            self._kept[key] = _Kept(at, remaining, version_of(stays[0]))
+        else:
+            self.drop([key])
+        return len(corrections)
+
+    async def _learn_numbers(self, counted: Counted, receipt: str) -> None:
+        """
+        Read the numbers of counted records from their receipt. This is done only for counters that must be reversed.
+        """
+        try:
+            view = await self._log.receipt(receipt)
+        except (NotThere, EntryUnreadable):  # then the records are searched for, as after a restart
+            return
+        first = view["first_number"]
+        last = view["last_number"]
+        if isinstance(first, int) and isinstance(last, int):
+            counted.after, counted.last = first, last
 
     async def _corrections(
         self, counted: Counted, heard: set[Reporter], below: int

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.intake.shadows import Reporters, Shadows, reporters_of
-from gateway.intake.take_backs import TakeBacks
+from gateway.intake.take_backs import Counted, TakeBacks
 from spool.clock import Clock, elapsed_s
 from spool.errors import SpoolError
 from spool.identity import Identity
@@ -90,6 +90,13 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
         return cls(reporters, at, group.count, body, group.key, bool(group.points), version)
 
 
+class _Waits(msgspec.Struct, gc=False):
+    """The waiting groups of one combination of reporters."""
+
+    groups: int = 0
+    queue: str | None = None  # name of the key whose queue holds their points; None if no points waited yet
+
+
 class WaitingGroups(dict[bytes, WaitingGroup]):
     """Groups by key, in order of arrival. Change the dict only with `add` and `remove`."""
 
@@ -97,13 +104,12 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         super().__init__()
         self.items_held = 0  # number of counters in all groups
         self.bytes_held = 0
-        # The same groups by the name of a sender's key. The counters of a group count for the limit of that key.
-        self._queues: dict[str, dict[bytes, WaitingGroup]] = {}
+        # Keys of the same groups by the name of a sender's key. The counters of a group count for the limit of that
+        # key. The first key of a dict is found slowly if many before it were removed, so these are OrderedDicts.
+        self._queues: dict[str, OrderedDict[bytes, None]] = {}
         self._queue_items = Holdings[str]()
         self._queue_bytes = Holdings[str]()
-        # for reporters with waiting points: the name of the key whose queue holds the points
-        self._queue_of: dict[Reporters, str] = {}
-        self._reporters: Counter[Reporters] = Counter()
+        self._of_reporters: dict[Reporters, _Waits] = {}
 
     @property
     def held(self) -> HeldByKey:
@@ -111,7 +117,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def has_of(self, reporters: Reporters) -> bool:
         """Return whether counters of these reporters wait."""
-        return reporters in self._reporters
+        return reporters in self._of_reporters
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
@@ -124,28 +130,40 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def add(self, key: bytes, group: WaitingGroup) -> None:
         self[key] = group
-        queue = self._queue_of.setdefault(group.reporters, group.key) if group.has_points else group.key
-        self._queues.setdefault(queue, {})[key] = group
-        self._queue_items.add(queue, group.items)
-        self._queue_bytes.add(queue, len(group.body))
-        self._reporters[group.reporters] += 1
-        self.items_held += group.items
-        self.bytes_held += len(group.body)
+        waits = self._of_reporters.get(group.reporters)
+        if waits is None:
+            waits = self._of_reporters[group.reporters] = _Waits()
+        waits.groups += 1
+        if group.has_points and waits.queue is None:
+            waits.queue = group.key
+        queue = self._queue_of(group, waits)
+        names = self._queues.get(queue)
+        if names is None:
+            names = self._queues[queue] = OrderedDict()
+        names[key] = None
+        self._change(queue, group.items, len(group.body))
 
     def remove(self, key: bytes, group: WaitingGroup) -> None:
         del self[key]
-        queue = self._queue_of[group.reporters] if group.has_points else group.key
-        del self._queues[queue][key]
-        self._queue_items.add(queue, -group.items)
-        self._queue_bytes.add(queue, -len(group.body))
-        if not self._queues[queue]:
+        waits = self._of_reporters[group.reporters]
+        waits.groups -= 1
+        if not waits.groups:
+            del self._of_reporters[group.reporters]
+        queue = self._queue_of(group, waits)
+        names = self._queues[queue]
+        del names[key]
+        if not names:
             del self._queues[queue]
-        self._reporters[group.reporters] -= 1
-        if not self._reporters[group.reporters]:
-            del self._reporters[group.reporters]
-            self._queue_of.pop(group.reporters, None)
-        self.items_held -= group.items
-        self.bytes_held -= len(group.body)
+        self._change(queue, -group.items, -len(group.body))
+
+    def _queue_of(self, group: WaitingGroup, waits: _Waits) -> str:
+        return waits.queue if group.has_points and waits.queue is not None else group.key
+
+    def _change(self, queue: str, items: int, bytes: int) -> None:
+        self._queue_items.add(queue, items)
+        self._queue_bytes.add(queue, bytes)
+        self.items_held += items
+        self.bytes_held += bytes
 
 
 LOOK_S = 5.0
@@ -182,9 +200,13 @@ class WaitingCounters:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._waiting = WaitingGroups()
-        self._take_backs = TakeBacks(log, shadows, clock, max_items=max_items)
         self._last_key = 0
-        self._one_at_a_time = asyncio.Lock()
+        self._one_pass_at_a_time = asyncio.Lock()
+        # held while waiting counters are recorded or counted ones are reversed
+        self._one_commit_at_a_time = asyncio.Lock()
+        self._take_backs = TakeBacks(
+            log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
+        )
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
         # Waiting counters by key at the last read, if several processes share the storage.
@@ -272,28 +294,35 @@ class WaitingCounters:
         appending.add_done_callback(lambda task: self._appended(task, waiting))
         receipt = await asyncio.shield(appending)
         if self._is_over_full:  # `shield` keeps a cancelled request from interrupting the release
-            await asyncio.shield(asyncio.ensure_future(self._try_to_release(room=True)))
+            await asyncio.shield(asyncio.ensure_future(self._tried(self._make_room())))
         return receipt
 
-    async def release(self, *, everything: bool = False, room: bool = False) -> int:
+    async def release(self, *, everything: bool = False) -> int:
         """
         Record the counters that waited long enough or need not wait. Return the number of these counters.
 
-        Counters that already count are reversed if their reporter has reported calls since. With `room`,
-        only the oldest counters above the limit are recorded, because checking all counters takes too long
-        within a request.
+        Counters that already count are reversed if their reporter has reported calls since. Requests do not wait
+        until this ends if they exceed the limit.
         """
         released = 0
-        async with self._one_at_a_time:
+        async with self._one_pass_at_a_time:
             is_more = True
             while is_more:
                 is_more = await self._read_what_waits()
-                while due_groups := await self._due(everything=everything, room_only=room):
-                    await self._put_on_record(due_groups)
-                    released += sum(group.items for group in due_groups.values())
+                for keys in _parts(await self._decidable(everything=everything)):
+                    async with self._one_commit_at_a_time:
+                        released += await self._put_on_record(keys)
+                released += await self._make_room()
                 is_more = is_more and not self._waiting
-            if not room:
-                await self._take_backs.take_back()
+            await self._take_backs.take_back()
+        return released
+
+    async def _make_room(self) -> int:
+        """Record the oldest counters above the limit, and no others. Return their number."""
+        released = 0
+        async with self._one_commit_at_a_time:
+            while self._is_over_full:
+                released += await self._put_on_record(self._above_limit())
         return released
 
     async def _read_what_waits(self) -> bool:
@@ -326,7 +355,7 @@ class WaitingCounters:
         try:
             while True:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
-                await self._try_to_release()
+                await self._tried(self.release())
         finally:
             self._counted = {}  # these counts are outdated, because another process releases from now on
 
@@ -335,13 +364,13 @@ class WaitingCounters:
         waiting = self._waiting
         return waiting.items_held > self._max_items or waiting.bytes_held > self._max_bytes
 
-    async def _try_to_release(self, *, room: bool = False) -> None:
+    async def _tried(self, releasing: Awaitable[int]) -> None:
         """
         Release counters. If the storage fails, they keep waiting. The request of the sender that exceeded the
         limit is not refused.
         """
         try:
-            await self.release(room=room)
+            await releasing
         except SpoolError as error:
             _log.warning("counters must wait longer: %s", error, extra={"action": "release_put_off"})
 
@@ -352,17 +381,19 @@ class WaitingCounters:
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
-            if not self._is_shadow(record):
-                group = groups.setdefault(reporters_of(record), CounterGroup())
+            reporters = reporters_of(record)
+            if not self._is_shadow(record, reporters):
+                group = groups.setdefault(reporters, CounterGroup())
                 group.records.append(record)
                 group.identities.append(submission.identities[position])
                 waits.add(position)
         points = []
         for point in submission.points:
-            if self._is_shadow(point.template):
+            reporters = reporters_of(point.template)
+            if self._is_shadow(point.template, reporters):
                 points.append(point)
             else:
-                groups.setdefault(reporters_of(point.template), CounterGroup()).points.append(point)
+                groups.setdefault(reporters, CounterGroup()).points.append(point)
         if not groups:
             return groups, submission
         stays = [position for position in range(len(submission.records)) if position not in waits]
@@ -370,14 +401,14 @@ class WaitingCounters:
         identities = [submission.identities[position] for position in stays]
         return groups, replace(submission, records=records, identities=identities, points=points)
 
-    def _is_shadow(self, record: AiRecord) -> bool:
+    def _is_shadow(self, record: AiRecord, reporters: Reporters) -> bool:
         """
         Return whether the counter is a shadow, so that it does not have to wait.
 
         While counters of the same reporter wait, the counter is not checked, so that it is recorded after them.
         """
-        if not record.shadow and not self._waiting.has_of(reporters_of(record)):
-            self._shadows.shade(record)
+        if not record.shadow and not self._waiting.has_of(reporters):
+            record.shadow = self._shadows.have_heard(reporters, self._clock.now())
         return record.shadow
 
     def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, WaitingGroup]) -> None:
@@ -385,47 +416,50 @@ class WaitingCounters:
             for key, group in waiting.items():
                 self._waiting.add(key, group)
 
-    async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, WaitingGroup]:
-        """
-        Return some groups to record, oldest first. With `room_only`, return only groups above the limit.
-        """
-        due_groups = {} if room_only else await self._decidable(everything=everything)
-        items = sum(group.items for group in due_groups.values())
-        room = self._max_items - self._waiting.items_held + items
-        room_bytes = (
-            self._max_bytes - self._waiting.bytes_held + sum(len(group.body) for group in due_groups.values())
-        )
-        for key in self._waiting.fullest_first(by_bytes=room >= 0):
-            if items >= MOST_AT_ONCE or (room >= 0 and room_bytes >= 0):
-                break
-            if key not in due_groups:
-                group = due_groups[key] = self._waiting[key]
-                items += group.items
-                room += group.items
-                room_bytes += len(group.body)
-        # the keys of groups sort by arrival, so the oldest group comes first
-        return dict(sorted(due_groups.items()))
-
-    async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
-        """Return some groups that waited long enough or do not have to wait, oldest first."""
-        now, items = self._clock.now(), 0
-        due_groups: dict[bytes, WaitingGroup] = {}
-        for count, key in enumerate(list(self._waiting), start=1):
-            if items >= MOST_AT_ONCE:
+    def _above_limit(self) -> list[bytes]:
+        """Return the keys of some groups above the limit, oldest first."""
+        items = self._waiting.items_held - self._max_items
+        byte_count = self._waiting.bytes_held - self._max_bytes
+        due_keys: list[bytes] = []
+        count = 0
+        for key in self._waiting.fullest_first(by_bytes=items <= 0):
+            if count >= MOST_AT_ONCE or (items <= 0 and byte_count <= 0):
                 break
             group = self._waiting[key]
-            # give other tasks a turn: they may add groups in the meantime, but they never remove groups
+            due_keys.append(key)
+            count += group.items
+            items -= group.items
+            byte_count -= len(group.body)
+        return sorted(due_keys)  # the keys of groups sort by arrival, so the oldest group comes first
+
+    async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
+        """Return the groups that waited long enough or do not have to wait, oldest first."""
+        now = self._clock.now()
+        due_groups: dict[bytes, WaitingGroup] = {}
+        held_back: set[Reporters] = set()  # each of them has an older group that must wait longer
+        for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
+            # give other tasks a turn: they may add groups in the meantime, and record the oldest ones
             if count % LOOKED_AT == 0:
                 await pause()
-            has_waited = elapsed_s(group.at, now) >= self._wait_s
-            if everything or has_waited or self._shadows.have_heard(group.reporters, group.at):
+            has_waited = everything or elapsed_s(group.at, now) >= self._wait_s
+            if group.reporters in held_back:
+                continue
+            if has_waited or self._shadows.have_heard(group.reporters, group.at):
                 due_groups[key] = group
-                items += group.items
+            else:
+                held_back.add(group.reporters)
         return due_groups
 
-    async def _put_on_record(self, due_groups: dict[bytes, WaitingGroup]) -> None:
+    async def _put_on_record(self, keys: Iterable[bytes]) -> int:
+        """
+        Record groups, unless they were recorded before. Return the number of their counters. The caller holds
+        the lock for commits.
+        """
+        due_groups = {key: self._waiting[key] for key in keys if key in self._waiting}
+        if not due_groups:
+            return 0
         everything = CounterGroup()
-        of_key: dict[str, CounterGroup] = {}
+        counted_of: dict[str, Counted] = {}
         read = 0
         for waiting in due_groups.values():
             if read >= TURN:
@@ -433,12 +467,22 @@ class WaitingCounters:
                 await pause()
             read += waiting.items
             group = _groups.decode(waiting.body)
-            for record in group.members():
-                self._shadows.shade(record, waiting.at)
+            if self._shadows.have_heard(waiting.reporters, waiting.at):
+                for record in group.members():
+                    record.shadow = True
+            else:
+                counted = counted_of.get(group.key)
+                if counted is None:
+                    counted = counted_of[group.key] = self._take_backs.counted(group.key)
+                counted.add(waiting.reporters, group.records, group.points)
             everything.add(group)
-            of_key.setdefault(group.key, CounterGroup()).add(group)
         await pause()
-        old, reports = self._take_backs.old(), self._kept_of(of_key)
+        now, old = self._clock.now(), self._take_backs.old()
+        reports = {
+            self._take_backs.stored(self._next_key(), counted, now): counted
+            for counted in counted_of.values()
+            if counted.count
+        }
         receipt = await self._log.append(
             Submission(
                 topic=AI_TELEMETRY,
@@ -447,7 +491,7 @@ class WaitingCounters:
                 identities=everything.identities,
                 points=everything.points,
                 pending=-everything.count,
-                keep=reports,
+                keep=[*reports],
                 forget=[*due_groups, *old],
                 expects=[Expectation(key, waiting.version) for key, waiting in due_groups.items()]
                 if self._shared
@@ -457,18 +501,9 @@ class WaitingCounters:
         for key, waiting in due_groups.items():
             self._waiting.remove(key, waiting)
         self._take_backs.drop(old)
-        for report in reports:
-            await self._take_backs.remember(report, receipt)
-
-    def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:
-        """Return the reports to store about counters that are in the sums from now on, separately by key."""
-        now = self._clock.now()
-        counted = (
-            self._take_backs.counted(key, group.records, group.points) for key, group in of_key.items()
-        )
-        return [
-            self._take_backs.stored(self._next_key(), group, now) for group in counted if group is not None
-        ]
+        for report, counted in reports.items():
+            self._take_backs.remember(report, counted, receipt)
+        return everything.count
 
     def _next_key(self) -> bytes:
         """
@@ -480,6 +515,20 @@ class WaitingCounters:
             return self._last_key.to_bytes(8)
         self._last_key = max(self._last_key, int(self._clock.now() * NS))
         return self._last_key.to_bytes(8) + token_bytes(8)
+
+
+def _parts(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
+    """Yield the keys of groups in parts for one commit each."""
+    part: list[bytes] = []
+    items = 0
+    for key, group in groups.items():
+        part.append(key)
+        items += group.items
+        if items >= MOST_AT_ONCE:
+            yield part
+            part, items = [], 0
+    if part:
+        yield part
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -18,7 +18,7 @@ from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Reporter, Shadows
+from gateway.intake.shadows import Reporter, Reporters, Shadows
 from gateway.intake.take_backs import Counted
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
@@ -583,6 +583,102 @@ def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPat
         assert 100 >= len(running.counters) == await running.pending()
 
     run(test, Running(limits={"max_items": 100}))
+
+
+def test_what_waits_is_looked_at_once_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass looks at each waiting group once, even if it needs many commits to record what is due."""
+    monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
+    asked = Counter[Any]()
+    real = Shadows.have_heard
+
+    def have_heard(self: Shadows, reporters: Any, at: float) -> bool:
+        if isinstance(reporters, Reporters):
+            asked[reporters] += 1
+        return real(self, reporters, at)
+
+    async def test(running: Running) -> None:
+        families = [
+            Family({}, {"source": "codex", "session": f"s{number}"}, cumulative=number % 2 == 0)
+            for number in range(60)
+        ]
+        for family in families[:30]:
+            await running.take(counters(family, 1, running.clock.now()))
+        running.clock.move(WAIT_S)
+        for family in families[30:]:
+            await running.take(counters(family, 1, running.clock.now()))
+        monkeypatch.setattr(Shadows, "have_heard", have_heard)
+        assert 60 == await running.counters.release()
+        assert [1] * 60 == list(asked.values())
+        assert 60 == await running.pending()
+
+    run(test)
+
+
+def test_calls_that_arrive_during_a_look_let_no_counter_overtake_an_older_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Calls arrive after the first group of their counters was looked at and before the second. The second group
+    waits for the first, because points of a series are lost if a later point comes first.
+    """
+    monkeypatch.setattr(waiting_counters, "LOOKED_AT", 2)
+    family = FAMILIES["Gemini CLI"]
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        for number in (1, 2, 3):
+            await running.take(counters(family, number, began))
+        calls = [call(family, 1, began)]
+
+        async def pause() -> None:
+            if calls:
+                await running.take(calls.pop())
+
+        monkeypatch.setattr(waiting_counters, "pause", pause)
+        await running.counters.release()
+        await running.counters.release()
+        assert 0 == await running.pending()
+        assert [1, 100, 10] == await running.sums()
+        assert 6 == sum(
+            isinstance(record, UsageMetric) and record.shadow for record in await running.records()
+        )
+
+    run(test)
+
+
+def test_a_request_above_the_limit_does_not_wait_for_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that exceeds the limit is answered while a pass looks at the waiting counters."""
+    monkeypatch.setattr(waiting_counters, "LOOKED_AT", 2)
+    looking, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def test(running: Running) -> None:
+        def family(number: int) -> Family:
+            return Family({}, {"source": "gemini_cli", "session": f"s{number}"}, cumulative=True)
+
+        began = running.clock.now()
+        for number in range(5):
+            await running.take(counters(family(number), 1, began))
+        running.clock.move(WAIT_S)
+
+        async def pause() -> None:
+            looking.set()
+            await may_go_on.wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(waiting_counters, "pause", pause)
+            releasing = asyncio.ensure_future(running.counters.release())
+            await looking.wait()
+            patched.undo()
+        await running.take(counters(family(5), 1, running.clock.now()))
+        assert ["s0", "s0"] == [record.session for record in await running.records()]
+        may_go_on.set()
+        assert 8 == await releasing
+        assert {f"s{number}": 2 for number in range(5)} == Counter(
+            record.session for record in await running.records()
+        )
+        assert 2 == await running.pending()
+
+    run(test, Running(limits={"max_items": 10}))
 
 
 def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None:
