@@ -35,7 +35,7 @@ def fill(directory: Path, records: int, *, users: int = 50, age_s: int = 0) -> N
 async def _fill(directory: Path, records: int, users: int, age_s: int) -> None:
     async with _opened(directory) as storage:
         for first in range(0, records, BATCH):
-            batch = [_call(number, users, age_s) for number in range(first, min(records, first + BATCH))]
+            batch = [call(number, users, age_s) for number in range(first, min(records, first + BATCH))]
             identities = [Identity(record.id) for record in batch]
             await storage.log.append(
                 Submission(topic=AI_TELEMETRY, received=len(batch), records=batch, identities=identities)
@@ -79,7 +79,7 @@ async def _opened(directory: Path) -> AsyncIterator[Storage]:
         yield storage
 
 
-def _call(number: int, users: int, age_s: int) -> Inference:
+def call(number: int, users: int, age_s: int) -> Inference:
     start = time.time_ns() - age_s * NS
     return Inference(
         id=(FIRST_ID + number).to_bytes(16, "big"),
