@@ -161,7 +161,9 @@ def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
     for start in range(0, len(body), _WINDOW):
         if start:
             yield
-        sign_count += sum(body.count(sign, start, start + _WINDOW) for sign in _SIGNS)
+        # finding that a sign is missing takes a tenth of the time of counting it
+        found = [sign for sign in _SIGNS if body.find(sign, start, start + _WINDOW) >= 0]
+        sign_count += sum(body.count(sign, start, start + _WINDOW) for sign in found)
         if sign_count > most:
             return True
     return False
