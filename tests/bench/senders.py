@@ -22,10 +22,12 @@ from tests.bench.server.rounds import Figures, RoundOptions, measure, sink
 FLOODS = ("100x8", "conversations-100x8")
 
 
-def costs(load: str, keys: int, spans: int, seconds: float, work: Path) -> list[Figures]:
+def costs(
+    load: str, keys: int, spans: int, seconds: float, work: Path, *, warm_up_s: float = 1.0
+) -> list[Figures]:
     """Measure the load under `keys` keys after each flood of `spans` spans."""
     server_cores, load_cores = meters.cores_for(1)
-    options = RoundOptions(seconds=seconds, counts_commits=False)
+    options = RoundOptions(seconds=seconds, warm_up=warm_up_s, counts_commits=False)
     scenario = replace(scenarios.of_name(load), keys=keys)
     found = []
     with (
