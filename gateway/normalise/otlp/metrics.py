@@ -215,11 +215,13 @@ KEY_BYTES = 16
 
 class SeriesKeys:
     """
-    Series keys for the points of one payload. The resource's share is hashed once for consecutive points.
+    Series keys for the points of one payload. The metric's share is hashed once for consecutive points of a metric.
     """
 
     def __init__(self) -> None:
         self._resource: Resource | None = None
+        self._of_resource = b""
+        self._metric: tuple[str, str, str, str] | None = None
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
     def of(self, point: Point) -> bytes:
@@ -227,16 +229,19 @@ class SeriesKeys:
         Return the key from resource, scope, name, unit, attributes and start time. JSON and protobuf give
         the same key.
         """
-        if point.resource is not self._resource:
-            self._resource = point.resource
-            self._prefix = blake2b(canonical(point.resource.attributes), digest_size=KEY_BYTES)
+        metric = (point.scope.name, point.scope.version, point.name, point.unit)
+        if point.resource is not self._resource or metric != self._metric:
+            self._enter(point.resource, metric)
         key = self._prefix.copy()
-        for text in (point.scope.name, point.scope.version, point.name, point.unit):
-            key.update(_tagged(b"s", text.encode("utf-8", "surrogatepass")))
-        key.update(canonical(point.attributes))
-        key.update(point.apart)
-        key.update(b"@%d" % point.start_time)
+        key.update(b"%b%b@%d" % (canonical(point.attributes), point.apart, point.start_time))
         return key.digest()
+
+    def _enter(self, resource: Resource, metric: tuple[str, str, str, str]) -> None:
+        if resource is not self._resource:
+            self._resource, self._of_resource = resource, canonical(resource.attributes)
+        self._metric = metric
+        self._prefix = blake2b(self._of_resource, digest_size=KEY_BYTES)
+        self._prefix.update(b"".join(map(canonical, metric)))
 
 
 def apart(outside: Mapping[str, object]) -> bytes:
@@ -253,23 +258,20 @@ def canonical(value: object) -> bytes:
     """
     if isinstance(value, str):
         return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, Mapping):
+        members: list[bytes] = []
+        for name in sorted(value):
+            members += (canonical(name), canonical(value[name]))
+        return _tagged(b"m", b"".join(members))
     if isinstance(value, bool):
         return b"b1" if value else b"b0"
     if isinstance(value, int):
         return _tagged(b"i", b"%d" % value)
     if isinstance(value, float):
         return _tagged(b"d", repr(value).encode())
-    if isinstance(value, Mapping):
-        return _tagged(b"m", b"".join(_members(value)))
     if isinstance(value, list | tuple):
         return _tagged(b"l", b"".join(map(canonical, value)))
     return b"n"
-
-
-def _members(attributes: Mapping[str, object]) -> Iterator[bytes]:
-    for name in sorted(attributes):
-        yield canonical(name)
-        yield canonical(attributes[name])
 
 
 def _tagged(tag: bytes, content: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 from hypothesis import given
@@ -80,6 +81,41 @@ def test_neighbours_do_not_lend_each_other_their_resource() -> None:
     keys = SeriesKeys()
     first, second = point(), point(resource=Resource(attributes={"service.name": "other"}))
     assert [key(), key(resource=second.resource), key()] == [keys.of(first), keys.of(second), keys.of(first)]
+
+
+RESOURCES = [Resource(attributes={"service.name": name}) for name in ("shop", "other")]
+POINTS = st.fixed_dictionaries(
+    {
+        "resource": st.sampled_from(RESOURCES),
+        "scope": st.builds(Scope, name=st.sampled_from(["meter", "m"]), version=st.sampled_from(["", "1"])),
+        "name": st.sampled_from(["tokens", "cost"]),
+        "unit": st.sampled_from(["", "USD", "\ud800"]),
+        "start_time": st.sampled_from([0, 11]),
+        "attributes": st.dictionaries(st.text(max_size=3), VALUES, max_size=3),
+        "apart": st.sampled_from([b"", b"hash"]),
+    }
+)
+
+
+def plain_key(point: Point) -> bytes:
+    """Return the key of a point by one hash over all its parts, which stored series depend on."""
+    texts = (point.scope.name, point.scope.version, point.name, point.unit)
+    parts = [canonical(point.resource.attributes), *map(canonical, texts), canonical(point.attributes)]
+    content = b"".join(parts) + point.apart + b"@%d" % point.start_time
+    return blake2b(content, digest_size=KEY_BYTES).digest()
+
+
+@given(st.lists(POINTS, max_size=8))
+def test_neighbours_have_the_same_keys_as_points_that_are_alone(points: list[dict[str, Any]]) -> None:
+    """The shares of resource and metric are hashed once for consecutive points, and the keys are the same."""
+    keys = SeriesKeys()
+    assert [plain_key(point(**each)) for each in points] == [keys.of(point(**each)) for each in points]
+
+
+def test_the_key_of_a_stored_series_is_unchanged() -> None:
+    """A gateway of another release finds the series of the storage."""
+    nested = {"a": [1, 2.5, True, None, "é"], "b": {"c": "d"}}
+    assert "6e07aeb49c6637ac5cf1fef9a5f323ec" == key(attributes=nested, apart=b"hash").hex()
 
 
 @given(VALUES, VALUES)
