@@ -52,8 +52,8 @@ SENDER = "search"
 USERS_A_SEAT = 16  # one in 16 users has a seat
 ASKED_TOO_MUCH = 422
 # A server has work of its own after its start, such as insights. It is measured once it uses less than
-# IDLE_CPU_S of processor time in IDLE_S, or after MOST_SETTLING_S.
-IDLE_S, IDLE_CPU_S, MOST_SETTLING_S = 20, 0.5, 300
+# IDLE_CPU_S of processor time in IDLE_S, at least after LEAST_SETTLING_S and at most after MOST_SETTLING_S.
+IDLE_S, IDLE_CPU_S, LEAST_SETTLING_S, MOST_SETTLING_S = 10, 0.3, 75, 300
 SHOWN = 3  # number of queries in the plots
 
 
@@ -261,7 +261,8 @@ def today() -> datetime:
 
 async def settle(pid: int) -> None:
     """Wait until the server has little work of its own."""
-    end = time.monotonic() + MOST_SETTLING_S
+    await asyncio.sleep(LEAST_SETTLING_S)
+    end = time.monotonic() + MOST_SETTLING_S - LEAST_SETTLING_S
     is_idle = False
     while not is_idle and time.monotonic() < end:
         before = cpu_seconds(pid)
