@@ -170,8 +170,9 @@ class Callers:
             else:
                 too_many.append(kind)
         entry.at = max(entry.at, when)
-        self._queue.grow(entry.key, entry.places - places)
-        self._make_room()
+        if entry.places > places:
+            self._queue.grow(entry.key, entry.places - places)
+            self._make_room()
         for kind in too_many:
             if self._hear_facts(entry.name, kind, when, entry.key):
                 due.append(kind)

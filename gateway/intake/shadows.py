@@ -229,13 +229,19 @@ def senders_to_keep(unkept: Unkept) -> list[bytes]:
     """Encode callers and the kinds of their calls for storage."""
     senders = list[bytes]()
     for caller, kinds in unkept.items():
-        facts = [_stored(kind) for kind in kinds]
-        # The first fact is the source and the service, which most kinds of a caller have in common.
-        data = b"".join(dict.fromkeys([first for first, _ in facts])) + b"".join(
-            [others for _, others in facts]
-        )
+        if len(kinds) == 1:
+            data = b"".join(_stored(*kinds))
+        else:
+            facts = [_stored(kind) for kind in kinds]
+            # The first fact is the source and the service, which most kinds of a caller have in common.
+            data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
         digest = _digest(caller)
-        senders += [digest + data[begin : begin + MOST_BYTES] for begin in range(0, len(data), MOST_BYTES)]
+        if len(data) <= MOST_BYTES:
+            senders.append(digest + data)
+        else:
+            senders += [
+                digest + data[begin : begin + MOST_BYTES] for begin in range(0, len(data), MOST_BYTES)
+            ]
     return senders
 
 
