@@ -163,7 +163,8 @@ async def test_sums_follow_the_plain_rule(
     """
     chance = Random(seed)
     monkeypatch.setattr(counting, "MOST_NUMBERS", 30)
-    monkeypatch.setattr(counting, "MOST_PRESENT", 2)
+    monkeypatch.setattr(counting, "MOST_PRESENT", 1)
+    monkeypatch.setattr(counting, "MOST_PACKED", 2)
     monkeypatch.setattr(counting, "MOST_PERIODS", 2)
     await ledgers.open()
     counters = Counters(ledgers.store, processes=1 + seed % 3)
