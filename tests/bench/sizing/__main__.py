@@ -22,7 +22,7 @@ from tests.bench.sizing.shared import SharedFigures, shared_figures_of, shared_l
 
 FIGURES = ROOT / "docs/sizing-figures.json"
 DOCUMENT = ROOT / "docs/sizing.md"
-SCENARIOS = {"100x8": "100", "10x32": "10", "1x64": "1"}
+SCENARIOS = {"real-100x8": "100", "real-10x32": "10", "real-1x64": "1"}
 TABLES = {"limits": limits, "carried": carried, "needs": needs}
 SHARED_TABLES = {"shared limits": shared_limits, "shared needs": shared_needs}
 
@@ -33,7 +33,7 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
     for scenario, spans in SCENARIOS.items():
         found = [
             one["cpu_us"]
-            for one in measured["rounds"]
+            for one in measured.get("rounds") or measured["loads"]
             if one["scenario"] == scenario and one["target"] == "tollhouse"
         ]
         if found:
@@ -88,7 +88,8 @@ def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
 @click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
 def sizing(measured: tuple[Path, ...]) -> None:
     """
-    Compute the tables of docs/sizing.md. MEASURED is the JSON of `python -m tests.bench` or `tests.bench.appends`.
+    Compute the tables of docs/sizing.md. MEASURED is the JSON of `python -m tests.bench`, `tests.bench.peers` or
+    `tests.bench.appends`.
     """
     document = json.loads(FIGURES.read_text())
     for one in measured:
