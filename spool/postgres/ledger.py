@@ -112,6 +112,7 @@ _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
 # maximum number of sums that are looked up one by one; for more, a scan of the whole time range is faster
 MOST_LOOKED_UP = 10_000
+MOST_LISTED = 50_000  # maximum number of sets of dimensions that a statement lists
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
@@ -303,15 +304,17 @@ class PostgresLedgerRows(SqlLedgerRows):
         The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
         """
-        numbers = None
-        if chosen:
-            first = begin(width, since)
-            starts = [*range(first if first == since else first + width, until, width)]
-            numbers = self._numbers_of(chosen, parameters, MOST_LOOKED_UP // max(len(starts), 1))
-        if numbers is not None:
+        first = begin(width, since)
+        starts = [*range(first if first == since else first + width, until, width)]
+        numbers = self._numbers_of(chosen, parameters, MOST_LISTED) if chosen else None
+        if numbers is not None and len(numbers) <= MOST_LOOKED_UP // max(len(starts), 1):
             of_starts = f"start = ANY({parameters.text(starts)}::bigint[])"
             return f"{of} {of_starts} AND key = ANY({parameters.text(numbers)}::bigint[])"
         condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
+        if numbers is not None:
+            # a list, because the server underestimates how many numbers a derived dimension selects, and would
+            # scan the index of the whole time once per number
+            condition = f" AND key = ANY({parameters.text(numbers)}::bigint[])"
         return f"{of} start >= {parameters.text(since)} AND start < {parameters.text(until)}{condition}"
 
     def _numbers_of(
