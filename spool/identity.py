@@ -22,6 +22,7 @@ from spool.record import NS, Inference
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Prepared hash objects. Copying one takes half the time of creating one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
+RESPONSE_PERSON = b"tollhouse-2"  # person of the hash in `of_response`, for the compiled module
 STAND_IN = b"tollhouse-span"
 # minimum characters of an id after its prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
 LONG_ENOUGH = 16
@@ -170,17 +171,6 @@ def no_identity() -> Identity:
 def of_response(response_id: str) -> bytes:
     """Return the id, or a further name, of a call with a long response id of the provider (rule 2)."""
     return _digest_of(2, response_id)
-
-
-def of_responses(response_ids: Iterable[str]) -> list[bytes]:
-    """Return `of_response` of each id, with less overhead."""
-    digests = []
-    copied = _HASHES[2].copy
-    for response_id in response_ids:
-        hash = copied()
-        hash.update(response_id.encode("utf-8", "surrogatepass"))
-        digests.append(hash.digest())
-    return digests
 
 
 def rule_of(record: Inference) -> str:

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use crate::requests::{self, Span, Value};
+use crate::spans::has_prefix;
 
 /// Bytes of a read value, of one that is not read, of the name of an attribute and of a span.
 const LONGEST_READ: usize = 512;
@@ -81,6 +82,9 @@ pub struct Plan {
     pub sums: Vec<Vec<i64>>,
     /// Names of events that are read.
     pub events: Vec<Vec<u8>>,
+    /// The number of the text that is hashed, the person of the hash, and what the text has at least behind a sign that
+    /// ends prefixes.
+    pub hashed: (u8, Vec<u8>, usize),
 }
 
 /// An item that was found, and what varies in it.
@@ -89,6 +93,8 @@ pub struct Hit<'a> {
     pub is_compared: bool,
     pub texts: Vec<&'a [u8]>,
     pub counts: [i64; COUNTS],
+    /// Places in `texts` of those that may be hashed.
+    hashed: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -223,7 +229,13 @@ impl Memory {
         key.push(span.end.cmp(&span.start) as u8);
         key.push(u8::try_from(span.status).map_err(|_| Miss::Layout)?);
         append(key, span.name);
-        let mut hit = Hit { kind: 0, is_compared: false, texts: Vec::new(), counts: [0; COUNTS] };
+        let mut hit = Hit {
+            kind: 0,
+            is_compared: false,
+            texts: Vec::with_capacity(8),
+            counts: [0; COUNTS],
+            hashed: Vec::new(),
+        };
         let mut stated = [0u8; COUNTS];
         for (place, one) in attributes.iter().enumerate() {
             match (one.slot, one.value) {
@@ -243,6 +255,9 @@ impl Memory {
                         || self.is_elsewhere(context, place, text, attributes, reads)?
                     {
                         return Err(Miss::NotPlain);
+                    }
+                    if field == self.plan.hashed.0 {
+                        hit.hashed.push(hit.texts.len());
                     }
                     key.push(field);
                     if has_class {
@@ -347,6 +362,19 @@ impl Memory {
         hit.kind = kind.number;
         hit.is_compared = kind.hits <= TRIAL;
         Ok(hit)
+    }
+
+    /// The hash of the only text of the number that is hashed; None if there are others, or if it is short.
+    pub fn digest(&self, hit: &Hit<'_>) -> Option<[u8; 16]> {
+        let [place] = hit.hashed.as_slice() else { return None };
+        let (_, person, least) = &self.plan.hashed;
+        let text = hit.texts.get(*place)?;
+        if !has_prefix(text, *least) {
+            return None;
+        }
+        let mut hash = blake2b_simd::Params::new();
+        hash.hash_length(16).personal(person);
+        hash.hash(text).as_bytes().try_into().ok()
     }
 
     /// What varies in an item of whose shape these names are read, remembered under a number if there is one.

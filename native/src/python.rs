@@ -11,7 +11,7 @@ use crate::sums::{self, Arrival};
 use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 7;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -203,7 +203,7 @@ impl Memory {
         Some(found.collect())
     }
 
-    /// Of each span its kind, whether it is to be compared, counts, ids, times, texts, and the texts of its context;
+    /// Of each span its kind, whether it is to be compared, counts, the hash of a text, ids, times, texts, and the texts of its context;
     /// or the reason of a miss.
     fn find<'py>(
         &mut self,
@@ -248,10 +248,11 @@ impl Memory {
             Ok(found) => found,
             Err(miss) => return (miss as u8,).into_pyobject(py),
         };
-        let mut row = Vec::with_capacity(8 + hit.texts.len());
+        let mut row = Vec::with_capacity(9 + hit.texts.len() + of_context.len());
         row.push(hit.kind.into_pyobject(py)?.into_any());
         row.push(hit.is_compared.into_pyobject(py)?.to_owned().into_any());
         row.push(hit.counts.into_pyobject(py)?.into_any());
+        row.push(self.memory.digest(&hit).map(|digest| PyBytes::new(py, &digest)).into_pyobject(py)?);
         for id in [span.trace_id, span.span_id, span.parent_id] {
             row.push(hex(py, id).into_pyobject(py)?);
         }

@@ -121,6 +121,7 @@ fn requests_that_nobody_sent() {
         parts: vec![b"..".to_vec()],
         sums: vec![vec![1; 6]],
         events: vec![],
+        hashed: (7, b"rule".to_vec(), 16),
     };
     let mut memory = Memory::new(plan);
     memory.context(1, vec![]);

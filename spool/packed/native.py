@@ -20,7 +20,7 @@ import msgspec
 from spool.record import Inference
 
 # version of the module's interface; a module with another number belongs to another release
-INTERFACE: Final = 6
+INTERFACE: Final = 7
 MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -106,8 +106,9 @@ class ItemMemory(Protocol):
 
     def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
-        Return for each item its kind, whether to compare it, its counts, trace id, span id, parent id, start,
-        end, the texts that vary, and `of_context`. For an unknown item, return only the reason.
+        Return for each item its kind, whether to compare it, its counts, the hash of a text or None, trace id,
+        span id, parent id, start, end, the texts that vary, and `of_context`. For an unknown item, return only
+        the reason.
         """
         ...
 

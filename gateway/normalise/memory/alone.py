@@ -19,7 +19,7 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import Identity, is_long, of_call, of_responses
+from spool.identity import Identity, of_call
 from spool.record import Inference
 
 _COUNTS: Final = (
@@ -35,7 +35,8 @@ _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: i
 _identity: Final = tuple.__new__
 _PLAIN: Final = (), True, (), (), (), False  # values of the fields that follow the id in an Identity
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
-_FIRST: Final = 3  # index of the first of `Varying.values` in a row of the compiled module
+ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
+FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
 _AT_ONCE: Final = 64  # number of spans to book between two checks of the clock
 
 
@@ -105,30 +106,20 @@ class CallAlone(msgspec.Struct, frozen=True):
 def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome) -> None:
     """
     Add the results of spans to the outcome. The result is the same as calling `CallAlone.book` for each span,
-    but the ids of successive calls are hashed together.
+    but the module has hashed the response ids.
     """
-    ids: list[str] = []
-    records = outcome.records
+    records, identities = outcome.records, outcome.identities
     for kind, row in zip(kinds, rows, strict=True):
         assert kind is not None and kind.alone is not None
-        alone, plain = kind.alone, kind.plain
-        if plain is not None and is_long(id := row[alone.response_place]):
-            outcome.left_out += alone.left_out
-            ids.append(id)
-            records.append(alone.record_of(plain, row))
-        else:
-            _identify(outcome, ids)
+        alone, plain, id = kind.alone, kind.plain, row[ID_PLACE]
+        if plain is None or id is None:
             alone.book(outcome, row)
-    _identify(outcome, ids)
-
-
-def _identify(outcome: Outcome, response_ids: list[str]) -> None:
-    """Give the last records of an outcome the dedup keys of their response ids, and clear the list of ids."""
-    names = of_responses(response_ids)
-    for record, name in zip(outcome.records[len(outcome.records) - len(names) :], names, strict=True):
-        record.id = name
-        outcome.identities.append(_identity(Identity, (name, *_PLAIN)))
-    response_ids.clear()
+            continue
+        outcome.left_out += alone.left_out
+        record = alone.record_of(plain, row)
+        record.id = id
+        records.append(record)
+        identities.append(_identity(Identity, (id, *_PLAIN)))
 
 
 class LearnedKind(NamedTuple):
@@ -158,7 +149,7 @@ class LookedUp(NamedTuple):
 
 def row_of(span: Span) -> tuple[Any, ...]:
     """Return the part of a row that `are_apart` reads, for a span that the module did not find."""
-    return None, False, (), span.trace_id, span.span_id, span.parent_id
+    return None, False, (), None, span.trace_id, span.span_id, span.parent_id
 
 
 def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
@@ -167,9 +158,9 @@ def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
     the compiled module.
     """
     if len(rows) == 1:
-        return rows[0][4] not in (None, rows[0][5])
-    ids = {row[4] for row in rows}
-    return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[5] for row in rows])
+        return rows[0][5] not in (None, rows[0][6])
+    ids = {row[5] for row in rows}
+    return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[6] for row in rows])
 
 
 def are_alone(found: Sequence[LookedUp], options: Options) -> bool:
@@ -285,13 +276,13 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     counts = tuple([(_COUNTS[at], stated, factors) for at, stated, factors in form.tokens])
     return CallAlone(
         record,
-        tuple([(name, _FIRST + place) for name, place in fields.items()]),
-        tuple([(name, _FIRST + place) for name, place in form.tags]),
+        tuple([(name, FIRST_PLACE + place) for name, place in fields.items()]),
+        tuple([(name, FIRST_PLACE + place) for name, place in form.tags]),
         counts,
         call.response_id,
-        _FIRST + own["response_id"] if "response_id" in own else 0,
+        FIRST_PLACE + own["response_id"] if "response_id" in own else 0,
         call.shared_id,
-        _FIRST + own["shared_id"] if "shared_id" in own else 0,
+        FIRST_PLACE + own["shared_id"] if "shared_id" in own else 0,
         call.own_id,
         call.device,
         None,
@@ -300,8 +291,10 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     )
 
 
-def is_booked_as(kind: LearnedKind, span: Span, slots: Varying, options: Options) -> bool:
-    """Return True if the span reader would book the same record."""
+def is_booked_as(
+    kind: LearnedKind, span: Span, slots: Varying, options: Options, id: bytes | None = None
+) -> bool:
+    """Return True if the span reader would book the same record. `id` is the hash from the span's row."""
     resource, scope = span.resource, span.scope
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
@@ -310,5 +303,5 @@ def is_booked_as(kind: LearnedKind, span: Span, slots: Varying, options: Options
     for _ in reader.finish():
         pass
     SpanReader(found, options).enter(resource, scope)
-    book_rows((kind,), ((0, False, slots.counts, *slots.values),), found)
+    book_rows((kind,), ((0, False, slots.counts, id, *slots.values),), found)
     return by_rules == found

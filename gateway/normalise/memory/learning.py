@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from gateway.normalise.memory.alone import LearnedKind, alone_of, is_booked_as
+from gateway.normalise.memory.alone import FIRST_PLACE, ID_PLACE, LearnedKind, alone_of, is_booked_as
 from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
 from gateway.normalise.memory.slots import (
     COUNTS,
@@ -361,7 +361,8 @@ def read_otherwise(kind: LearnedKind, row: tuple[Any, ...], span: Span, options:
     Return the names of the fields for which the rules and the kind give different values. Return nothing
     if both agree.
     """
-    varying = Varying._make([*row[3:8], row[8:], row[2]])
+    values = row[FIRST_PLACE:]
+    varying = Varying._make([*values[:5], values[5:], row[2]])
     read, by_form = read_alone(span, options), kind.form.read_span(varying.values, varying.counts)
     if read is None:
         return ("read",)
@@ -369,7 +370,7 @@ def read_otherwise(kind: LearnedKind, row: tuple[Any, ...], span: Span, options:
         one, other = leaves(read) or {}, leaves(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    is_same = kind.alone is None or is_booked_as(kind, span, varying, options)
+    is_same = kind.alone is None or is_booked_as(kind, span, varying, options, row[ID_PLACE])
     return () if is_same else ("booked",)
 
 

@@ -28,6 +28,7 @@ from gateway.normalise.otlp.shapes import (
 from gateway.normalise.reading.content import is_doubtful
 from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
+from spool import identity
 
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
 # Slot number of each text. If the number is odd, the letters before the first `-` or `_` are part of
@@ -137,6 +138,7 @@ def plan() -> dict[str, object]:
         "parts": [part.encode() for part in PARTS],
         "sums": [list(sum) for sum in SUMS],
         "events": [EXCEPTION.encode()],
+        "hashed": (TEXTS["request_id"], identity.RESPONSE_PERSON, identity.LONG_ENOUGH),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
-from gateway.normalise.memory.alone import LearnedKind, LookedUp, are_alone, book, row_of
+from gateway.normalise.memory.alone import FIRST_PLACE, LearnedKind, LookedUp, are_alone, book, row_of
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
 from gateway.normalise.memory.learning import ReadOtherwise, learn, only_tags, read_otherwise
 from gateway.normalise.memory.pace import (
@@ -189,7 +189,7 @@ class SpanMemory:
                 if kind is None:
                     reader.take(place, span)
                 else:
-                    reader.take_read(place, kind.form.read_span(row[3:], row[2]))
+                    reader.take_read(place, kind.form.read_span(row[FIRST_PLACE:], row[2]))
                 if place % _TURN == 0 and clock.is_over():
                     outcome.pack()
                     yield

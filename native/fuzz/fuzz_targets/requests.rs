@@ -18,6 +18,7 @@ fn memory() -> Memory {
         parts: vec![b"..".to_vec()],
         sums: vec![vec![-1, 0, 1, 1, 0, 0], vec![1, 1, 0, 0, 0, -1]],
         events: vec![b"exception".to_vec()],
+        hashed: (7, b"rule".to_vec(), 16),
     };
     let mut memory = Memory::new(plan);
     memory.context(CONTEXT, vec![b"scope".to_vec()]);
