@@ -80,7 +80,7 @@ class Together:
             began = time.perf_counter()
             try:
                 result.set_result(_finished(job))
-            except Exception as error:  # noqa: BLE001 - the job's own, for its request
+            except BaseException as error:  # noqa: BLE001 - for the request of the job; other jobs must still run
                 result.set_exception(error)
             ended = time.perf_counter()
             if party is not None:

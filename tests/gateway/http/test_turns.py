@@ -203,15 +203,19 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     assert [True, True, False, False] == places
 
 
-async def test_jobs_that_begin_together_run_one_after_another() -> None:
-    """All jobs of one pass run before their requests continue. A job that fails fails only its own request."""
+@pytest.mark.parametrize("error", [ValueError, BaseException])
+async def test_jobs_that_begin_together_run_one_after_another(error: type[BaseException]) -> None:
+    """
+    All jobs of one pass run before their requests continue. A job that fails fails only its own request, also with
+    an error that is no Exception, such as a panic of the compiled module.
+    """
     together, steps = Together(), list[str]()
 
     def job(name: str) -> Generator[None, None, str]:
         steps.append(f"begin {name}")
         yield
         if name == "bad":
-            raise ValueError(name)
+            raise error(name)
         return name
 
     async def request(name: str) -> None:
@@ -219,7 +223,7 @@ async def test_jobs_that_begin_together_run_one_after_another() -> None:
 
     found = await asyncio.gather(*map(request, ("a", "bad", "b")), return_exceptions=True)
     assert ["begin a", "begin bad", "begin b", "continue a", "continue b"] == steps
-    assert [None, "ValueError", None] == [one and type(one).__name__ for one in found]
+    assert [None, error, None] == [one and type(one) for one in found]
 
 
 async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
