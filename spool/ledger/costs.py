@@ -590,7 +590,7 @@ def largest(
     top = query.top or 0
     near = set[Group]()
     # if the deciding measure is the result, and many of the groups are shown, all groups are read at once
-    is_long = is_decided and top >= MANY and has_many_groups(query)
+    is_long = is_decided and top >= MANY and has_many_groups(query) and is_plain(query)
     if not is_long or rows.has_more_groups(whole, MANY_OF_TOP * top):
         near = largest_groups(rows, whole, time_ranges, limit)
     kept_groups = near

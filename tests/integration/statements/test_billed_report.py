@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from spool.ledger import money
@@ -95,6 +97,21 @@ async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server
     ]
     text = (await raw(server, *asked, ("format", "csv")))[1]
     assert ["team,cost,previous_cost", ",1,0", "search,4,0", "(other),3,0"] == text.split()
+
+
+@pytest.mark.parametrize("top", ["1", "99", "100", "500"])
+@pytest.mark.parametrize("by", ["charge", "basis", "team"])
+async def test_long_lists_of_billed_money_have_the_same_sums(
+    server: OperatorServer, by: str, top: str
+) -> None:
+    """A list of 100 and more groups is read in another way, which must not touch dimensions of bill rows."""
+    asked = (*SPAN, ("cost_type", "billed_cost"), ("by", by), ("show", "cost"))
+    every = {row[by]: row["cost"] for row in (await report(server, *asked))["rows"]}
+    found = (await report(server, *asked, ("top", top), ("top_by", "cost"), ("compare", "previous")))["rows"]
+    shown = {row[by]: row["cost"] for row in found}
+    if int(top) >= len(every):
+        assert every == shown
+    assert sum(map(Decimal, every.values())) == sum(map(Decimal, shown.values()))
 
 
 NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
