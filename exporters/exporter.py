@@ -84,7 +84,7 @@ class RouteConfig:
     made_of: object
     exporter: Exporter | LandingExporter
     # Function whose result changes when a secret file changes. After a change, the route tries again at once.
-    # A secret that is in no file has None.
+    # The stamp of a secret that is not in a file is None.
     stamps: Callable[[], Sequence[object]] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # seconds that a record waits for further records

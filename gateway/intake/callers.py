@@ -77,7 +77,7 @@ def _last(times: Mapping[Kind, float], fact: bytes) -> float:
 
 
 class Callers:
-    """The entries of all callers. `entries` is public because the intake looks up a caller for each span."""
+    """All entries by caller. `entries` is public because `Shadows` reads it for each span."""
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}

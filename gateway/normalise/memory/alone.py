@@ -61,6 +61,8 @@ class CallAlone(msgspec.Struct, frozen=True):
     ignored: str | None
     shown: tuple[str, ...] | None
     left_out: int
+    # the record again if the response id alone identifies the call, provided that the id is long
+    plain: Inference | None = None
 
     def book(self, outcome: Outcome, row: Sequence[Any]) -> None:
         """
@@ -95,13 +97,6 @@ class CallAlone(msgspec.Struct, frozen=True):
             setattr(record, name, counts[stated] if stated >= 0 else sum_of(factors, counts))
         return record
 
-    @property
-    def plain(self) -> Inference | None:
-        """Return the template of a call that its response id alone identifies, provided that the id is long."""
-        record = self.record
-        has_id = record is not None and record.status != "cached" and self.response_place > 0
-        return record if has_id and self.device is None else None
-
 
 def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome) -> None:
     """
@@ -111,7 +106,8 @@ def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]]
     records, identities = outcome.records, outcome.identities
     for kind, row in zip(kinds, rows, strict=True):
         assert kind is not None and kind.alone is not None
-        alone, plain, id = kind.alone, kind.plain, row[ID_PLACE]
+        alone, id = kind.alone, row[ID_PLACE]
+        plain = alone.plain
         if plain is None or id is None:
             alone.book(outcome, row)
             continue
@@ -130,7 +126,6 @@ class LearnedKind(NamedTuple):
 
     form: SpanForm
     alone: CallAlone | None
-    plain: Inference | None  # `CallAlone.plain`
 
 
 class LookedUp(NamedTuple):
@@ -168,13 +163,8 @@ def are_alone(found: Sequence[LookedUp], options: Options) -> bool:
     Return True if each span can be booked independently. The span of an unknown kind is then replaced by the
     result of reading it.
     """
-    for part in found:
-        before: LearnedKind | None = None
-        for kind in part.kinds:
-            if kind is not before and kind is not None:
-                if kind.alone is None:
-                    return False
-                before = kind
+    if any(kind is not None and kind.alone is None for part in found for kind in part.kinds):
+        return False
     if not are_apart([row for part in found for row in part.rows]):
         return False
     unknown = [(part.spans, place) for part in found for place, kind in enumerate(part.kinds) if kind is None]
@@ -243,7 +233,7 @@ def alone_of(
     found = _nothing(form) if call is None else _call(form, call)
     if found is None:
         return None
-    kind = LearnedKind(form, found, found.plain)
+    kind = LearnedKind(form, found)
     holds = all(is_booked_as(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True))
     return found if holds else None
 
@@ -288,6 +278,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
         None,
         None,
         form.read.left_out,
+        record if "response_id" in own and record.status != "cached" and call.device is None else None,
     )
 
 

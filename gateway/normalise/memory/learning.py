@@ -307,7 +307,7 @@ def learn(
         return Learned(reads, of_resource, None)
     yield
     alone = alone_of(form, varied, varying, options)
-    return Learned(reads, of_resource, LearnedKind(form, alone, None if alone is None else alone.plain))
+    return Learned(reads, of_resource, LearnedKind(form, alone))
 
 
 def only_tags(span: Span, options: Options) -> set[str]:
