@@ -210,7 +210,7 @@ class Shared(Generic[K]):
         self._names_of[owner].move_to_end(name)
 
     def remove(self, name: K, owner: str, places: int) -> None:
-        """Remove a name, which takes up this number of places."""
+        """Remove a name and free its `places`."""
         names = self._names_of[owner]
         del names[name]
         if not names:

@@ -159,7 +159,7 @@ def call_of(
     place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
 ) -> SpanCall:
     """
-    Return the call that a span describes by itself. `named` are the facts that `SpanReading.named` remembered.
+    Return the call that a span describes by itself. `named` has its remembered models and provider.
     Raises BadValue if figures of the span are impossible.
     """
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
