@@ -173,6 +173,18 @@ def of_response(response_id: str) -> bytes:
     return _digest_of(2, response_id)
 
 
+def of_provider_request(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
+    """
+    Return a further name of a call, from the id that the provider gave to its HTTP request (`req_...`).
+
+    The name equals the id of a report that knows the call only by this request id (`of_response`). Returns
+    nothing for a short id, or for a cached response, which repeats the id of an earlier call.
+    """
+    if request_id is None or record.status == "cached" or not is_long(request_id):
+        return ()
+    return (of_response(request_id),)
+
+
 def rule_of(record: Inference) -> str:
     """Describe in words the id by which a call is recognized, as far as the record shows it."""
     known = record.id

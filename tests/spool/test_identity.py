@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.identity import LONG_ENOUGH, STEP_NS, is_long, of_call, of_event, of_moment, of_point, of_shadow
+from spool.identity import (
+    LONG_ENOUGH,
+    STEP_NS,
+    is_long,
+    of_call,
+    of_event,
+    of_moment,
+    of_point,
+    of_provider_request,
+    of_shadow,
+)
 from spool.record import Inference
 
 START = 1_790_000_000 * 1_000_000_000
@@ -73,6 +83,15 @@ def test_a_cached_answer_does_not_take_the_first_calls_id() -> None:
     cached = of_call(call(status="cached"), response_id=LONG, own_id="hit-1")
     assert cached != of_call(call(), response_id=LONG)
     assert cached == of_call(call(status="cached"), own_id="hit-1")
+
+
+def test_the_providers_request_id_is_the_name_under_which_others_know_the_call() -> None:
+    """A further name from a request id equals the id of a report that has only this request id."""
+    request_id = "req_011CSHoEeqs5C35K2UUqR7Fy"
+    only_request = of_call(call("claude_code"), response_id=request_id)
+    assert (only_request.id,) == of_provider_request(call(), request_id)
+    for record, nothing in ((call(), None), (call(), "req_1"), (call(status="cached"), request_id)):
+        assert () == of_provider_request(record, nothing)
 
 
 def test_a_short_id_needs_outcome_tokens_and_step() -> None:
