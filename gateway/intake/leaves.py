@@ -278,7 +278,7 @@ def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Un
         if quantities.get(side) and not _reports_parts(direction, reported):
             return Unpriced(PARTS_UNKNOWN, side)
     if rate.charges_writes:
-        for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
+        for name in ("cache_read_tokens", "cache_write_tokens"):
             if quantities.get(name) and rate.prices.get(name) is None:
                 return Unpriced(NO_PRICE, name)
     has_tokens = bool(quantities.get("input_tokens") or quantities.get("output_tokens"))

@@ -47,7 +47,7 @@ def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
 def problem(book: PriceBook, record: Inference) -> str | None:
     """Return the reason why a call has no estimate, or None if no reason is known."""
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
-    if rate is None or (not record.meters and not rate.apart):
+    if rate is None:
         return None
     charged = leaves.leaves(rate, leaves.quantities_of(record))
     return leaves.words_of(charged) if isinstance(charged, Unpriced) else None

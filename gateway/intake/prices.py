@@ -10,11 +10,12 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
   tier applies to the whole request.
 - Reasoning is part of the output and has the same price, unless the price list says otherwise.
 - Cache writes have the price for the shortest lifetime. For Claude models, writes that are kept for an hour
-  have their own price. For other models, they have the same price as other writes.
+  have their own price. Without such a price, and for other models, they cost as much as other writes.
 - Cached tokens without their own price cost as much as other input. Only Anthropic differs: a Claude model
   without such a price has no estimate.
-- A batch, or another service tier without a price in the list, has no estimate. A call of an audio or image
-  model has no estimate if it does not report the number of tokens of each kind.
+- A batch, or another service tier without a price in the list, has the standard price. The `price_book` of
+  such a record says so.
+- A call of an audio or image model has no estimate if it does not report the number of tokens of each kind.
 - Tokens of prepaid capacity cost nothing, but additional fees are charged.
 - `gateway.intake.leaves` prices units other than text tokens.
 """
@@ -38,6 +39,7 @@ from gateway.intake.rates import (
     Rate,
     amount_of_tokens,
     fees_of,
+    is_1h_missing,
     is_size,
     overridden,
     parts_of,
@@ -55,6 +57,9 @@ from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of
 from spool.record import Inference
 
+# Endings of the name of a price list that lacks a price of the call: `+batch-at-standard`.
+_AT_STANDARD = "-at-standard"
+_1H = "cache_write_1h"
 _MEMO = 10_000  # limit of entries in the memo, because senders choose the names
 
 _Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
@@ -86,11 +91,24 @@ class PriceBook:
         """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
         estimate = self.estimate(record)
         record.estimated_cost = estimate
-        record.price_book = None if estimate is None else self.version
+        record.price_book = None if estimate is None else self._named_for(record)
         if record.cost is not None or record.charges:
             record.cost_source = "reported"
         else:
             record.cost_source = "none" if estimate is None else "estimated"
+
+    def _named_for(self, record: Inference) -> str:
+        """Return the name of the price list, with the prices of the call that the list lacks."""
+        tags = record.tags
+        if (not tags or MARKS.isdisjoint(tags)) and not record.cache_write_1h_tokens:
+            return self.version
+        quote = self.quote(record)
+        name = self.version
+        if quote.missing_mode:
+            name += f"+{quote.missing_mode}{_AT_STANDARD}"
+        if quote.is_1h_missing and record.cache_write_1h_tokens:
+            name += f"+{_1H}{_AT_STANDARD}"
+        return name
 
     def estimate(self, record: Inference) -> str | None:
         """Return the cost of a call as plain decimal text, or None if any part of it is unknown."""
@@ -100,15 +118,15 @@ class PriceBook:
         time = record.start_time
         if time is None:
             time = NO_TIME
-        low, high, rate, tiers, parts = self._memo.get(key, NEVER)
-        if not low <= time < high:
-            low, high, rate, tiers, parts = self._remember(key, time)
+        quote = self._memo.get(key, NEVER)
+        if not quote.low <= time < quote.high:
+            quote = self._remember(key, time)
         if record.meters:
-            return _sum_of_parts(parts, record)
-        input_tokens = record.input_tokens
+            return _sum_of_parts(quote.parts, record)
+        rate, input_tokens = quote.rate, record.input_tokens
         if rate is None or input_tokens is None:
             return None
-        for above, dearer in tiers:
+        for above, dearer in quote.tiers:
             if input_tokens > above:
                 rate = dearer
                 break
@@ -127,7 +145,7 @@ class PriceBook:
         """Return the prices that apply to a call."""
         time = NO_TIME if record.start_time is None else record.start_time
         mode = mode_of(record.tags)
-        return self._remember((record.provider, record.response_model, record.request_model, mode), time)
+        return self._quoted((record.provider, record.response_model, record.request_model, mode), time)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """
@@ -157,10 +175,11 @@ class PriceBook:
 
     def _quote_of_sum(self, total: TokenSum) -> Quote:
         key = (total.provider, total.response_model, total.request_model, total.mode)
+        return self._quoted(key, total.time)
+
+    def _quoted(self, key: _Names, time: int) -> Quote:
         quote = self._memo.get(key, NEVER)
-        if quote.low <= total.time < quote.high:
-            return quote
-        return self._remember(key, total.time)
+        return quote if quote.low <= time < quote.high else self._remember(key, time)
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
@@ -169,10 +188,7 @@ class PriceBook:
         Each rate has the number of input tokens above which it applies. The largest number is first, and
         -1 is last.
         """
-        key = (provider, model, None, STANDARD)
-        quote = self._memo.get(key, NEVER)
-        if not quote.low <= time < quote.high:
-            quote = self._remember(key, time)
+        quote = self._quoted((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def followers(self, model: str) -> list[str]:
@@ -226,25 +242,28 @@ class PriceBook:
         overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
         listed_model = next((model for name in models if (model := self._find(provider, name))), None)
         low, high = validity(listed_model, overriding, time)
-        if overriding and mode == STANDARD:
-            in_force = [row for row in overriding if since_ns(row) <= time]
+        row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
+        missing_mode = ""
+        if row is None and mode not in (STANDARD, PROVISIONED):
+            row = row_in_force(listed_model, time, STANDARD)
+            missing_mode = mode
+        id = listed_model.id if listed_model else ""
+        apart = listed_model.apart if listed_model else ()
+        if overriding and (mode == STANDARD or missing_mode):
+            in_force = [override for override in overriding if since_ns(override) <= time]
             override = max(in_force, key=lambda row: (since_ns(row), row[0]), default=None)
             if override is not None:
-                return Quote(low, high, *overridden(override[1], row_in_force(listed_model, time, mode)))
-        row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
-        if listed_model is None or row is None:
+                row, id, apart = overridden(override[1], row), override[1].model, ()
+        if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
-            fees = fees_of(row)
-            return Quote(
-                low, high, token_rate(fees, listed_model.id), (), parts_of(fees, listed_model.id, ())
-            )
-        parts = parts_of(row, listed_model.id, listed_model.apart)
+            row, apart = fees_of(row), ()
         # prices for text do not apply, because a call that does not report its parts may consist of any
         # kind of tokens
-        if listed_model.apart:
-            return Quote(low, high, None, (), parts)
-        return Quote(low, high, token_rate(row, listed_model.id), tiers_of(row, listed_model.id), parts)
+        rate = None if apart else token_rate(row, id)
+        tiers = () if apart else tiers_of(row, id)
+        parts = parts_of(row, id, apart)
+        return Quote(low, high, rate, tiers, parts, missing_mode, is_1h_missing(row, id))
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """Return the operator's prices for this model, each with its position in the configuration."""
@@ -287,6 +306,12 @@ class PriceBook:
             for seller in (names.named_in(spelling), names.maker(spelling)):
                 if seller in self._providers and (not is_known or seller in names.CLOSED or seller == "aws"):
                     yield seller
+
+
+def missing_prices(price_book: str | None) -> list[str]:
+    """Return the modes, and `cache_write_1h`, whose price the list of a record lacked, by the list's name."""
+    endings = (price_book or "").split("+")[1:]
+    return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
 
 
 def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:

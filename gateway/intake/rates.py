@@ -47,6 +47,9 @@ class Quote(NamedTuple):
     tiers: tuple[tuple[int, Rate], ...] = ()
     # Rates of all calls, each with the minimum input from which it applies. The largest minimum is first.
     parts: tuple[tuple[int, PartRate], ...] = ()
+    # The call's mode, if the price list lacks a price for it. Standard prices apply instead.
+    missing_mode: str = ""
+    is_1h_missing: bool = False  # the price of cache writes for an hour is unknown, so that of others applies
 
 
 NEVER = Quote(1, 0, None)
@@ -114,9 +117,7 @@ def token_rate(amounts: Amounts, model: str) -> Rate:
     instead = None if charged_writes else amounts.input
     read = amounts.cache_read if amounts.cache_read is not None else instead
     written = amounts.cache_write if amounts.cache_write is not None else instead
-    written_1h = amounts.cache_write_1h
-    if written_1h is None and not charged_writes:
-        written_1h = written
+    written_1h = written if amounts.cache_write_1h is None else amounts.cache_write_1h
     per_million = (amounts.input, amounts.output, read, written, written_1h, amounts.reasoning)
     per_request = amounts.per_request or Decimal(0)
     digits = max(6 + max(_decimals(amount) for amount in per_million), _decimals(per_request))
@@ -156,15 +157,20 @@ def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int,
     return (*((tier.above, made(tier)) for tier in reversed(row.tiers)), (-1, made(row)))
 
 
-def overridden(
-    override: PriceOverride, row: Price | None
-) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
+def is_1h_missing(amounts: Amounts, model: str) -> bool:
+    """
+    Return whether the price of cache writes for an hour is missing. Only Claude has a separate price for them.
+    """
+    return "claude" in model and amounts.cache_write is not None and amounts.cache_write_1h is None
+
+
+def overridden(override: PriceOverride, row: Price | None) -> Price:
     """
     Return the operator's prices, which ignore price tiers. If the operator does not set a price, it is read
     from the price list.
     """
     base = row or Price()
-    amounts = Amounts(
+    return Price(
         input=base.input if override.input is None else override.input,
         output=base.output if override.output is None else override.output,
         cache_read=base.cache_read if override.cache_read is None else override.cache_read,
@@ -174,8 +180,6 @@ def overridden(
         per_request=base.per_request,
         meters={**base.meters, **override.meters},
     )
-    parts = rate_of(amounts, apart=(), charges_writes="claude" in override.model)
-    return token_rate(amounts, override.model), (), ((-1, parts),)
 
 
 def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:

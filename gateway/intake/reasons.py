@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.intake.price_lines import itemise, problem
-from gateway.intake.prices import PriceBook
+from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.shadows import source_of_summed_calls, sums_up
 from spool import identity
 from spool.record import TOKEN_UNIT, Inference, Record, UsageMetric
@@ -60,6 +60,10 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
         why["estimated_cost"] = f"calculated from {counted} with the price list {record.price_book}"
+        for name in missing_prices(record.price_book):
+            why["estimated_cost"] += (
+                f"; the list has no {name} price for the model, so the standard price applies"
+            )
     elif (explanation := problem(book, record)) is not None:
         why["estimated_cost"] = explanation
     elif record.input_tokens is None and record.output_tokens is None:

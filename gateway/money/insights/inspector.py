@@ -24,6 +24,7 @@ DETECTORS: tuple[Detector, ...] = (
     spending.spend_spike,
     spending.view_anomaly,
     prices.missing_price,
+    prices.missing_tier_price,
     prices.missing_rate,
     prices.cost_gap,
     statements.reconciliation_difference,

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.intake.price_lines import itemise
-from gateway.intake.prices import PriceBook
+from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.rate_cards import card as cards
+from gateway.intake.reasons import reasons
 from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, sized
@@ -203,15 +204,10 @@ def test_known_prices(record: Inference, expected: str) -> None:
             call("claude-2", provider="anthropic", write=10), id="cache writes of Claude without a price"
         ),
         pytest.param(
-            call("anthropic/claude-sonnet-4.5", provider="openrouter", write=10, one_hour=5),
-            id="Claude's writes for an hour where only others have a price",
-        ),
-        pytest.param(
             call("claude-sonnet-4-5", provider="anthropic", write=10, one_hour=11),
             id="more for an hour than written",
         ),
         pytest.param(call("gpt-4o", input=10, read=11), id="more cached than went in"),
-        pytest.param(call("gpt-4-turbo", tags={"service_tier": "priority"}), id="a tier without a price"),
     ],
 )
 def test_unknown_is_none(record: Inference) -> None:
@@ -234,6 +230,68 @@ def test_unknown_is_none(record: Inference) -> None:
 def test_processing_modes(tags: dict[str, str], expected: str) -> None:
     """A tag with a known processing mode selects its price. Other values have no effect."""
     assert expected == BOOK.estimate(call("o3", tags=tags))
+
+
+@pytest.mark.parametrize("tier", ["batch", "flex", "priority", "fast"])
+@pytest.mark.parametrize(
+    ("provider", "model"),
+    [
+        ("openai", "chatgpt-4o-latest"), ("gcp.gemini", "gemini-1.5-pro"), ("gcp.vertex_ai", "gemini-1.0-pro"),
+        ("aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"), ("azure", "phi-4"),
+        ("x_ai", "grok-3"), ("cohere", "command-a-03-2025"), ("deepseek", "deepseek-v4-pro"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("input", [1000, 300_000])
+def test_a_tier_without_a_price_has_the_standard_price(
+    provider: str, model: str, tier: str, input: int
+) -> None:
+    """
+    A call of a tier that the list lacks has the standard price of its size. Its price list and its reasons
+    say so. The totals give the same cost.
+    """
+    standard = call(model, provider=provider, input=input)
+    tiered = call(model, provider=provider, input=input, tags={"service_tier": tier})
+    BOOK.price(standard)
+    BOOK.price(tiered)
+    assert standard.estimated_cost is not None
+    assert (standard.estimated_cost, f"{BOOK.version}+{tier}-at-standard") == (
+        tiered.estimated_cost, tiered.price_book,
+    )  # fmt: skip
+    assert BOOK.version == standard.price_book
+    assert f"no {tier} price for the model, so the standard price" in reasons(tiered, BOOK)["estimated_cost"]
+    assert "standard" not in reasons(standard, BOOK)["estimated_cost"]
+    assert [tier] == missing_prices(tiered.price_book)
+
+
+def test_an_own_price_applies_to_a_tier_without_a_price() -> None:
+    override = PriceOverride(model="gpt-4-turbo", input=Decimal(1), output=Decimal(2))
+    book = PriceBook.load(PriceSettings(override=(override,)))
+    record = call("gpt-4-turbo", input=1000, output=100, tags={"service_tier": "flex"})
+    book.price(record)
+    assert "0.0012" == record.estimated_cost
+    assert record.price_book == f"{book.version}+flex-at-standard"
+    unknown = call("unheard-of", tags={"service_tier": "flex"})
+    book.price(unknown)
+    assert (None, None) == (unknown.estimated_cost, unknown.price_book)
+
+
+def test_cache_writes_for_an_hour_without_a_price() -> None:
+    """
+    If a list has no price for Claude's cache writes for an hour, they cost as much as other writes, and the
+    record says so. The rule is the same for calls that also report meters.
+    """
+    record = call(
+        "anthropic/claude-sonnet-4.5", provider="openrouter", input=10, output=0, write=10, one_hour=5
+    )
+    BOOK.price(record)
+    assert "0.0000375" == record.estimated_cost
+    assert ["cache_write_1h"] == missing_prices(record.price_book)
+    record.meters = {"input_image_tokens": 0, "web_searches": 1}
+    other = call("anthropic/claude-sonnet-4.5", provider="openrouter", input=10, output=0, write=10)
+    other.meters = record.meters
+    assert BOOK.estimate(record) == BOOK.estimate(other)
+    BOOK.price(other)
+    assert not missing_prices(other.price_book)
 
 
 def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from gateway.intake.prices import missing_prices
 from gateway.money.insights.facts import Facts, Spend
 from gateway.money.insights.findings import finding, money, named, ordered, percent, rows_of
 from spool.record import NS, Inference
@@ -75,6 +76,50 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
         effort=LOW,
         impact=tokens * usual,
         newest=max(spend.start for spend in spends),
+    )
+
+
+def missing_tier_price(facts: Facts) -> Sequence[Finding]:
+    """
+    Find calls of a service tier that the price list lacks, one finding per provider. Standard prices apply, which
+    may be too high or too low.
+    """
+    calls: dict[str | None, dict[tuple[str | None, str], list[Inference]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for call in facts.recent:
+        if call.cost_source == "estimated":
+            for name in missing_prices(call.price_book):
+                calls[call.provider][call.response_model or call.request_model, name].append(call)
+    return ordered(_at_standard(provider, groups) for provider, groups in calls.items())
+
+
+def _at_standard(
+    provider: str | None, groups: Mapping[tuple[str | None, str], Sequence[Inference]]
+) -> Finding:
+    calls = [call for group in groups.values() for call in group]
+    tiers = ", ".join(sorted({tier for _, tier in groups}))
+    rows = [
+        f"{named(model)}, {tier}: {len(group):,} calls, "
+        f"{money(sum((Decimal(call.estimated_cost or 0) for call in group), Decimal(0)))}"
+        for (model, tier), group in sorted(groups.items(), key=lambda item: (-len(item[1]), str(item[0])))
+    ]
+    return finding(
+        "missing_tier_price",
+        (provider,),
+        title=f"No {tiers} price for models of {named(provider, 'no provider')}, so standard prices apply",
+        seen=(
+            f"The price list has no {tiers} price for {len(calls):,} of the newest calls. They are estimated at "
+            f"standard prices, which may differ from the bill.{rows_of(rows)}"
+        ),
+        advice=(
+            "Load a newer price list with `tollhouse prices update`, then run `tollhouse ledger reprice`. If it "
+            "lacks the price as well, compare the estimate with the provider's bill."
+        ),
+        category="prices",
+        effort=LOW,
+        impact=Decimal(0),
+        newest=_newest(calls),
     )
 
 

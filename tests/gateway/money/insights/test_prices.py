@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.money.insights.detectors.prices import cost_gap, missing_price
+from gateway.money.insights.detectors.prices import cost_gap, missing_price, missing_tier_price
 from gateway.money.insights.facts import Spend
 from tests.gateway.money.insights.examples import TODAY, call, found, impacts, spend
 
@@ -91,3 +91,24 @@ def test_estimates_that_are_missing_make_no_gap() -> None:
         call(cost="0.1") for _ in range(300)
     ]
     assert [] == impacts(found(cost_gap, recent=calls))
+
+
+def test_tiers_without_a_price_are_named() -> None:
+    """
+    Estimates at standard prices for lack of a tier's price are one finding per provider. Estimates with the tier's
+    price are not reported, and neither are calls with a reported cost.
+    """
+    lacking: dict[str, Any] = {
+        "price_book": "list-1+overrides-1234+flex-at-standard",
+        "estimated_cost": "0.1",
+    }
+    calls = [
+        *(call(cost_source="estimated", **lacking) for _ in range(3)),
+        call(cost_source="estimated", **{**lacking, "price_book": "list-1+batch-at-standard"}),
+        call(cost_source="reported", cost="0.2", **lacking),
+        call(cost_source="estimated", estimated_cost="0.1", price_book="list-1+overrides-1234"),
+    ]
+    [finding] = found(missing_tier_price, recent=calls)
+    assert "No batch, flex price for models of openai, so standard prices apply" == finding.draft.title
+    assert "- gpt-4o, flex: 3 calls, $0.30\n- gpt-4o, batch: 1 calls, $0.10" in finding.draft.description
+    assert [] == found(missing_tier_price, recent=calls[-2:])
