@@ -60,12 +60,13 @@ def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
     return whole if is_own or (source == SOURCE and whole in _EVENTS) else name
 
 
-# Events also use the conventions' names, and their input excludes the cache as well.
+# The product's own names come first, because their input always excludes the cache. The input under the
+# conventions' name excludes it only if no own name is stated.
 _TOKENS = TokenNames(
-    input=(*semconv.INPUT, "input_tokens"),
-    output=(*semconv.OUTPUT, "output_tokens"),
-    cache_read=(*semconv.CACHE_READ, "cache_read_tokens"),
-    cache_write=(*semconv.CACHE_WRITE, "cache_creation_tokens"),
+    input=("input_tokens", *semconv.INPUT),
+    output=("output_tokens", *semconv.OUTPUT),
+    cache_read=("cache_read_tokens", *semconv.CACHE_READ),
+    cache_write=("cache_creation_tokens", *semconv.CACHE_WRITE),
 )
 _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)

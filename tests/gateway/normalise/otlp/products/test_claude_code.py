@@ -8,6 +8,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI
 from spool.identity import digest
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, picked, point, read_logs, read_points
+from tests.gateway.normalise.otlp.payloads import only, span, traces
 from tests.gateway.normalise.outcomes import inferences
 
 SCOPE = "com.anthropic.claude_code.events"
@@ -53,6 +54,29 @@ def test_numbers_may_be_text() -> None:
     """Before version 2.1.122, every number of an event was text."""
     texts = {name: str(value) for name, value in REQUEST.items() if isinstance(value, int | float)}
     assert request() == request(**texts)
+
+
+def test_a_span_may_state_its_input_with_and_without_the_cache() -> None:
+    """Since version 2.1.332, the input under the conventions' name includes the cache, and the own name excludes it."""
+    own = {"span.type": "llm_request", "model": "claude-sonnet-4-5", "request_id": REQUEST["request_id"]}
+    own |= {
+        "input_tokens": 6,
+        "output_tokens": 412,
+        "cache_read_tokens": 18735,
+        "cache_creation_tokens": 1761,
+    }
+    usage = {
+        "gen_ai.usage.input_tokens": 6 + 18735 + 1761,
+        "gen_ai.usage.output_tokens": 412,
+        "gen_ai.usage.cache_read.input_tokens": 18735,
+        "gen_ai.usage.cache_write.input_tokens": 1761,
+    }
+    record = only(traces(span(1, own | usage), scope="com.anthropic.claude_code"))
+    assert (6 + 18735 + 1761, 18735, 1761) == (
+        record.input_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+    )
 
 
 def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
