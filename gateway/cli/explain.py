@@ -31,7 +31,16 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
-from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Options, Outcome
+from gateway.normalise.outcome import (
+    DUPLICATE,
+    MERGED,
+    NOT_AI,
+    TEST_SPAN,
+    UNRECOGNISED_AI,
+    Dropped,
+    Options,
+    Outcome,
+)
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.sections import Config
@@ -51,6 +60,7 @@ MOST_ITEMS = 2_000_000
 _WHY_IGNORED = {
     NOT_AI: "recognized, but not an AI call",
     UNRECOGNISED_AI: "mentions a model or tokens, but no rule reads it",
+    TEST_SPAN: "tests the export, and is not a call",
     MERGED: "reports a call or counter that another item also reports: see dropped",
     DUPLICATE: "repeats an earlier record: see dropped",
     BASE_LINE: "first point of a counter without a start time; later points are compared with it",

@@ -26,6 +26,7 @@ NOT_AI = "not_ai"  # reason: understood, but not an AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # reason: contains names of models or tokens that no dialect reads
 MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
+TEST_SPAN = "test_span"  # reason: a span that a product sends only to test its export
 CHECK = "check"  # reason: the marked test call that the command `check` of another Tollhouse sent
 
 MOST_NAMES = 32  # limit of names shown for an unrecognized item

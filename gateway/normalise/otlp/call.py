@@ -64,6 +64,8 @@ class SpanCall(Struct, gc=False):
     reports_stream: bool = False
     is_attempt: bool = False  # True for a retry inside a call, which is never merged with the outer call
     is_logged: bool = False  # True if events without the id of the call report it as well
+    # True for a model run inside a request. If the request is a call as well, the run is a part of that call.
+    is_part: bool = False
     is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
     # The following fields relate the call to other spans of the payload.
     inner: list[SpanCall] | None = None  # nearest calls of the same class below this call in the span tree

@@ -28,6 +28,7 @@ from gateway.normalise.otlp.product import (
     TokenNames,
 )
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
+from gateway.normalise.reading.values import MAX_TOKENS, BadValue
 from spool.identity import of_span
 
 LOGGED = LogDialect(
@@ -91,6 +92,25 @@ def _is_of_sdk(span: Span, call: SpanCall) -> None:
     call.is_of_sdk = True
 
 
+def _with_compactions(span: Span, call: SpanCall) -> None:
+    """
+    Add the tokens of compactions. Anthropic's SDKs and its API state them apart from the usage of the
+    message, and they are billed as well.
+    """
+    attributes = span.attributes
+    if not _COMPACTIONS.isdisjoint(attributes):
+        try:
+            more = [
+                semconv.count(attributes.get(name), name) or 0 for name in (_COMPACTION_IN, _COMPACTION_OUT)
+            ]
+        except BadValue:
+            return
+        tokens = call.tokens
+        counts = [(tokens.input or 0) + more[0], (tokens.output or 0) + more[1]]
+        if any(more) and max(counts) <= MAX_TOKENS:
+            call.count_as(tokens._replace(input=counts[0], output=counts[1]))
+
+
 def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
     """
     Add a dedup key that is made from the span ids, because events of the call carry the span ids and may omit
@@ -100,8 +120,12 @@ def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
         call.also += (of_span(span.trace_id, span.span_id),)
 
 
+_COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))
+_COMPACTIONS = frozenset({_COMPACTION_IN, _COMPACTION_OUT})
+
 # Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
+    ("com.anthropic.", _with_compactions),
     ("com.anthropic.sdk.", _is_of_sdk),  # scopes of the Anthropic SDKs, which write spans by themselves
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
 )

@@ -332,6 +332,8 @@ class Product:
     marks_above_sender: bool = False  # True if marks take precedence over scope, SDK and service
     # True if spans from the product's own scopes belong to the product, even with another product's marks
     scopes_above_marks: bool = False
+    # Names of spans that the product sends only to test an export. They are never calls.
+    test_spans: Names = ()
     marks_points: bool = False  # True if marks also identify metric points
     kinds: tuple[Kind, ...] = ()
 

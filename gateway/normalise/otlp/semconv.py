@@ -192,6 +192,7 @@ USER = (
 TEAM = ("team.id", "team")
 SESSION = (
     "session.id",
+    "anthropic.session.id",  # a session may have several conversations
     "gen_ai.conversation.id",
     "conversation.id",
     "traceloop.association.properties.session_id",
@@ -216,7 +217,8 @@ RESOURCE_DEVICE_OR_HOST = ("device.id", "host.id")
 NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "environment": ("langfuse.environment", "deployment.environment.name", "deployment.environment", "env"),
     "agent": ("gen_ai.agent.name", "agent.name"),
-    "organization": ("organization.id",),
+    "organization": ("organization.id", "anthropic.organization.id"),
+    "workspace": ("anthropic.workspace.id",),
     "department": ("department",),
     "cost_center": ("cost_center",),
     "cost_origin": ("gen_ai.usage.cost.source",),

@@ -24,6 +24,8 @@ _REQUEST_TYPES = {
 }
 # OpenLLMetry writes this value for methods that it cannot name, such as some asynchronous calls.
 _NO_REQUEST_TYPE = "unknown"
+# Scopes of Anthropic's SDKs and of its API. A span of theirs without an operation may be a count of tokens.
+_NAMES_CALLS = "com.anthropic."
 
 
 def never(span: Span, shape: AttributeShape) -> str | None:
@@ -73,6 +75,11 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
     return any(str(attributes[kind.attribute]).strip('"').lower() in kind.around for kind in shape.kinds)
 
 
+def names_its_calls(span: Span) -> bool:
+    """Return True if the sender names the operation of every call, so that a span without one is no call."""
+    return span.scope.name.startswith(_NAMES_CALLS)
+
+
 def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     """
     Return the operation that a span names. If it names none but has a model or provider, and usage or an
@@ -89,7 +96,9 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
         return None
     if semconv.first_text(attributes, names) is None:
         return None
-    is_call = has_usage(span, shape) or failed(span, shape) or span.events
+    is_call = has_usage(span, shape)
+    if not is_call and not names_its_calls(span):
+        is_call = failed(span, shape) or bool(span.events)
     return operations.CHAT if is_call else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gateway.normalise.otlp import semconv
@@ -19,6 +19,7 @@ from gateway.normalise.reading.tokens import (
     NUMBERS,
     PARTS,
     Tokens,
+    added,
     agreeing,
     of_whole,
     set_counts,
@@ -123,6 +124,12 @@ def fuller(kept: Tokens, twin: Tokens) -> Tokens:
         first = first._replace(meters=second.meters)
     missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
     return _add_parts(first, {part: number for part, number in missing.items() if number is not None})
+
+
+def total_of_parts(parts: Sequence[Tokens]) -> Tokens:
+    """Return the sum of the counts of the parts of one call. Meters are not added, because no part states any."""
+    sums = {field: added(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
+    return Tokens(meters=None, **sums)
 
 
 def _is_fuller(tokens: Tokens, other: Tokens) -> bool:

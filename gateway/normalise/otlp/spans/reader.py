@@ -18,7 +18,7 @@ from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
 from gateway.normalise.otlp.senders import Senders, caller_of, sender_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.span_rules import has_usage, is_tool_or_agent, never
+from gateway.normalise.otlp.span_rules import has_usage, is_tool_or_agent, names_its_calls, never
 from gateway.normalise.otlp.spans.calls import call_of, meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.readings import CallNames, SpanOrigin, SpanReading, origin_of, reading_of
@@ -32,7 +32,16 @@ from gateway.normalise.otlp.spans.trace_tree import (
     join_streams,
     without_call,
 )
-from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Options, Outcome
+from gateway.normalise.outcome import (
+    DUPLICATE,
+    MERGED,
+    NOT_AI,
+    PART,
+    TEST_SPAN,
+    UNRECOGNISED_AI,
+    Options,
+    Outcome,
+)
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
@@ -274,8 +283,10 @@ class SpanReader:
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
-        is_known = product is not OTEL or shape.says_kind
-        if shape.names_ai and (not is_known or _is_strange(span, shape, product)):
+        is_known = product is not OTEL or shape.says_kind or names_its_calls(span)
+        if product.test_spans and span.name in product.test_spans:
+            self._outcome.ignored[TEST_SPAN] += 1
+        elif shape.names_ai and (not is_known or _is_strange(span, shape, product)):
             self._show(span.attributes)
         else:
             self._outcome.ignored[NOT_AI] += 1

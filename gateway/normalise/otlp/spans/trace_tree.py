@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.semconv import SERVICE_TIER
-from gateway.normalise.otlp.spans.calls import fuller
+from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
 from gateway.normalise.reading import tags
 from spool.identity import of_span
 
@@ -177,7 +177,8 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
 
     The innermost calls with usage are kept. If no inner call has usage, an outer call with usage is kept,
     together with inner calls that failed. A failed outer call is kept if the inner calls report neither a
-    failure nor a response. Otherwise the inner calls are kept.
+    failure nor a response. Otherwise the inner calls are kept. Only a call whose inner calls are all parts of
+    it is kept instead of them.
 
     A kept call takes missing values (identity, cost, model, provider, id, service tier) from spans that were
     dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
@@ -186,7 +187,10 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     below: dict[int, KeptCalls] = {}  # kept calls by position of the outer call
     for call in _inside_out(outermost):
         calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
-        if call.has_usage and not counted:
+        if calls and not call.is_part and all(inner.is_part for inner in calls):
+            _absorb(call, calls, counted, dropped)
+            below[call.place] = KeptCalls([call], [call] if call.has_usage else [])
+        elif call.has_usage and not counted:
             failed = [inner for inner in calls if inner.record.status == "error"]
             answered_calls = [inner for inner in calls if inner.record.status != "error"]
             for inner in answered_calls:
@@ -217,6 +221,22 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             below[call.place] = KeptCalls(calls, counted)
         else:
             below[call.place] = KeptCalls([call], [])
+
+
+def _absorb(
+    call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
+) -> None:
+    """Drop the parts of a call. If the call has no usage, its usage is the sum of theirs."""
+    if counted and not call.has_usage:
+        call.count_as(total_of_parts([part.tokens for part in counted]))
+        _explain(call, counted[0], "tokens")
+    for part in parts:
+        dropped.add(part.place)
+        if part.why is not None:
+            part.repeats = f"is a part of the enclosing span {_named(call)}"
+        if len(parts) == 1:
+            _take_over(call, part)
+            _take_id(call, part)
 
 
 def _knows_less_than_failure(call: SpanCall) -> bool:

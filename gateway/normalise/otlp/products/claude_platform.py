@@ -1,0 +1,40 @@
+"""
+The Claude API: spans that Anthropic's platform exports by itself, for Messages API requests and for sessions of
+Managed Agents.
+"""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.call import SpanCall
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.span_rules import by_operation_name
+
+_REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
+_TURN = (
+    "anthropic.session.turn.stop_reason"  # only the turn of a session has it; its model runs are spans below
+)
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    is_none = _TURN in span.attributes or span.name in PRODUCT.test_spans
+    return None if is_none else by_operation_name(span, shape)
+
+
+def _role(span: Span, shape: AttributeShape) -> SpanRole:
+    return SpanRole(is_agent=_TURN in span.attributes)
+
+
+def _mark_model_runs(span: Span, call: SpanCall) -> None:
+    """Mark each model run inside a request or a turn. Below a request, it is a part of the request's call."""
+    call.is_part = span.name != _REQUEST
+
+
+PRODUCT = Product(
+    source="claude_platform",
+    scopes=("com.anthropic.claude-platform",),
+    services=("claude-platform",),
+    test_spans=("anthropic.test",),
+    tags={"user_profile": ("anthropic.user_profile.id",)},
+    spans=SpanDialect(operation=_operation, role=_role, refine=_mark_model_runs),
+)
