@@ -16,7 +16,8 @@ from gateway.service.configuration.sections import Config
 from gateway.service.configuration.values import written
 from spool.settings import Duration, Size
 
-_PLURALS = {str: "texts"}
+_TEXTS = tuple[str, ...]
+_PLURALS = {str: "texts", _TEXTS: "lists of texts"}
 _HEAD = f"""# Configuration
 
 `tollhouse serve --config tollhouse.toml` reads one TOML file. Every key has a default. An unknown key is an error, and
@@ -87,7 +88,7 @@ def _section(table: ConfigurationTable) -> str:
 
 
 def _type(key: ConfigurationKey) -> str:
-    words = {Size: "size", Duration: "duration", int: "number"}
+    words = {Size: "size", Duration: "duration", int: "number", _TEXTS: "list of texts"}
     one = words.get(key.kind) or WORDS[key.kind].removeprefix("a ").removesuffix(" as text or number")
     if key.container:
         return f"{'list' if key.container is tuple else 'table'} of {_PLURALS.get(key.kind, one)}"

@@ -15,6 +15,7 @@ _SCALARS: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
     int: {"type": "integer", "minimum": 0},
     Decimal: {"type": ["number", "string"]},
+    tuple[str, ...]: {"type": "array", "items": {"type": "string"}},
 }
 
 

@@ -18,7 +18,7 @@ from yarl import URL
 
 from gateway.http.address import Address
 from gateway.http.holders.receivers import ReceiverServices
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.access import KEPT_UNDER, Bearer
 from gateway.service.configuration.values import is_loopback
 from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id
@@ -36,7 +36,8 @@ async def admit(address: Address, request: web.Request, services: ReceiverServic
     if address.scope is None:
         return NOBODY
     access = services.access
-    bearer = await access.admit_of_now(address.key.find(request), address.scope, address=request.remote or "")
+    key = credential(address, request, services)
+    bearer = await access.admit_of_now(key, address.scope, address=request.remote or "")
     if bearer is access.local:
         _refuse_browsers(request)
     access.charge(bearer, requests=1, bytes=0)
@@ -47,12 +48,29 @@ async def admit(address: Address, request: web.Request, services: ReceiverServic
     return name_device(bearer, device) if device else bearer
 
 
+def credential(address: Address, request: web.Request, services: ReceiverServices) -> str | None:
+    """Return the key of a request, or None if it has none. Raises Refusal 400 if it has two."""
+    key = None
+    if services.access.key_headers and address.scope in KEPT_UNDER:
+        key = key_in(request.headers.items(), services.access.key_headers)
+    return address.key.find(request) if key is None else key
+
+
+def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str | None:
+    """Return the value of the only header with one of these names, or None. Raises Refusal 400 for two of them."""
+    found = [value for name, value in headers if name.lower() in names]
+    if len(found) > 1:
+        raise Refusal(400, "repeated_header", "Send the key in one header, and send that header once.")
+    return str(found[0]) if found else None
+
+
 def check_still_open(address: Address, request: web.Request, services: ReceiverServices) -> None:
     """
     Reject a key that was disabled, deleted or changed while its body arrived. Raises Refusal 401 or 403.
     """
     if address.scope is not None:
-        services.access.admit(address.key.find(request), address.scope, address=request.remote or "")
+        key = credential(address, request, services)
+        services.access.admit(key, address.scope, address=request.remote or "")
 
 
 def name_device(bearer: Bearer, device: str | None) -> Bearer:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
-from gateway.http.admission import NOBODY, admit, check_single, check_still_open
+from gateway.http.admission import NOBODY, admit, check_single, check_still_open, credential
 from gateway.http.error_table import confirmed, refusal_of, refusals_of
 from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
@@ -90,7 +90,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
             or not isinstance(request.protocol, Connection)
         ):
             return
-        key = receivers.access.known(row.key.find(request))
+        key = receivers.access.known(credential(row, request, receivers))
         if key is not None:
             handle = partial(enter, known=_Known(row, request.match_info, bearer))
             request.protocol.remember(request, partial(receivers.access.still_admits, key), handle)

@@ -7,7 +7,7 @@ Only the intake attributes, prices, appends and counts records and writes the re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from gateway.devices.assignment import DeviceAssignment
@@ -15,7 +15,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.normalise.outcome import PART, Outcome, Reject
+from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
 from gateway.people.authentication.access import NO_LABELS, Bearer, key_ended
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
@@ -53,6 +53,7 @@ class Intake:
         device_assignment: DeviceAssignment | None = None,
         counters: WaitingCounters | None = None,
         clock: SteadyClock | None = None,
+        note_test: Callable[[Bearer], None] | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
@@ -60,6 +61,7 @@ class Intake:
         self._shadows = shadows
         self._devices = device_assignment  # None if there are no devices, such as when files are explained
         self._counters = counters
+        self._note_test = note_test  # is called when a product has tested its export
         self._clock = clock  # receives the times when arriving calls began
 
     def take(
@@ -118,12 +120,15 @@ class Intake:
             await self._look_up_reporters(outcome, repeaters, bearer)
         unkept = self._shadows.take_unkept(bearer.name)
         try:
-            return await self._submit(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
+            receipt = await self._submit(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
         except BaseException as error:
             self._shadows.put_back(unkept, bearer.name)
             if isinstance(error, KeyEnded):
                 raise key_ended() from error
             raise
+        if outcome.ignored and TEST_SPAN in outcome.ignored and self._note_test is not None:
+            self._note_test(bearer)
+        return receipt
 
     def _arrival(self, outcome: Outcome) -> float:
         """

@@ -22,6 +22,7 @@ from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.roles import RoleTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
+from spool.registry.tables.export_tests import ExportTestTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
@@ -66,6 +67,7 @@ class Registry:
         self.assistant_tools = AssistantToolTable(changes)
         self.tool_calls = ToolCallTable(changes)
         self.late_reports = LateReportTable(changes)
+        self.export_tests = ExportTestTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)

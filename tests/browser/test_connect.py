@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 import re
+import urllib.request
 
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW
+from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 
 def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: OpenConsole) -> None:
@@ -45,6 +47,29 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
     page.get_by_role("link", name="See how it was counted").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     assert secret not in page.content()
+
+
+def test_the_test_of_an_export_is_shown_as_a_test(house: Tollhouse, open_console: OpenConsole) -> None:
+    """The page shows the test span of the Claude Console, and still waits for the first call."""
+    console = open_console(house)
+    page = console.page
+    console.open("/connect?tool=claude-api")
+    page.get_by_role("button", name="Create a key").click()
+    expect(page.get_by_text("Waiting for the first record")).to_be_visible()
+    [secret] = re.findall(r"with the value (th_\S+)", page.locator(".steps").inner_text())
+    payload = traces(span(1, {}, name="anthropic.test"), scope="com.anthropic.claude-platform")
+    request = urllib.request.Request(
+        f"{house.url}/v1/traces",
+        data=in_json(payload),
+        headers={"Authorization": secret, "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+    expect(
+        page.get_by_text(re.compile("A test span of claude-api-.* arrived .* It is not counted"))
+    ).to_be_visible()
+    expect(page.get_by_text("Waiting for the first record")).to_be_visible()
+    assert [] == console.audit()
 
 
 def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: OpenConsole) -> None:

@@ -21,6 +21,7 @@ COLUMNS = (
     "updated_by",
     "last_modified",
     "last_accessed",
+    "last_test",
     "expires_at",
 )
 DETAILS = (
@@ -35,7 +36,9 @@ DETAILS = (
     "updated_by",
     "last_modified",
     "last_accessed",
+    "last_test",
     "expires_at",
+    "addresses",
 )
 
 scope = click.option(

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 from aiohttp import web
 
-from gateway.service.configuration.values import is_loopback
+from gateway.service.configuration.values import Networks, is_loopback, parse_ip
 
 FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED_PROTO = "X-Forwarded-Proto"
@@ -26,8 +24,6 @@ _SCHEMES = ("http", "https")
 
 # Whether a named proxy reported the client of this forwarded request.
 _IS_REPORTED = web.RequestKey("IS_TOLD", bool)
-
-Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True)
@@ -44,43 +40,24 @@ class TrustedProxies:
     """The addresses and networks of `server.trusted_proxies`."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self._networks = [ip_network(name, strict=False) for name in names]
-        self._is_named = lru_cache(1024)(self._find)
+        self._networks = Networks(names)
 
     def __bool__(self) -> bool:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
         """Return the origin of a request that `peer` forwards, or None if `peer` is not a named proxy."""
-        if not self._networks or peer is None or not self._is_named(peer):
+        if not self._networks or peer is None or peer not in self._networks:
             return None
         client, hops = None, 0
         for text in reversed(forwarded_for.split(",")):
-            address = _parsed(text)
+            address = parse_ip(text)
             if address is None:
                 break
             client, hops = str(address), hops + 1
-            if not self._is_named(client):
+            if client not in self._networks:
                 break
         return Origin(client, _scheme(forwarded_proto, max(hops, 1)))
-
-    def _find(self, name: str) -> bool:
-        address = _parsed(name)
-        return address is not None and any(address in network for network in self._networks)
-
-
-def _parsed(text: str) -> Address | None:
-    """Parse an address from `X-Forwarded-For`, with or without a port. Return None if it is malformed."""
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        address = ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:

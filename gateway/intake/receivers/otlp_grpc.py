@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.http import answers
-from gateway.http.admission import DEVICE_ID, check_single, name_device
+from gateway.http.admission import DEVICE_ID, check_single, key_in, name_device
 from gateway.http.bodies import end, inflate_message
 from gateway.http.error_table import refusal_of
 from gateway.http.holders.receivers import ReceiverServices
@@ -207,8 +207,9 @@ async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> 
 
 
 async def _admit(services: ReceiverServices, context: Context) -> Bearer:
-    check_single(context.invocation_metadata() or ())
-    key = _metadatum(context, "authorization")
+    metadata = context.invocation_metadata() or ()
+    check_single(metadata)
+    key = key_in(metadata, services.access.key_headers) or _metadatum(context, "authorization")
     address = _address(services, context)
     bearer = await services.access.admit_of_now(key, INGEST, address=address)
     services.access.charge(bearer, requests=1, bytes=0)

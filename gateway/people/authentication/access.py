@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.sections import ConfigError, ServerSettings, names_some
+from gateway.service.configuration.values import Networks
 from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
@@ -37,6 +38,7 @@ FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys that one address may try at once; after that, one more every two seconds
 GUESSES_PER_S = 0.5
 MOST_BEARERS = 10_000  # maximum number of bearers cached between requests
+TEST_LOG_S = 10.0  # seconds between two log lines on test spans under one key
 _DEFAULTS = ServerSettings()
 # requests with these scopes store nothing after their key has ended
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
@@ -103,6 +105,17 @@ class Bearer:
         return DEVICE_KEYS if self.device is not None else self.name or None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedKey(Key):
+    """
+    A key with facts that are not stored with it: when a product last tested its export with the key, and the
+    networks from which the key may be used. Without networks, it may be used from everywhere.
+    """
+
+    last_test: float | None
+    addresses: tuple[str, ...]
+
+
 class KnownKey(NamedTuple):
     """An admitted key with the bearer that was made from it, and the time at which the next of its secrets ends."""
 
@@ -151,6 +164,8 @@ class Access:
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
         self._seen: dict[int, float] = {}  # last use of each key since the start
         self._unwritten: set[int] = set()
+        self._tests: dict[int, float] = {}  # last test of an export with each key since the start
+        self._unwritten_tests: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
 
@@ -162,6 +177,10 @@ class Access:
         self._is_adopted = False
         self._accept_bearer = settings.accept_bearer
         self._chain_keys = settings.chain_keys
+        self.key_headers = tuple({name.lower(): None for name in settings.key_headers})
+        self._key_addresses = {
+            name: (networks, Networks(networks)) for name, networks in settings.key_addresses.items()
+        }
         self._bearers.clear()
         rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
         if rates != self._rates:  # if the rates did not change, keys must not get their used-up limits back
@@ -235,8 +254,8 @@ class Access:
         if len(plain) < len(secret) and not self._accept_bearer:
             raise self._failed(
                 "bearer_prefix",
-                "the Authorization header has a Bearer prefix: send only the key as its value, or "
-                "let the operator set server.accept_bearer",
+                "the header has a Bearer prefix: send only the key as its value, or let the "
+                "operator set server.accept_bearer",
             )
         secret = plain
         if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_fresh:
@@ -281,6 +300,32 @@ class Access:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
+    async def listed_keys(self) -> Sequence[Key]:
+        """Return every key as a ListedKey, with the tests of exports that all gateways received."""
+        tests = dict({} if self._registry is None else await self._registry.export_tests.all())
+        tests |= {id: max(at, tests.get(id, 0.0)) for id, at in self._tests.items()}
+        return [
+            ListedKey(
+                **{field.name: getattr(key, field.name) for field in fields(key)},
+                last_test=tests.get(key.id),
+                addresses=tuple(name for names, _ in self._places_of(key.name) for name in names),
+            )
+            for key in self.keys()
+        ]
+
+    def note_test(self, bearer: Bearer) -> None:
+        """Note that a product tested its export with the key of `bearer`."""
+        if bearer.number is None:
+            return
+        now = self._clock.now()
+        if now - self._tests.get(bearer.number, 0.0) >= TEST_LOG_S:
+            _log.info(
+                "a test span arrived, which is not counted",
+                extra={"action": "export_test", "key": bearer.name},
+            )
+        self._tests[bearer.number] = now
+        self._unwritten_tests.add(bearer.number)
+
     def _last_accessed(self, key: Key) -> float | None:
         """Return when a key was last used, by this gateway or by another gateway on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
@@ -288,10 +333,11 @@ class Access:
 
     def key(self, name: str) -> Key:
         """Return a key by its exact name. Raises NotThere."""
-        for key in self.keys():
-            if key.name == name:
-                return key
-        raise NotThere(f"there is no key named {name!r}")
+        return _named(self.keys(), name)
+
+    async def listed_key(self, name: str) -> Key:
+        """Return a key of `listed_keys` by its exact name. Raises NotThere."""
+        return _named(await self.listed_keys(), name)
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
         """Return whether the deployment's key has the same secret as `other`, or neither key exists."""
@@ -351,7 +397,11 @@ class Access:
         """
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
             await self.follow_file()
-        if self._registry is None or not self._unwritten:
+        if self._registry is None:
+            return
+        if self._unwritten_tests:
+            await self._store_tests(self._registry)
+        if not self._unwritten:
             return
         batch = {key_id: self._seen[key_id] for key_id in self._unwritten}
         self._unwritten.clear()
@@ -361,6 +411,16 @@ class Access:
             self._unwritten.update(batch)
             extra = {"action": "last_access_failed"}
             _log.warning("last uses of keys could not be stored and are retried: %s", error, extra=extra)
+
+    async def _store_tests(self, registry: Registry) -> None:
+        batch = {key_id: self._tests[key_id] for key_id in self._unwritten_tests}
+        self._unwritten_tests.clear()
+        try:
+            await registry.export_tests.add(batch, keys={key.id for key in registry.keys.all()})
+        except SpoolError as error:
+            self._unwritten_tests.update(batch)
+            extra = {"action": "export_test_not_stored"}
+            _log.warning("times of test spans could not be stored and are retried: %s", error, extra=extra)
 
     async def adopt(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
@@ -422,6 +482,7 @@ class Access:
         if secret.startswith("thd_") and self._devices:
             bearer = self._devices(secret)
             if bearer:
+                self._check_address(bearer.name, address)
                 return replace(bearer, may_chain=True) if self._chaining(bearer.name) else bearer
             raise self._guessed(address)
         key = self._find(secret)
@@ -435,11 +496,25 @@ class Access:
             raise self._guessed(address)
         if key.status != ENABLED:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
+        self._check_address(key.name, address)
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
         bearer = self._bearer_of(key)
         expectation = self._registry.keys.expectation(secret) if self._registry and key.id else None
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
+
+    def _check_address(self, name: str, address: str) -> None:
+        """Raise Refusal 403 if the key with this name may not be used from this address."""
+        places = self._places_of(name)
+        if places and not any(address in networks for _, networks in places):
+            message = "this API key may not be used from this address; see server.key_addresses"
+            raise Refusal(403, "address_not_allowed", message)
+
+    def _places_of(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
+        """Return the networks of `server.key_addresses` for a key. Empty if the key may be used from everywhere."""
+        if name in self._key_addresses:
+            return (self._key_addresses[name],)
+        return [places for pattern, places in self._key_addresses.items() if fnmatchcase(name, pattern)]
 
     def _chaining(self, name: str) -> Sequence[str]:
         """Return the patterns of `server.chain_keys` that match a bearer."""
@@ -515,6 +590,13 @@ class Access:
     def _failed(self, type: str, message: str) -> Refusal:
         self.failed_attempts += 1
         return Refusal(401, type, message)
+
+
+def _named(keys: Iterable[Key], name: str) -> Key:
+    for key in keys:
+        if key.name == name:
+            return key
+    raise NotThere(f"there is no key named {name!r}")
 
 
 def _without_prefix(credential: str) -> str:

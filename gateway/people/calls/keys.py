@@ -15,7 +15,7 @@ from gateway.http.operator.admission import lacks
 from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
-from gateway.people.authentication.access import NOT_OPEN
+from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from gateway.people.calls.scopes import empty_scopes
 from gateway.service.schemas import TEXT
 from spool.errors import NotAllowed
@@ -58,8 +58,14 @@ class Rotation(RequestBody):
 
 
 def describe(key: Key) -> dict[str, object]:
-    """Describe a key for lists and responses. `expires_at` is present only if the key expires."""
-    expiry = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
+    """
+    Describe a key for lists and responses. `expires_at` is present only if the key expires, and the facts of a
+    listed key only if they apply.
+    """
+    more: dict[str, object] = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
+    if isinstance(key, ListedKey):
+        more |= {} if key.last_test is None else {"last_test": moment(key.last_test)}
+        more |= {"addresses": list(key.addresses)} if key.addresses else {}
     return {
         "name": key.name,
         "description": key.description,
@@ -72,7 +78,7 @@ def describe(key: Key) -> dict[str, object]:
         "updated_by": key.updated_by,
         "last_modified": moment(key.last_modified),
         "last_accessed": NOT_IN_USE if key.last_accessed is None else moment(key.last_accessed),
-        **expiry,
+        **more,
         "version": key.version,
     }
 
@@ -111,7 +117,7 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     # a damaged registry is an error, because an empty list would suggest that no keys exist
     request.shared.require_registry()
     access = request.services.access
-    answer = await request.list(KEYS, MemoryRows(access.keys()))
+    answer = await request.list(KEYS, MemoryRows(await access.listed_keys()))
     problem = {"not_open": access.not_open} if access.not_open else {}
     return {**answer, **problem}
 
@@ -154,7 +160,7 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
 @call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")
 async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     request.shared.require_registry()
-    key = request.services.access.key(request.word("name"))
+    key = await request.services.access.listed_key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
     over = overlap_ends_at is not None and overlap_ends_at <= request.now()
     return {"key": describe(key), "previous_secret_until": None if over else moment(overlap_ends_at)}

@@ -201,7 +201,7 @@ class Assembler:
         )
 
     async def start_intake(
-        self, attribution: Attribution, metrics: Metrics
+        self, attribution: Attribution, metrics: Metrics, access: Access
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
         """Start the intake, its merge window, and their background tasks."""
         log, section = self.storage.log, self.config.spool
@@ -237,6 +237,7 @@ class Assembler:
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
+            note_test=access.note_test,
         )
         self.prices = lambda: intake.prices
         if reports.is_shared:

@@ -117,7 +117,7 @@ async def _assemble(
     if not is_agent:
         await _start_gateway(assembler, metrics)
     attribution = Attribution(config, secret=storage.secret)
-    intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
+    intake, window, intake_tasks = await assembler.start_intake(attribution, metrics, access)
     assembler.tell_settings(intake.prices)
     deposits = assembler.deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics)

@@ -20,16 +20,17 @@ LIVE = frozenset({
     "streams", "billed",
     "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
     "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
-    "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.max_key_requests_per_s",
-    "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
+    "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.key_headers", "server.key_addresses",
+    "server.max_key_requests_per_s", "server.max_key_bytes_per_s", "server.min_upload_rate",
+    "server.max_listed_records",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
 # Settings that may differ between gateways that share storage, because addresses, files, memory and logging
 # belong to each gateway. All other settings must be equal.
 OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
 SHARED_SETTINGS = frozenset({
-    "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
-    "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
+    "storage.durability", "server.accept_bearer", "server.chain_keys", "server.key_headers", "server.key_addresses",
+    "server.max_body_bytes", "server.max_items", "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
 })  # fmt: skip
 OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
 PRICES = "prices"  # name of the price list's content, which may come from different files

@@ -9,19 +9,19 @@ which are imported here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.normalise.reading.content import may_hold_content
-from gateway.service.configuration.values import is_loopback, is_safe_address, split_address
+from gateway.service.configuration.values import is_loopback, is_safe_address, parse_network, split_address
 from spool.devices.device import is_device_id
 from spool.meters import METERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
@@ -59,6 +59,24 @@ MAX_LEDGER_TAGS = 8
 MOST_PULL_DAYS = 31
 MAX_SKEW_S = 300.0
 ROW_OWNERS = ("team", "user", "device", "api_key")
+LONGEST_HEADER = 128  # limit in characters for the name of a header with a key
+_HEADER = re.compile(rf"[A-Za-z0-9!#$%&'*+.^_`|~-]{{1,{LONGEST_HEADER}}}")
+# Headers that proxies, HTTP or Tollhouse read for another purpose.
+_TAKEN_HEADERS = frozenset({
+    "accept", "authorization", "connection", "cookie", "date", "expect", "forwarded", "helicone-signature", "host",
+    "idempotency-key", "keep-alive", "origin", "referer", "te", "trailer", "transfer-encoding", "upgrade",
+    "user-agent", "via", "x-amz-firehose-request-id", "x-csrf-token", "x-device-id", "x-real-ip", "x-tollhouse-as",
+})  # fmt: skip
+_TAKEN_BEGINNINGS = (
+    "accept-",
+    "access-control-",
+    "content-",
+    "grpc-",
+    "mcp-",
+    "proxy-",
+    "sec-",
+    "x-forwarded-",
+)
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
@@ -112,6 +130,18 @@ class ServerSettings:
         "their `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted",
     )
     accept_bearer: bool = setting(False, "whether keys may also be sent as `Bearer KEY`")
+    key_headers: tuple[str, ...] = setting(
+        (),
+        "further headers in which senders of telemetry may send their key, such as `X-Tollhouse-Key`; they take "
+        "precedence over `Authorization`, and a request with two of them gets 400",
+    )
+    key_addresses: Mapping[str, tuple[str, ...]] = setting(
+        {},
+        "name of a key = addresses and networks from which it may be used, such as `198.51.100.0/24`; `*` matches "
+        "any part of a name, and an entry with the exact name takes precedence. A request from another "
+        "address gets 403. Keys without an entry may be used from everywhere. A device's own key is named "
+        "`device ID`",
+    )
     api_key_file: Path | None = setting(None, "file with a key for AI telemetry that the deployment provides")
     max_body_bytes: Size = setting(
         64 * MIB,
@@ -244,6 +274,18 @@ class ServerSettings:
                 yield (
                     f"server.trusted_proxies[{index}] must be an address or a network, such as "
                     '"10.0.0.5" or "10.0.0.0/28", and must not match every address'
+                )
+        for index, name in enumerate(self.key_headers):
+            if not _may_hold_key(name):
+                yield (
+                    f"server.key_headers[{index}] must be a header name of at most {LONGEST_HEADER} characters that "
+                    'has no other meaning, such as "X-Tollhouse-Key"'
+                )
+        for key, networks in self.key_addresses.items():
+            if not networks or not all(map(_is_network, networks)):
+                yield (
+                    f"server.key_addresses.{key} must list addresses or networks, such as "
+                    '"198.51.100.7" or "198.51.100.0/24", and must not match every address'
                 )
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             yield "set server.tls_cert_file and server.tls_key_file together"
@@ -1217,9 +1259,19 @@ def _is_day(text: str) -> bool:
 
 def _is_network(text: str) -> bool:
     try:
-        return ip_network(text, strict=False).prefixlen > 0
+        return parse_network(text).prefixlen > 0
     except ValueError:
         return False
+
+
+def _may_hold_key(header: str) -> bool:
+    """Return whether a header may hold a key, because nothing on the way of a request reads or changes it."""
+    name = header.lower()
+    return (
+        _HEADER.fullmatch(header) is not None
+        and name not in _TAKEN_HEADERS
+        and not name.replace("_", "-").startswith(_TAKEN_BEGINNINGS)
+    )
 
 
 def _is_address(text: str) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from spool.settings import GIB, KIB, MIB, Duration, Size
@@ -66,6 +67,58 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
+_MAPPED: Final = 96  # bits before the IPv4 address in an IPv6 address such as ::ffff:10.0.0.5
+
+
+def parse_ip(text: str) -> Address | None:
+    """
+    Parse an address, with or without brackets, port and zone. Return None if it is malformed. An IPv4 address
+    within an IPv6 address becomes the IPv4 address.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
+
+
+def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """
+    Parse an address or a network. An IPv4 network within IPv6 becomes the IPv4 network. Raises ValueError.
+    """
+    network = ipaddress.ip_network(text, strict=False)
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED:
+        inner = network.network_address.ipv4_mapped
+        if inner is not None:
+            return ipaddress.IPv4Network((inner, network.prefixlen - _MAPPED))
+    return network
+
+
+class Networks:
+    """A set of addresses and networks."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._networks = [parse_network(name) for name in names]
+        self._find = lru_cache(1024)(self._search)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def __contains__(self, address: str) -> bool:
+        """Return whether an address is in one of the networks. False for a malformed address."""
+        return self._find(address)
+
+    def _search(self, text: str) -> bool:
+        address = parse_ip(text)
+        return address is not None and any(address in network for network in self._networks)
 
 
 def is_safe_address(address: str) -> bool:

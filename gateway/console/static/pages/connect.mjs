@@ -2,7 +2,7 @@
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
-import {count, money} from "../lib/format.mjs";
+import {ago, count, money} from "../lib/format.mjs";
 import {html, useEffect, useState} from "../lib/html.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Copy, Problem, may} from "../lib/parts.mjs";
@@ -68,16 +68,20 @@ function Tool({tool, session, address}) {
 
 /** Wait for the key's first record. Before a key exists, link to the tool's calls. */
 function Arrival({tool, sender}) {
-  const query = useQuery(async () => (sender ? (await get("/records", {sender, limit: 1})).records[0] ?? null : null), [sender]);
+  const query = useQuery(async () => {
+    if (!sender) return {};
+    const [call] = (await get("/records", {sender, limit: 1})).records;
+    return call ? {call} : {test: (await get(`/keys/${encodeURIComponent(sender)}`)).key.last_test};
+  }, [sender]);
   useLive(["records"], query.reload);
   useEffect(() => {
-    if (!sender || query.data) return undefined;
+    if (!sender || query.data?.call) return undefined;
     const timer = setInterval(query.reload, 5000); // the first record may arrive before the stream is open
     return () => clearInterval(timer);
-  }, [sender, query.data]);
-  const call = query.data;
+  }, [sender, query.data?.call]);
+  const {call, test} = query.data ?? {};
   if (!sender) return html`<p class="faint">Calls from this sender have the source ${tool.source}. <a href=${to("/calls", {source: tool.source})}>Show its calls</a>.</p>`;
-  if (!call) return html`<p role="status" class="waits">Waiting for the first record of ${sender} ... It appears about ten seconds after the call.</p>`;
+  if (!call) return html`<p role="status" class="waits">${test ? `A test span of ${sender} arrived ${ago(test)}. It is not counted. ` : ""}Waiting for the first record of ${sender} ... It appears about ten seconds after the call.</p>`;
   const cost = call.cost ?? call.estimated_cost;
   return html`<section class="first"><h2>It works. The first record has arrived</h2>
     <p role="status">${call.response_model ?? call.request_model ?? call.source}: ${call.input_tokens !== null && call.input_tokens !== undefined

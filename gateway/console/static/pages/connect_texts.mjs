@@ -270,6 +270,23 @@ export const TOOLS = [
   ]
  },
  {
+  "id": "claude-apps-gateway",
+  "title": "Claude apps gateway",
+  "kind": "gateways",
+  "source": "claude_code",
+  "steps": [
+   {
+    "text": "In the gateway's configuration file:"
+   },
+   {
+    "code": "listen:\n  public_url: https://claude-gateway.example.com\ntelemetry:\n  forward_to:\n    - url: http://HOST:4318\n      headers:\n        Authorization: KEY\n      metrics: true\n      logs: true\n      traces: false"
+   },
+   {
+    "text": "Without logs: true, the gateway forwards only counters. They have users, models and tokens, but no single calls, ids or failures. The gateway tells each client to send telemetry, so developers set nothing. Tollhouse drops prompts, commands and other content of log events."
+   }
+  ]
+ },
+ {
   "id": "claude-code",
   "title": "Claude Code",
   "kind": "coding assistants",
@@ -643,6 +660,99 @@ export const TOOLS = [
    },
    {
     "code": "[sources.helicone]\nsigning_secret_file = \"/run/secrets/helicone\""
+   }
+  ]
+ },
+ {
+  "id": "claude-api",
+  "title": "Claude API",
+  "kind": "applications",
+  "source": "claude_platform",
+  "steps": [
+   {
+    "text": "Open the receiver to the internet for this one key. The operator API stays on 127.0.0.1:4319:"
+   },
+   {
+    "code": "[server]\nlisten = \"0.0.0.0:443\"\ntls_cert_file = \"/etc/tollhouse/cert.pem\"\ntls_key_file = \"/etc/tollhouse/key.pem\"\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }\n\n[ledger]\ntags = [\"service\", \"organization\", \"workspace\"]"
+   },
+   {
+    "text": "The networks are the outgoing addresses that Anthropic lists (platform.claude.com, API reference, IP addresses). Compare them with the list before you use them. Behind a proxy, also set server.trusted_proxies."
+   },
+   {
+    "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
+   },
+   {
+    "text": "Then an administrator opens the OpenTelemetry settings of the Claude Console, clicks *Add destination*, and enters:"
+   },
+   {
+    "text": "Provider: Custom"
+   },
+   {
+    "text": "OTLP endpoint URL: https://HOST (the API then sends to https://HOST/v1/traces)"
+   },
+   {
+    "text": "Request headers: Authorization with the value KEY"
+   },
+   {
+    "text": "Content mode: Metadata only"
+   },
+   {
+    "text": "Workspaces: the workspaces to count"
+   },
+   {
+    "text": "If a proxy in front needs Authorization for itself, choose another header, such as X-Tollhouse-Key, and list it in server.key_headers."
+   }
+  ]
+ },
+ {
+  "id": "claude-sdks",
+  "title": "Claude SDKs",
+  "kind": "applications",
+  "source": "otel",
+  "steps": [
+   {
+    "text": "Register a tracer provider before the first request:"
+   },
+   {
+    "code": "from opentelemetry import trace\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\ntrace.set_tracer_provider(provider)"
+   },
+   {
+    "text": "The exporter reads these variables:"
+   },
+   {
+    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_SERVICE_NAME=shop"
+   },
+   {
+    "text": "In Node, register a NodeSDK with an OTLP exporter. ANTHROPIC_OPEN_TELEMETRY=false switches the spans of the SDK off."
+   }
+  ]
+ },
+ {
+  "id": "claude-managed-agents",
+  "title": "Claude Managed Agents",
+  "kind": "applications",
+  "source": "claude_platform",
+  "steps": [
+   {
+    "text": "Follow Claude API: one destination in the Claude Console exports both. Its fields are:"
+   },
+   {
+    "text": "Provider: Custom"
+   },
+   {
+    "text": "OTLP endpoint URL: https://HOST, to which the API adds /v1/traces"
+   },
+   {
+    "text": "Request headers: Authorization with the value KEY"
+   },
+   {
+    "text": "Content mode: Metadata only"
+   },
+   {
+    "text": "The API sends to https://HOST/v1/traces. To restrict the key to Anthropic's addresses:"
+   },
+   {
+    "code": "[server]\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }"
    }
   ]
  }

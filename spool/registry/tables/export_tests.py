@@ -1,0 +1,37 @@
+"""
+The time of the last span that a product sent to test its export, by key. They include all processes, and
+survive restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from spool.registry.changes import Changes
+from spool.registry.registry_rows import RegistryRows
+
+KIND, ID = "export_tests", "last"
+
+
+class ExportTestTable:
+    """The times, stored as one document."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
+        """Store later times, by key id. Delete the times of keys that are not in `keys`."""
+
+        def work(rows: RegistryRows) -> None:
+            stored = _times(rows)
+            stored |= {id: max(at, stored.get(id, 0.0)) for id, at in times.items()}
+            rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
+
+        await self._changes.change(work)
+
+    async def all(self) -> Mapping[int, float]:
+        return await self._changes.read(_times)
+
+
+def _times(rows: RegistryRows) -> dict[int, float]:
+    return {int(id): at for id, at in (rows.document(KIND, ID) or {}).items()}
