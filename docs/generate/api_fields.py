@@ -363,7 +363,7 @@ FIELDS: Mapping[str, str] = {
     "scope_count": "The number of scopes of the key.",
     "last_accessed": "When the key was last used.",
     "last_test": "When a product last tested its export with the key. Omitted without a test.",
-    "addresses": "The networks from which the key may be used. Omitted if it may be used from everywhere.",
+    "allowed_addresses": "The networks from which the key may be used. Omitted if it may be used from everywhere.",
     "expires_at": "When the key expires, or null.",
     "secret": "The secret, which is shown only once.",
     "previous_secret_until": "Until when the previous secret is accepted.",

@@ -38,7 +38,7 @@ DETAILS = (
     "last_accessed",
     "last_test",
     "expires_at",
-    "addresses",
+    "allowed_addresses",
 )
 
 scope = click.option(

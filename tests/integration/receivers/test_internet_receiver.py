@@ -236,7 +236,7 @@ async def test_a_refusal_is_counted_and_logged_with_the_address(
     text = await (await serving.client.get(serving.app.operator_url + "/metrics")).text()
     assert 'type="address_not_allowed"} 1.0' in text
     shown = (await operator(serving, "/keys/sender"))["key"]
-    assert ("Not In Use", [FAR]) == (shown["last_accessed"], shown["addresses"])
+    assert ("Not In Use", [FAR]) == (shown["last_accessed"], shown["allowed_addresses"])
 
 
 def has_ipv6() -> bool:
