@@ -251,7 +251,7 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
     """
     if not call.certain:
         return call
-    return Identity(of_derived(call.id, "end"), lookups=(call.id, *call.lookups), also=(name,))
+    return Identity(of_derived(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,))
 
 
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
@@ -316,19 +316,72 @@ def of_span(trace_id: str, span_id: str) -> bytes:
     return _digest_of(4, f"{trace_id}\0{span_id}")
 
 
-def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, bytes]:
+def of_link(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
     Return two names for a call, made from the span that started it: one for the caller's report, and one for
     the server's report.
 
-    The names include outcome and token counts, because a failed attempt may come from the same span.
+    The names include the outcome, because a failed attempt may come from the same span.
     """
-    outcome = "error"
-    if record.status != "error":
-        outcome = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     link_text = f"{trace_id}\0{span_id}\0{outcome}".encode("utf-8", "surrogatepass")
     both = blake2b(link_text, digest_size=32, person=b"tollhouse-link").digest()
     return both[:16], both[16:]
+
+
+def links_of(
+    record: Inference,
+    made_from: tuple[str, str],
+    above: tuple[str, str] | None,
+    *,
+    names_request: bool,
+    is_of_provider: bool,
+) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Return the links of a call to its report by the server, and to its report by the caller.
+
+    `made_from` is the span that sent the request, `above` the caller's span: each a trace id and a span id.
+
+    `names_request`: the report states the provider's id of its request. If both reports of a failure state
+    one, only equal ids join them, because the attempts of one caller have the same links. So a report without
+    such an id has a further name, under which reports with an id look for it.
+
+    `is_of_provider`: the report has the provider's own counts. A caller may count cached input or not, or
+    report no counts at all, so the call is linked under all of these counts.
+    """
+    if record.status == "error":
+        sides, unnamed = [_sides(made_from, above, (outcome,)) for outcome in (_FAILED, _FAILED_UNNAMED)]
+        if names_request:
+            return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
+        # each further name is a pair with itself: it is remembered, but looks nothing up
+        return (*sides, *[(own, own) for own, _ in unnamed])
+    return _sides(made_from, above, _counted(record, is_of_provider=is_of_provider))
+
+
+_FAILED, _FAILED_UNNAMED = "error", "error without a request id"
+_UNCOUNTED = "0\x000"
+
+
+def _sides(
+    made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
+) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the links by outcome. Only the caller's report may be known by another outcome than the first."""
+    links = [of_link(*made_from, outcomes[0])]
+    if above is not None:
+        for outcome in outcomes:
+            maker_name, answerer_name = of_link(*above, outcome)
+            links.append((answerer_name, maker_name))
+    return tuple(links)
+
+
+def _counted(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
+    """Return the counts of an answered call as names of links have them. The record's own counts are first."""
+    input_tokens, output_tokens = record.input_tokens or 0, record.output_tokens or 0
+    counts = f"{input_tokens}\0{output_tokens}"
+    if not is_of_provider:
+        return (counts,)
+    read, written = record.cache_read_tokens or 0, record.cache_write_tokens or 0
+    inputs = [input_tokens - cached for cached in (0, read, written, read + written)]
+    return tuple(dict.fromkeys((*[f"{tokens}\0{output_tokens}" for tokens in inputs], _UNCOUNTED)))
 
 
 def of_point(series: bytes, start_time: int, time: int) -> bytes:

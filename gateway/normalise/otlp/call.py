@@ -55,6 +55,9 @@ class SpanCall(Struct, gc=False):
     device: str | None = None  # device from the resource attributes
     agent: str | None = None
     why: dict[str, str] | None = None
+    provider_request_id: str | None = (
+        None  # id that the provider gave to the request, a further name of the call
+    )
     # Hooks of the call's product or of its sender may set the following fields.
     own_id: str | None = None  # id of a response that came from the source's cache
     also: tuple[bytes, ...] = ()  # more dedup keys of the call (see spool.identity)
@@ -67,6 +70,7 @@ class SpanCall(Struct, gc=False):
     # True for a model run inside a request. If the request is a call as well, the run is a part of that call.
     is_part: bool = False
     is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
+    is_of_provider: bool = False  # True if the provider's API or its own SDK wrote the span
     # The following fields relate the call to other spans of the payload.
     inner: list[SpanCall] | None = None  # nearest calls of the same class below this call in the span tree
     twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first

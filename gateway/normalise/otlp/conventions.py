@@ -89,7 +89,7 @@ _DRAFT = "gen_ai.client.inference."
 
 
 def _is_of_sdk(span: Span, call: SpanCall) -> None:
-    call.is_of_sdk = True
+    call.is_of_sdk = call.is_of_provider = True
 
 
 def _with_compactions(span: Span, call: SpanCall) -> None:

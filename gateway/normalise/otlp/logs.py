@@ -12,7 +12,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
 from gateway.normalise.otlp.metrics import find_family, is_repeat
 from gateway.normalise.otlp.model import Attributes, LogRecord
-from gateway.normalise.otlp.product import LogEvent, LogTwins, Names, Product, TokenNames
+from gateway.normalise.otlp.product import AttributeShape, LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders, sender_of
 from gateway.normalise.otlp.shapes import FIELD_NAMES, shape_of
@@ -23,7 +23,7 @@ from gateway.normalise.reading.ai_names import is_usage_name
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import of_call, of_call_id, of_end_alone
+from spool.identity import of_call, of_call_id, of_end_alone, of_provider_request
 from spool.record import Inference
 
 DETAILS = "gen_ai.client.inference.operation.details"  # event name in the semantic conventions
@@ -188,7 +188,8 @@ class LogReader:
 
     def _add(self, record: LogRecord, product: Product, event: LogEvent) -> None:
         dialect, attributes = event.dialect, record.attributes
-        call = _inference(record, product, event)
+        shape = shape_of(attributes)
+        call = _inference(record, product, event, shape)
         self._senders.sign(call, product, record.resource, attributes)
         self._outcome.note_session(call, self._senders.caller.session, device=self._senders.device)
         own_id = semconv.first_text(attributes, dialect.own_id)
@@ -200,12 +201,15 @@ class LogReader:
             own_id=own_id,
             sequence=values.text(attributes.get("event.sequence")),
         )
+        if names := (*dialect.provider_request_id, *shape.provider_request_id):
+            also = of_provider_request(call, semconv.provider_request_id(attributes, names))
+            identity = identity._replace(also=tuple([name for name in also if name != identity.id]))
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
             name = of_call_id(product.source, call_id)
             if not event.adds_to_call:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
-                identity = identity._replace(also=(name,))
+                identity = identity._replace(also=(*identity.also, name))
             else:  # all ids identify the call, and none identifies only the event
                 identity = of_end_alone(identity, name)
         if event.is_final:
@@ -216,7 +220,7 @@ class LogReader:
         self._outcome.add(call, identity, why, device=self._senders.device)
 
 
-def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inference:
+def _inference(record: LogRecord, product: Product, event: LogEvent, shape: AttributeShape) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
     failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS, dialect.tokens.output)
@@ -244,7 +248,6 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         error_type=semconv.error_type(attributes) if failed else None,
     )
     set_counts(call, tokens)
-    shape = shape_of(attributes)
     if cost is None:
         call.charges = semconv.charges_of(attributes, FIELD_NAMES["cost"])
     if shape.meters:

@@ -45,6 +45,7 @@ class AttributeShape(Struct, frozen=True):
     response_model: Names
     provider: Names
     request_id: Names
+    provider_request_id: Names
     cost: Names
     region: Names
     address: Names
@@ -204,6 +205,7 @@ class LogDialect:
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
+    provider_request_id: Names = ()  # attributes with the provider's id of the request, besides those of `semconv`
     own_id: Names = ()  # attributes with the id of a single report, which differs from the id of the call
     call_id: Names = ()  # attributes with ids that every report of the call has, used as further dedup keys
     own_span: bool = False  # True if trace and span id belong to the call, not to an enclosing span

@@ -149,6 +149,17 @@ REQUEST_ID = (
 # proxy gave, which several calls may share.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
+# Ids that the provider gave to one HTTP request. No caller or proxy chooses them, and attempts do not share them.
+PROVIDER_REQUEST_ID = (
+    "anthropic.request.id",
+    "aws.request_id",
+    "aws.request.id",
+    "azure.service.request.id",
+    "az.service_request_id",
+)
+# Without this attribute, the span is not one of an AWS SDK. The id is then often that of a Lambda function's run.
+_AWS_OPERATION = "rpc.method"
+_OF_AWS_SDKS = frozenset({"aws.request_id", "aws.request.id"})
 COST = (
     "cost_usd",
     "cost_usd_micros",
@@ -261,6 +272,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "response_model": RESPONSE_MODEL,
     "provider": PROVIDER,
     "request_id": REQUEST_ID,
+    "provider_request_id": PROVIDER_REQUEST_ID,
     "cost": COST,
     "region": REGION,
     "address": ADDRESS,
@@ -367,6 +379,13 @@ def ids(
     """
     response_id = first_text(attributes, own)
     return (None, first_text(attributes, shared)) if response_id is None else (response_id, None)
+
+
+def provider_request_id(attributes: Attributes, names: Iterable[str]) -> str | None:
+    """Return the id that the provider gave to the request of a call."""
+    if _AWS_OPERATION not in attributes:
+        names = [name for name in names if name not in _OF_AWS_SDKS]
+    return first_text(attributes, names)
 
 
 def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:

@@ -26,6 +26,7 @@ from spool.packed.native import Native
 from spool.record import Inference, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans, real_spans
 from tests.bench.load.traces import captured_spans, spans_of_kinds, tree_spans
+from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
 from tests.packed.memory.both_ways import by_rules, differences, run
 from tests.packed.memory.varied import varied
 from tests.rounds import IS_LONG
@@ -79,6 +80,32 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
         run(memory.normalise(numbered(body, 99), Options()))
         assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
         assert 0 == memory.compared["different"]
+
+
+@pytest.mark.parametrize("scope", ["com.anthropic.sdk.python", "com.anthropic.claude-platform", "shop"])
+@pytest.mark.parametrize("end", [{"gen_ai.response.id": "msg_@"}, {}, {"error.type": "overloaded_error"}])
+def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], native: Native) -> None:
+    """The memory reads spans with the provider's request id, and returns the same names and links as the rules."""
+    said = {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic", "anthropic.request.id": "req_@",
+        "gen_ai.request.model": "claude-sonnet-4-5", "gen_ai.usage.cache_read.input_tokens": 1000,
+        "gen_ai.usage.input_tokens": 1500, "gen_ai.usage.output_tokens": 70, **end,
+    }  # fmt: skip
+    memory = SpanMemory(native, AT_ONCE)
+    for number in range(1, 41):
+        named = {
+            name: value.replace("@", f"{number:024d}") if type(value) is str else value
+            for name, value in said.items()
+        }
+        body = in_protobuf(traces(span(2 * number, named, parent=2 * number + 1), scope=scope))
+        if number == 30:
+            memory.spans.clear()
+        expected = by_rules(body, Options())
+        assert expected.identities[0].also
+        remembered = run(memory.normalise(body, Options()))
+        assert remembered is None or expected == remembered
+    assert memory.spans["reading"] > 0.8 * sum(memory.spans.values())
+    assert 0 == memory.compared["different"]
 
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ _NAMES = (
     "session.id", "error.type", "gen_ai.request.model", "gen_ai.provider.name", "made.up", "gen_ai.tool.name",
     "gen_ai.agent.name", "cost_center", "department", "team.id", "traceloop.association.properties.tier",
     "langfuse.trace.metadata.plan", "langsmith.metadata.ls_provider", "langsmith.metadata.region",
-    "trace.metadata.note", "ai.telemetry.metadata.plan",
+    "trace.metadata.note", "ai.telemetry.metadata.plan", "anthropic.request.id", "aws.request_id", "rpc.method",
 )  # fmt: skip
 
 

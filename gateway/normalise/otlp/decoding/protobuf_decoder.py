@@ -103,7 +103,9 @@ _LONGEST_KNOWN = 160
 # Attribute names whose values differ on nearly every span. Caching these values saves nothing, while values
 # of sessions, users and other counts repeat.
 _VARYING = frozenset(
-    name for field in ("input", "total", "request_id", "cost") for name in FIELD_NAMES[field]
+    name
+    for field in ("input", "total", "request_id", "provider_request_id", "cost")
+    for name in FIELD_NAMES[field]
 )
 
 

@@ -48,6 +48,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     call_id = semconv.first_text(attributes, _CALL_ID)
     if call_id is not None:  # an event that reports the end of the call has the same id
         call.joins = (of_call_id(SOURCE, call_id),)
+        call.provider_request_id = call_id
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
@@ -118,7 +119,13 @@ def _refuse(attributes: Attributes, call: Inference) -> None:
     call.error_type = "refusal"
 
 
-_LOGGED = LogDialect(tokens=_TOKENS, without_cache=always, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
+_LOGGED = LogDialect(
+    tokens=_TOKENS,
+    without_cache=always,
+    response_id=_RESPONSE_ID,
+    shared_id=_SHARED_ID,
+    provider_request_id=_CALL_ID,
+)
 # dialect for calls whose end another event reports, and for that other event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {

@@ -25,9 +25,10 @@ def _role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(is_agent=_TURN in span.attributes)
 
 
-def _mark_model_runs(span: Span, call: SpanCall) -> None:
+def _refine(span: Span, call: SpanCall) -> None:
     """Mark each model run inside a request or a turn. Below a request, it is a part of the request's call."""
     call.is_part = span.name != _REQUEST
+    call.is_of_provider = True
 
 
 PRODUCT = Product(
@@ -36,5 +37,5 @@ PRODUCT = Product(
     services=("claude-platform",),
     test_spans=("anthropic.test",),
     tags={"user_profile": ("anthropic.user_profile.id",)},
-    spans=SpanDialect(operation=_operation, role=_role, refine=_mark_model_runs),
+    spans=SpanDialect(operation=_operation, role=_role, refine=_refine),
 )

@@ -204,7 +204,7 @@ def call_of(
     elif shape.cost:
         record.charges = semconv.charges_of(attributes, shape.cost)
     set_counts(record, tokens)
-    return SpanCall(
+    call = SpanCall(
         place,
         record,
         kind,
@@ -214,6 +214,9 @@ def call_of(
         shared_id,
         contained.get("service_tier"),
     )
+    if shape.provider_request_id:
+        call.provider_request_id = semconv.provider_request_id(attributes, shape.provider_request_id)
+    return call
 
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:

@@ -51,9 +51,10 @@ from spool.identity import (
     AS_SPAN,
     AS_STREAM,
     BELOW_STREAM,
+    links_of,
     of_call,
     of_end,
-    of_link,
+    of_provider_request,
     of_stream,
     with_names,
 )
@@ -263,7 +264,10 @@ class SpanReader:
             call.record.cost = known_cost(call.record, call.record.cost)
         response_id, status = call.response_id, call.record.status
         # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
-        if status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED)):
+        # A framework around the provider's own span may know no id either.
+        if status == "error" or (
+            status == "ok" and (response_id is None or len(response_id) > SEALED or call.is_of_provider)
+        ):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
             call.why = explain(span, shape, call, product)
@@ -349,11 +353,15 @@ class SpanReader:
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
             stream = _stream_links(call, parent, tree)
-        if call.also or call.joins or call.is_linked or call.is_logged or stream:
+        also = call.also
+        if call.provider_request_id is not None:
+            names = of_provider_request(record, call.provider_request_id)
+            also += tuple([name for name in names if name != identity.id])
+        if also or call.joins or call.is_linked or call.is_logged or stream:
             links = (_links(call, parent, tree) if call.is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
-            identity = with_names(identity, call.also, links, call.joins)
+            identity = with_names(identity, also, links, call.joins)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 
@@ -415,12 +423,13 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
-    maker_name, answerer_name = of_link(*tree.made_from(call, (record.trace_id, record.span_id)), record)
-    links = [(maker_name, answerer_name)]
-    if parent is not None and (above := tree.outside(parent)) is not None:
-        maker_name, answerer_name = of_link(*above, record)
-        links.append((answerer_name, maker_name))
-    return tuple(links)
+    return links_of(
+        record,
+        tree.made_from(call, (record.trace_id, record.span_id)),
+        None if parent is None else tree.outside(parent),
+        names_request=call.provider_request_id is not None,
+        is_of_provider=call.is_of_provider,
+    )
 
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:

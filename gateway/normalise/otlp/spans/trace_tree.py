@@ -317,15 +317,15 @@ def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
 
 def _take_id(kept_call: SpanCall, twin: SpanCall) -> None:
     """
-    Fill in a missing request id from a dropped span. If only one of the two spans failed, the id may belong
-    to another call, so it is not used.
+    Fill in missing ids from a dropped span. If only one of the two spans failed, the ids may belong to
+    another call, so they are not used.
     """
+    if kept_call.record.status != twin.record.status:
+        return
+    if kept_call.provider_request_id is None:
+        kept_call.provider_request_id = twin.provider_request_id
     stated = twin.record.request_id
-    if (
-        stated is not None
-        and kept_call.record.request_id is None
-        and kept_call.record.status == twin.record.status
-    ):
+    if stated is not None and kept_call.record.request_id is None:
         kept_call.record.request_id = stated
         kept_call.response_id, kept_call.shared_id = twin.response_id, twin.shared_id
         _explain(kept_call, twin, "request_id")
