@@ -34,10 +34,16 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
 	$(BIN)/python -m docs.generate.vendor
 
-prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
+# It carries the catalogue of models.dev. The registry's newest version may be marked otherwise than `latest`.
+PI_AI ?= @earendil-works/pi-ai@>=1
+prices: $(VENV)/test.stamp  ## make the rate card again from today's public price lists (needs npm)
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
 	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
-	.venv-prices/bin/python -m docs.generate.rate_card
+	rm -rf .venv-prices/lists && mkdir .venv-prices/lists
+	.venv-prices/bin/python -m pip download --quiet --no-deps --dest .venv-prices/lists litellm
+	cd .venv-prices/lists && npm pack --silent $(PI_AI)
+	$(BIN)/python -m docs.generate.price_sources .venv-prices/lists/*.whl .venv-prices/lists/*.tgz
+	$(BIN)/python -m docs.generate.merged_card $$(.venv-prices/bin/python -m docs.generate.rate_card)
 
 $(AUDIT)/stamp: $(LOCKS)/requirements-audit.lock | $(VENV)/run.stamp
 	@test -x $(AUDIT)/bin/python || $(ENVIRONMENT) $(AUDIT)

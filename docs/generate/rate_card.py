@@ -8,7 +8,7 @@ at run time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib import import_module
@@ -17,8 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from gateway.intake import rate_cards
-from gateway.intake.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Seller, Tier, write
-from spool.meters import METERS
+from gateway.intake.rate_cards.card import (
+    FORMAT,
+    Amounts,
+    Card,
+    Clause,
+    Model,
+    Price,
+    Seller,
+    Tier,
+    directions_apart,
+    is_sound,
+    write,
+)
+from spool.meters import METERS, MODALITIES
 from spool.processing import MODES
 
 _AMOUNTS = {
@@ -29,11 +41,9 @@ _AMOUNTS = {
     "cache_write_1h_mtok": "cache_write_1h",
     "output_reasoning_mtok": "reasoning",
 }
-_MEDIA_OUT = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
-_MEDIA_IN = ("input_audio_mtok", "input_image_mtok", "input_video_mtok")
-# Parts of the names of models that speak or listen. Most tokens of such a model are audio, and the data may
-# lack the price of audio.
-_SOUND = ("transcribe", "-audio", "realtime")
+_MEDIA = {
+    f"{side}_{kind}_mtok": f"{side}_{kind}_tokens" for side in ("input", "output") for kind in MODALITIES
+}
 _SOUND_PRICES = ("input_audio_mtok", "output_audio_mtok", "audio_hours", "input_audio_hours")
 _NO_SOUND_PRICES: dict[str, Decimal | None] = {"input_audio_tokens": None, "output_audio_tokens": None}
 _CLAUSES = {
@@ -76,34 +86,20 @@ def _model(model: Any) -> Model:
     history = model.prices if isinstance(model.prices, list) else [_Always(model.prices)]
     standard = list(_standard(history))
     priced = {name for row in history for name, value in vars(row.prices).items() if value is not None}
-    is_sound = any(word in model.id for word in _SOUND)
     unknown: dict[str, Decimal | None] = (
-        _NO_SOUND_PRICES if is_sound and priced.isdisjoint(_SOUND_PRICES) else {}
+        _NO_SOUND_PRICES if is_sound(model.id) and priced.isdisjoint(_SOUND_PRICES) else {}
     )
     return Model(
         id=model.id,
         match=_clause(model.match),
-        apart=_apart(priced, is_sound=is_sound),
+        apart=directions_apart(model.id, {_MEDIA[name] for name in priced if name in _MEDIA}),
         prices=tuple(
             _price(amounts, unknown, since=since, hours=hours, mode=mode)
-            for amounts, since, hours, mode in _known(
-                [*standard, *sorted(_variants(model, standard), key=_start)]
+            for amounts, since, hours, mode in _applied(
+                _known([*standard, *sorted(_variants(model, standard), key=_start)])
             )
         ),
     )
-
-
-def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
-    """Return the directions in which most tokens of a model are not text."""
-    puts_out = not priced.isdisjoint(_MEDIA_OUT)
-    takes_in = not priced.isdisjoint(_MEDIA_IN)
-    # the data does not state which tokens of the model are audio
-    is_dark = is_sound and not (puts_out or takes_in)
-    directions = {
-        "input": is_dark or (takes_in and (puts_out or is_sound)),
-        "output": is_dark or puts_out,
-    }
-    return tuple(name for name, holds in directions.items() if holds)
 
 
 class _Always:
@@ -162,6 +158,12 @@ def _known(rows: list[_Row]) -> Iterator[_Row]:
     for amounts, since, hours, mode in rows:
         yield amounts, since if mode in modes else "", hours, mode
         modes.add(mode)
+
+
+def _applied(rows: Iterable[_Row]) -> list[_Row]:
+    """Leave out rows that never apply, because a later row has the same mode, day and hours."""
+    last = {(since, hours, mode): (amounts, since, hours, mode) for amounts, since, hours, mode in rows}
+    return list(last.values())
 
 
 def _start(row: _Row) -> str:

@@ -187,9 +187,9 @@ def file_problems(config: Config) -> Iterator[str]:
         except ConfigError as error:
             yield from error.problems
     try:
-        PriceBook.load(config.prices)
+        PriceBook.load(config.prices, config.data_dir)
     except CardUnreadable as error:
-        yield f"prices.file: {error}"
+        yield str(error)
     if config.currency.rates_file is not None:
         yield from _rate_problems(config.currency.rates_file, config.currency.max_file_bytes)
 

@@ -161,7 +161,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     )
     outcome = released_at_once(_finish(any_format.normalise(format_name, body, options=options)))
     clock = SystemClock()
-    book = PriceBook.load(config.prices)
+    book = PriceBook.load(config.prices, config.data_dir)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(in_memory, engine=MEMORY)
     try:

@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
-from gateway.intake.rate_cards import card as cards
-from gateway.intake.rate_cards import names
+from gateway.intake.rate_cards import lists, names
 from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
 from gateway.intake.rates import (
     NEVER,
@@ -70,6 +70,7 @@ class PriceBook:
     """A price list, with the operator's own prices on top."""
 
     def __init__(self, card: Card, overrides: Sequence[PriceOverride] = ()) -> None:
+        self.card = card
         self.version = card.version
         if overrides:
             written = repr([_written(override) for override in overrides]).encode()
@@ -80,12 +81,12 @@ class PriceBook:
         self._memo: dict[_Names, Quote] = {}
 
     @classmethod
-    def load(cls, section: PriceSettings = _PACKAGED) -> PriceBook:
+    def load(cls, section: PriceSettings = _PACKAGED, data_dir: Path | None = None) -> PriceBook:
         """
-        Load the price list that [prices] names. If none is named, load the packaged list. Raises
-        CardUnreadable with the problem.
+        Load the price list of [prices] and of a data directory, or else the packaged list. Raises CardUnreadable
+        with the problem.
         """
-        return cls(cards.read(section.file) if section.file else cards.packaged(), section.override)
+        return cls(lists.in_use(section, data_dir), section.override)
 
     def price(self, record: Inference) -> None:
         """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
@@ -220,7 +221,7 @@ class PriceBook:
         Both quotes apply at noon, so a lower price at night is not a change.
         """
         key = (provider, model, None, STANDARD)
-        listed_model = self._find(provider, model)
+        listed_model = self.listed(provider, model)
         days = {since_ns(row) for row in self._overriding(provider, model)}
         days.update(row.since_ns for row in (listed_model.prices if listed_model else ()))
         for day in sorted(day for day in days if since <= day < until):
@@ -240,11 +241,11 @@ class PriceBook:
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
         overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
-        listed_model = next((model for name in models if (model := self._find(provider, name))), None)
+        listed_model = next((model for name in models if (model := self.listed(provider, name))), None)
         low, high = validity(listed_model, overriding, time)
         row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
         missing_mode = ""
-        if row is None and mode not in (STANDARD, PROVISIONED):
+        if mode not in (STANDARD, PROVISIONED) and (row is None or not row.has_prices):
             row = row_in_force(listed_model, time, STANDARD)
             missing_mode = mode
         id = listed_model.id if listed_model else ""
@@ -275,11 +276,15 @@ class PriceBook:
                 overrides.append((position, override))
         return overrides
 
-    def _find(self, provider: str | None, name: str) -> Model | None:
+    def listed(self, provider: str | None, name: str) -> Model | None:
         """
         Return the model from the first seller that lists it. Return None if no seller lists it, or if that
         seller has no price.
         """
+        return self.listed_by(provider, name)[1]
+
+    def listed_by(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
+        """Return the first seller that lists a model, and its model, like `listed`."""
         spellings = list(dict.fromkeys(names.spellings(name)))
         for seller in self._sellers(provider, spellings):
             catalogue = self._catalogues[seller]
@@ -287,8 +292,8 @@ class PriceBook:
                 model = catalogue.find(spelling)
                 if model is not None:
                     priced = (row.input is not None or row.meters for row in model.prices)
-                    return model if any(priced) else None
-        return None
+                    return seller, model if any(priced) else None
+        return None, None
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         """

@@ -82,7 +82,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
             month, None if provider_name is None else providers.canonical(provider_name)
         )
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     whole = await request.services.ledger.whole_since()
     row_limit = sys.maxsize
     if form != "csv":

@@ -13,18 +13,26 @@ million tokens or characters, a thousand searches or pages, an hour, an image.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
 
+from spool.meters import MODALITIES
+from spool.processing import MODES, STANDARD
 from spool.record import NS
 
 DAY_NS = 86400 * NS
 FORMAT = 1
+
+
+# Parts of the names of models that speak or listen. Most tokens of such a model are audio, and a source may lack
+# the price of audio.
+_SOUND = ("transcribe", "-audio", "realtime")
+_HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
 class CardUnreadable(Exception):
@@ -50,6 +58,10 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     meters: dict[str, Decimal | None] = {}
 
 
+# Names of the prices in a row, without those of meters.
+TOKEN_PRICES = tuple(name for name in Amounts.__struct_fields__ if name != "meters")
+
+
 class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """The price of the whole request if its input exceeds `above` tokens."""
 
@@ -59,6 +71,7 @@ class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
     One row of a model's price history. `hours` is a daily window in UTC, `mode` a service tier such as batch.
+    A row of a mode without prices ends the mode.
 
     `since` is the day on which the price changed. In the first row of a mode, it is the day on which
     the mode began.
@@ -68,6 +81,11 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     since: str = ""
     hours: tuple[str, str] | None = None
     tiers: tuple[Tier, ...] = ()
+
+    @property
+    def has_prices(self) -> bool:
+        """Return False for a row that only ends the prices of a mode."""
+        return self.input is not None or self.per_request is not None or bool(self.meters)
 
     @property
     def since_ns(self) -> int:
@@ -169,14 +187,80 @@ class Catalogue:
 def read(path: Path) -> Card:
     """Read a price list. Raises CardUnreadable if the file is missing, invalid or of a newer format."""
     try:
-        card = msgspec.json.decode(path.read_bytes(), type=Card)
+        return decoded(path.read_bytes())
     except OSError as error:
         raise CardUnreadable(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except CardUnreadable as error:
         raise CardUnreadable(f"{path}: {error}") from error
+
+
+def decoded(content: bytes) -> Card:
+    """Decode a price list. Raises CardUnreadable if it is invalid or of a newer format."""
+    try:
+        card = msgspec.json.decode(content, type=Card)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CardUnreadable(str(error)) from error
     if card.format != FORMAT:
-        raise CardUnreadable(f"{path}: format {card.format} is not {FORMAT}")
+        raise CardUnreadable(f"format {card.format} is not {FORMAT}")
+    problem = next(_problems(card), None)
+    if problem is not None:
+        raise CardUnreadable(problem)
     return card
+
+
+def _problems(card: Card) -> Iterator[str]:
+    """Yield what the types of a list do not exclude. An error here would otherwise appear at each call."""
+    if not _is_day(card.source.get("date", "")):
+        yield "source.date must be the day of the list, such as 2026-11-20"
+    if card.source.get("currency", "USD") != "USD":
+        yield f"source.currency is {card.source['currency']}, but prices must be in USD"
+    for seller, of_seller in card.providers.items():
+        for model in of_seller.models:
+            for problem in (*_problems_of_clause(model.match), *_problems_of_prices(model.prices)):
+                yield f"{seller}, {model.id}: {problem}"
+
+
+def _problems_of_clause(clause: Clause) -> Iterator[str]:
+    for pattern in clause.regex:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"match.regex {pattern!r} is not valid: {error}"
+    for part in clause.all:
+        yield from _problems_of_clause(part)
+
+
+def _problems_of_prices(prices: Sequence[Price]) -> Iterator[str]:
+    for row in prices:
+        if row.mode not in (STANDARD, *MODES):
+            yield f"mode {row.mode!r} is unknown; known are {', '.join(sorted(MODES))}"
+        if row.since and not _is_day(row.since):
+            yield f"since {row.since!r} must be a day such as 2026-11-20"
+        if row.hours is not None and not all(_HOUR.fullmatch(hour) for hour in row.hours):
+            yield f"hours {list(row.hours)!r} must be two times of day such as 00:30"
+        sizes = [tier.above for tier in row.tiers]
+        if sizes != sorted(set(sizes)) or any(size <= 0 for size in sizes):
+            yield "the sizes of tiers must increase"
+        for amounts in (row, *row.tiers):
+            for unit, price in prices_of(amounts):
+                if not price.is_finite() or price < 0:
+                    yield f"{unit} is {price}, which is not a price"
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def prices_of(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
+    """Yield each known price of a row, with the name of its unit."""
+    for name in TOKEN_PRICES:
+        price = getattr(amounts, name)
+        if price is not None:
+            yield name, price
+    yield from ((name, price) for name, price in amounts.meters.items() if price is not None)
 
 
 def write(card: Card) -> bytes:
@@ -200,6 +284,23 @@ def write(card: Card) -> bytes:
     return ("\n".join(lines()) + "\n").encode()
 
 
+def is_sound(model: str) -> bool:
+    return any(word in model for word in _SOUND)
+
+
+def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
+    """Return the directions in which most tokens of a model are not text, by the meters that have a price."""
+    puts_out = any(f"output_{kind}_tokens" in meters for kind in MODALITIES)
+    takes_in = any(f"input_{kind}_tokens" in meters for kind in MODALITIES)
+    # the source does not state which tokens of the model are audio
+    is_dark = is_sound(model) and not (puts_out or takes_in)
+    directions = {
+        "input": is_dark or (takes_in and (puts_out or is_sound(model))),
+        "output": is_dark or puts_out,
+    }
+    return tuple(name for name, holds in directions.items() if holds)
+
+
 def newest() -> Path:
     """Return the file of the packaged price list."""
     return max(Path(__file__).parent.glob("20*.json"))
@@ -207,8 +308,11 @@ def newest() -> Path:
 
 @cache
 def packaged() -> Card:
-    """Return the packaged price list. A process reads the file only once."""
-    return read(newest())
+    """
+    Return the packaged price list. A process reads the file only once, without the checks, which take longer than
+    the rest.
+    """
+    return msgspec.json.decode(newest().read_bytes(), type=Card)
 
 
 def day_ns(day: str) -> int:

@@ -104,7 +104,7 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
     try:
         reconciled = await reconciler.reconcile(month)
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     names = [provider.provider for provider in reconciled.providers]
     if provider_name is not None and provider_name not in names:
         known = ", ".join(map(clean, names)) or "none"

@@ -107,7 +107,7 @@ async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Res
         async with request.audited("insights.run", "insights", {}):
             done = await inspector(request.services).inspect()
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
 
 

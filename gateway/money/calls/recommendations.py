@@ -93,7 +93,7 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
         async with request.audited("recommendations.run", "recommendations", {}):
             done = await request.services.require_adviser().look()
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
 
 

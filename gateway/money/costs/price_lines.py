@@ -54,7 +54,7 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
     try:
         book = await asyncio.to_thread(prices)
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     by = (*query.group_by, *_DECIDES)
     line_query = replace(query, kept=None, group_by=by, measures=COUNTS, meter=EVERY_METER)
     estimated = within(line_query, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)})

@@ -83,7 +83,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),

@@ -58,7 +58,7 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
         sources = Sources(
             ledger=storage.ledger,
             log=storage.log,
-            prices=lambda: PriceBook.load(config().prices),
+            prices=lambda: PriceBook.load(config().prices, config().data_dir),
             registry=registry,
         )
         return Adviser(sources, registry.recommendations, clock)
@@ -187,7 +187,7 @@ def _statement_sources(
     return StatementSources(
         ledger=storage.ledger,
         log=storage.log,
-        prices=lambda: PriceBook.load(config().prices),
+        prices=lambda: PriceBook.load(config().prices, config().data_dir),
         statements=statements,
         owners=lambda: [_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: Tolerance(

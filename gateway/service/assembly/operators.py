@@ -144,7 +144,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         streams=storage.streams,
         billing=billing,
         billing_connections=parts.billing_connections,
-        prices=lambda: PriceBook.load(parts.config.prices),
+        prices=lambda: PriceBook.load(parts.config.prices, parts.config.data_dir),
         adviser=adviser(storage, clock, lambda: parts.config),
         reconciler=reconciler(storage, clock, lambda: parts.config),
         biller=biller(storage, clock, lambda: parts.config),

@@ -44,7 +44,7 @@ from gateway.service.assembly.limits import shares
 from gateway.service.configuration.changes import digests
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.secret_file import signing_secret
-from gateway.service.configuration.sections import Config, ConfigError, PriceSettings
+from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.monitoring.metrics import Metrics
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
@@ -84,7 +84,7 @@ class Assembler:
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
         # When the intake starts, it replaces this function with one that returns the prices in use.
-        self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
+        self.prices: Callable[[], PriceBook] = lambda: price_book(self.config)
         self.clock = clock
         self.stack = stack
         self.locks = ConnectionLocks()
@@ -232,7 +232,7 @@ class Assembler:
         intake = Intake(
             log,
             attribution=attribution,
-            prices=price_book(self.config.prices),
+            prices=price_book(self.config),
             shadows=shadows,
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
@@ -357,9 +357,9 @@ class Assembler:
         )
 
 
-def price_book(section: PriceSettings) -> PriceBook:
+def price_book(config: Config) -> PriceBook:
     """Return the price list of [prices]. Raises ConfigError if its file cannot be read."""
     try:
-        return PriceBook.load(section)
+        return PriceBook.load(config.prices, config.data_dir)
     except CardUnreadable as error:
-        raise ConfigError([f"prices.file: {error}"]) from error
+        raise ConfigError([str(error)]) from error

@@ -467,7 +467,23 @@ class PriceOverride:
 class PriceSettings:
     """Prices for calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
 
-    file: Path | None = setting(None, "file of list prices that replaces the list in the package")
+    file: Path | None = setting(
+        None,
+        "file of list prices that replaces the list in the package: [the formats]"
+        "(prices.md#format-of-a-price-list)",
+    )
+    max_file_bytes: Size = setting(
+        32 * MIB,
+        "maximum size of that file, and of a list of `tollhouse prices update`",
+        edge="the list is refused, and the earlier list stays in effect",
+        least=KIB,
+    )
+    download_timeout: Duration = setting(
+        60.0,
+        "time to download a list of `tollhouse prices update`",
+        edge="the download is given up, and the earlier list stays in effect",
+        least=1,
+    )
     override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
 
 

@@ -28,7 +28,7 @@ TEXT = [
     (seller, model.id)
     for seller, of in sorted(cards.packaged().providers.items())
     for model in of.models
-    if seller in ("anthropic", "openai", "google") and not model.apart
+    if seller in ("anthropic", "openai", "google") and not model.apart and model.prices[0].input is not None
 ]
 
 

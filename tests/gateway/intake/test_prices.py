@@ -237,7 +237,7 @@ def test_processing_modes(tags: dict[str, str], expected: str) -> None:
     ("provider", "model"),
     [
         ("openai", "chatgpt-4o-latest"), ("gcp.gemini", "gemini-1.5-pro"), ("gcp.vertex_ai", "gemini-1.0-pro"),
-        ("aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"), ("azure", "phi-4"),
+        ("aws.bedrock", "us.anthropic.claude-opus-4-1-20250805-v1:0"), ("azure", "phi-4"),
         ("x_ai", "grok-3"), ("cohere", "command-a-03-2025"), ("deepseek", "deepseek-v4-pro"),
     ],
 )  # fmt: skip
@@ -382,9 +382,9 @@ def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...
 
 
 def test_card_names_its_source() -> None:
-    """The packaged price card states the source of its prices, the licence and the date."""
+    """The packaged price card states the sources of its prices, the licence and the date."""
     card = cards.read(cards.newest())
-    assert {"name", "version", "date", "url", "licence"} == set(card.source)
+    assert {"name", "version", "date", "url", "licence", "also"} == set(card.source)
     assert f"genai-prices-{card.source['version']}-{card.source['date']}" == card.version
 
 

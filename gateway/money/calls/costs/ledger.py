@@ -114,7 +114,7 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     try:
         book = services.prices()
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     await ledger.catch_up(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited("ledger.reprice", "ledger", basis):

@@ -58,7 +58,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     try:
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
+        raise Invalid(str(error)) from error
     check_model(book, model, now)
     derived = {dimension.name: dimension for dimension in ledger.derived()}
 

@@ -1,0 +1,330 @@
+"""
+A newer price list, merged into the one in use, the differences between two lists, and the checks of a newer list.
+Pure.
+
+The newer list may state only names and today's prices, as LiteLLM's list does. The merged list keeps everything
+else: the history of prices, patterns of names, and models that the newer list lacks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards.card import (
+    TOKEN_PRICES,
+    Amounts,
+    Card,
+    Clause,
+    Model,
+    Price,
+    Seller,
+    Tier,
+    day_ns,
+    prices_of,
+)
+from gateway.intake.rate_cards.litellm import NAME as LITELLM
+from gateway.intake.rates import row_in_force
+from spool.processing import STANDARD
+from spool.record import NS
+
+# What becomes of a model's prices.
+NEWER: Final = "newer"  # the newer list's prices apply from a day on
+REPLACE: Final = "replace"  # the newer list's prices apply to all days
+FILL: Final = "fill"  # the newer list fills in prices that are missing, as if they had always been known
+KEEP: Final = "keep"
+_NOON_NS: Final = 12 * 3600 * NS
+
+
+class MergeDecision(NamedTuple):
+    what: str
+    since: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """
+    A name of the newer list with its model there (`newer`), and the model that applies so far (`found`).
+
+    With `is_own`, the seller itself lists `found`. Otherwise it is the price of the maker, or of another seller.
+    """
+
+    seller: str
+    name: str
+    found: Model | None
+    is_own: bool
+    newer: Model
+
+
+Decide = Callable[[Listed], MergeDecision]
+
+
+class Change(NamedTuple):
+    """A price at one moment in two lists. `above` is the size of input from which it applies."""
+
+    provider: str
+    model: str
+    mode: str
+    above: int
+    unit: str
+    before: Decimal | None
+    after: Decimal | None
+
+
+def merged(card: Card, newer: Card, decide: Decide) -> Card:
+    """Return `card` with the prices of `newer`. The name and the source of `card` stay."""
+    book = PriceBook(card)
+    sellers = dict(card.providers)
+    for name, seller in newer.providers.items():
+        own = sellers.get(name, Seller(models=()))
+        sellers[name] = _merged_seller(name, own, seller, book, decide)
+    return replace(card, providers=sellers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """
+    One name of the newer list, with its merged rows, or None if they stay. With `is_newer`, the rows change prices
+    and do not only add some.
+    """
+
+    name: str
+    rows: tuple[Price, ...] | None
+    is_newer: bool
+
+
+def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, decide: Decide) -> Seller:
+    positions = {id(model): position for position, model in enumerate(own.models)}
+    of_models: dict[int, list[_Named]] = defaultdict(list)
+    added: list[Model] = []
+    for model in newer.models:
+        found = book.listed(seller, model.id)
+        is_own = id(found) in positions
+        decision = decide(Listed(seller=seller, name=model.id, found=found, is_own=is_own, newer=model))
+        rows = _rows(found, model, decision)
+        if rows is None and not own.models and found is not None:
+            rows = found.prices  # a seller with a list of its own no longer gets prices of other sellers
+        if is_own:
+            is_newer = rows is not None and decision.what == NEWER
+            of_models[positions[id(found)]].append(_Named(name=model.id, rows=rows, is_newer=is_newer))
+        elif rows is not None:
+            apart = model.apart if found is None else found.apart
+            added.append(replace(model, prices=rows, apart=apart))
+    models: list[Model] = []
+    for position, model in enumerate(own.models):
+        models += _split(model, of_models.get(position, ()))
+    return replace(own, models=(*models, *added))
+
+
+def _split(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
+    """
+    Yield the model with the new prices of its own name. Names with other prices become models of their own, before
+    the model. Names that the newer list lacks keep the old prices.
+    """
+    patterns = replace(model.match, equals=())
+    # patterns that do not match the model's own name are further models with the same price until now
+    is_one = not patterns.patterns or patterns.matches(model.id)
+    own = next((each for each in named if each.name == model.id and (is_one or not each.is_newer)), None)
+    prices = model.prices if own is None or own.rows is None else own.rows
+    for each in named:
+        rows = model.prices if each.rows is None else each.rows
+        if rows != prices:
+            yield replace(model, id=each.name, match=Clause(equals=(each.name,)), prices=rows)
+    if own is not None and own.is_newer:
+        rest = tuple(name for name in model.match.equals if name not in {each.name for each in named})
+        if rest:
+            yield replace(model, id=rest[0], match=Clause(equals=rest))
+    yield replace(model, prices=prices)
+
+
+def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:
+    """Return the merged rows of a model, or None if nothing changes."""
+    what, since = decision
+    if what == KEEP:
+        return None
+    if found is None or what == REPLACE:
+        return newer.prices
+    rows = list(found.prices)
+    time = day_ns(since) + _NOON_NS
+    standard = row_in_force(found, time, STANDARD) or Price()
+    for row in newer.prices:
+        before = row_in_force(found, time, row.mode)
+        if before is None:
+            rows += _new_mode(found, standard, row)
+            continue
+        after = _filled(before, row) if what == FILL else _overlaid(before, row)
+        if replace(after, since="") == replace(before, since="", hours=None):
+            continue
+        if what == FILL or before.since == since:
+            rows[rows.index(before)] = after
+        else:
+            rows.insert(_position(rows, row.mode, time), replace(after, since=since))
+    return None if tuple(rows) == found.prices else tuple(rows)
+
+
+def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
+    """
+    Yield the rows of a mode that had none. It begins and ends with the standard price of today, because its own
+    price before and after is unknown.
+    """
+    rows = [each for each in found.prices if each.mode == STANDARD]
+    is_first = not rows or rows[0] is standard
+    yield replace(_overlaid(standard, row), since="" if is_first else standard.since)
+    later = {each.since for each in rows if each.since > standard.since}
+    yield from (Price(mode=row.mode, since=day) for day in sorted(later))
+
+
+def _position(rows: Sequence[Price], mode: str, time: int) -> int:
+    """Return where a row goes so that it is the last of its mode that applies at a time."""
+    later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
+    return next(later, len(rows))
+
+
+def has_hours(model: Model) -> bool:
+    """Return whether prices depend on the hour today. A list without hours has only one of these prices."""
+    standard = [row for row in model.prices if row.mode == STANDARD]
+    return bool(standard) and standard[-1].hours is not None
+
+
+def _overlaid(before: Price, row: Price) -> Price:
+    """Return a row with the prices and the mode of `row`. Prices that `row` lacks are those of `before`."""
+    amounts = _both(before, row)
+    if row.tiers:
+        sizes = {tier.above: tier for tier in before.tiers}
+        tiers = tuple(
+            Tier(above=tier.above, **_both(sizes.get(tier.above, before), tier)) for tier in row.tiers
+        )
+    else:
+        is_same = row.mode == before.mode and (row.input, row.output) == (before.input, before.output)
+        tiers = before.tiers if is_same else ()
+    return Price(mode=row.mode, since=before.since, tiers=tiers, **amounts)
+
+
+def _filled(before: Price, row: Price) -> Price:
+    sizes = {tier.above: tier for tier in row.tiers}
+    tiers = tuple(
+        Tier(above=tier.above, **_both(sizes[tier.above], tier)) if tier.above in sizes else tier
+        for tier in before.tiers
+    )
+    if row.mode != STANDARD and not tiers and (row.input, row.output) == (before.input, before.output):
+        tiers = row.tiers
+    return replace(before, tiers=tiers, **_both(row, before))
+
+
+def _both(under: Amounts, over: Amounts) -> dict[str, Any]:
+    amounts = {
+        name: getattr(under, name) if getattr(over, name) is None else getattr(over, name)
+        for name in TOKEN_PRICES
+    }
+    return {**amounts, "meters": {**under.meters, **over.meters}}
+
+
+def differences(before: Card, after: Card, *, time: int) -> list[Change]:
+    """List the prices at a time (ns) that differ between two lists, by the models of both lists."""
+    old, new = PriceBook(before), PriceBook(after)
+    changes: list[Change] = []
+    for seller in sorted({*before.providers, *after.providers}):
+        models = [*_models(before, seller), *_models(after, seller)]
+        for name in dict.fromkeys(model.id for model in models):
+            prices = [dict(_prices(book.listed(seller, name), time)) for book in (old, new)]
+            for key in sorted({*prices[0], *prices[1]}):
+                pair = prices[0].get(key), prices[1].get(key)
+                if pair[0] != pair[1]:
+                    changes.append(Change(seller, name, *key, *pair))
+    return changes
+
+
+def _models(card: Card, seller: str) -> Sequence[Model]:
+    return card.providers[seller].models if seller in card.providers else ()
+
+
+def _prices(model: Model | None, time: int) -> Iterator[tuple[tuple[str, int, str], Decimal]]:
+    for mode in sorted({row.mode for row in model.prices} if model else ()):
+        row = row_in_force(model, time, mode)
+        for above, amounts in () if row is None else ((0, row), *((tier.above, tier) for tier in row.tiers)):
+            for unit, price in prices_of(amounts):
+                yield (mode, above, unit), price
+
+
+def updated(card: Card, newer: Card, *, since: str) -> Card:
+    """
+    Return the list in use with the prices of a newer list, which apply from a day on.
+
+    Prices that depend on the hour stay, because the newer list has only one of them.
+    """
+
+    def decide(listed: Listed) -> MergeDecision:
+        is_kept = listed.is_own and listed.found is not None and has_hours(listed.found)
+        return MergeDecision(KEEP if is_kept else NEWER, since)
+
+    # A model may get its price from another seller, whose price changes as well. So the first result is merged again.
+    return merged(merged(card, newer, decide), newer, decide)
+
+
+# Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
+LEAST_SHARE: Final = Decimal("0.8")  # models of the newer list, as a share of those of the list before
+LEAST_MODELS: Final = 1000  # models of LiteLLM's list, if no list of LiteLLM is in use
+LARGEST_JUMP: Final = 100  # factor between two prices of a unit
+WIDE_JUMP: Final = 2  # factor that may apply only to a share of the models
+WIDE_SHARE: Final = Decimal("0.2")
+_COMPARED: Final = ("input", "output")
+
+
+def refusals(
+    before: Card, newer: Card, after: Card, changes: Sequence[Change], *, today: str
+) -> Iterator[str]:
+    """Yield the reasons to refuse a newer list. `after` is the list that would be in use, with its changes."""
+    yield from _of_size(before, newer)
+    if newer.source["date"] > today:
+        yield f"the list is dated {newer.source['date']}, which is in the future"
+    elif newer.source["date"] < before.source["date"]:
+        yield f"the list is dated {newer.source['date']}, but the list in use is of {before.source['date']}"
+    jumps: dict[tuple[str, str], Decimal] = {}
+    book = PriceBook(before)
+    for change in changes:
+        place = change.provider, change.model
+        factor = _factor(change)
+        is_compared = change.mode == STANDARD and change.above == 0 and change.unit in _COMPARED
+        if is_compared and factor is not None and book.listed_by(*place)[0] == change.provider:
+            jumps[place] = max(factor, jumps.get(place, factor))
+    far = [f"{name} of {seller} by a factor of {factor:.4g}" for (seller, name), factor in jumps.items()
+           if factor >= LARGEST_JUMP]  # fmt: skip
+    if far:
+        yield f"impossible jumps of {len(far)} prices: {', '.join(far[:3])}"
+    wide = sum(factor >= WIDE_JUMP for factor in jumps.values())
+    if wide > WIDE_SHARE * min(models_in(newer), models_in(before)):
+        yield (
+            f"the prices of {wide} models change by a factor of {WIDE_JUMP} or more; the list may have another "
+            "currency or another unit"
+        )
+
+
+def _of_size(before: Card, newer: Card) -> Iterator[str]:
+    count, least = models_in(newer), LEAST_SHARE * models_in(before)
+    if newer.source.get("name") == LITELLM:
+        earlier = before.source.get("name") == LITELLM and before.source.get("models", "")
+        least = LEAST_SHARE * int(earlier) if earlier else Decimal(LEAST_MODELS)
+    if count < least:
+        yield f"the list has prices of {count} models, but at least {int(least)} are expected; it may be incomplete"
+
+
+def _factor(change: Change) -> Decimal | None:
+    """Return the factor by which a price rises or falls, or None if it was or becomes unknown."""
+    before, after = change.before, change.after
+    if before is None or after is None or not before:
+        return None
+    return Decimal("Infinity") if not after else max(before / after, after / before)
+
+
+def models_in(card: Card) -> int:
+    return sum(
+        any(row.has_prices for row in model.prices)
+        for seller in card.providers.values()
+        for model in seller.models
+    )

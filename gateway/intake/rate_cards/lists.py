@@ -1,0 +1,127 @@
+"""
+The price list of an installation: the file that `[prices]` names, else a list in the data directory, else the
+packaged list.
+
+`tollhouse prices update` stores lists in the data directory, one file each. The newest one applies, unless the
+packaged list is newer. Files are complete before they get their name, so a reader never sees a part.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from gateway.intake.rate_cards import card as cards
+from gateway.intake.rate_cards import litellm
+from gateway.intake.rate_cards.card import Card, CardUnreadable
+from gateway.service.configuration.sections import PriceSettings
+
+_DIRECTORY: Final = "prices"
+_KEPT: Final = 5  # lists in the data directory; older ones are deleted
+
+
+def in_use(section: PriceSettings, data_dir: Path | None) -> Card:
+    """Return the price list of an installation. Raises CardUnreadable with the file and the problem."""
+    if section.file is not None:
+        try:
+            return read(section.file, max_bytes=section.max_file_bytes)
+        except CardUnreadable as error:
+            raise CardUnreadable(f"prices.file: {error}") from error
+    packaged = cards.packaged()
+    stored = [] if data_dir is None else stored_lists(data_dir)
+    if not stored:
+        return packaged
+    try:
+        card = cards.read(stored[-1])
+    except CardUnreadable as error:
+        raise CardUnreadable(f"list prices: {error}; tollhouse prices undo deletes this list") from error
+    return card if card.source["date"] >= packaged.source["date"] else packaged
+
+
+def read(path: Path, *, max_bytes: int) -> Card:
+    """Read a price list of either format. Raises CardUnreadable with the problem."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+            day = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC).date().isoformat()
+    except OSError as error:
+        raise CardUnreadable(f"{path}: {error.strerror}") from error
+    try:
+        return decoded(content, day=day, max_bytes=max_bytes)
+    except CardUnreadable as error:
+        raise CardUnreadable(f"{path}: {error}") from error
+
+
+def decoded(content: bytes, *, day: str, max_bytes: int) -> Card:
+    """Decode a price list of either format. `day` is the day of a list that does not state it."""
+    if len(content) > max_bytes:
+        raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
+    document = litellm.parsed(content)
+    if not litellm.is_litellm(document):
+        return cards.decoded(content)
+    digest = blake2b(content, digest_size=4).hexdigest()
+    return litellm.card_of(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
+
+
+def named(card: Card, newer: Card) -> Card:
+    """Return a merged list with the name and the source of the newer list. The source keeps the other's name."""
+    source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
+    return replace(card, version=newer.version, source=source)
+
+
+def stored_lists(data_dir: Path) -> list[Path]:
+    """Return the files of the stored lists, the newest last."""
+    files = (data_dir / _DIRECTORY).glob("*.json")
+    return sorted(file for file in files if file.stem.isdigit())
+
+
+def store(data_dir: Path, card: Card) -> Path:
+    """
+    Store a list as the newest one, and delete the oldest ones. Raises OSError.
+
+    The file is flushed to disk before it gets its name. A crash leaves the list before, or this one.
+    """
+    directory = data_dir / _DIRECTORY
+    directory.mkdir(parents=True, exist_ok=True)
+    existing = stored_lists(data_dir)
+    number = int(existing[-1].stem) + 1 if existing else 1
+    path = directory / f"{number:06}.json"
+    handle, draft = tempfile.mkstemp(dir=directory, suffix=".draft")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(cards.write(card))
+            os.fchmod(file.fileno(), 0o644)  # the server may run as another user
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)  # fails if another command has stored a list in the meantime
+    finally:
+        Path(draft).unlink()
+    _flush(directory)
+    for old in existing[: -_KEPT + 1]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def undo(data_dir: Path) -> Path | None:
+    """Delete the newest list and return its file, or None if there is none. Raises OSError."""
+    existing = stored_lists(data_dir)
+    if not existing:
+        return None
+    existing[-1].unlink()
+    _flush(existing[-1].parent)
+    return existing[-1]
+
+
+def _flush(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

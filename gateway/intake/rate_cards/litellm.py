@@ -1,0 +1,255 @@
+"""
+Reader of LiteLLM's public price list (`model_prices_and_context_window.json`). The result is a price list in
+Tollhouse's format.
+
+The list states dollars per single unit. It has no days, no hours and no patterns of names. A price of 0 is left
+out, because the list writes 0 for unknown and for included usage. Prices by region are left out as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from gateway.intake.rate_cards import names
+from gateway.intake.rate_cards.card import (
+    FORMAT,
+    Amounts,
+    Card,
+    CardUnreadable,
+    Clause,
+    Model,
+    Price,
+    Seller,
+    Tier,
+    directions_apart,
+)
+from spool import providers
+
+NAME: Final = "litellm"
+URL: Final = "https://github.com/BerriAI/litellm"
+_SAMPLE: Final = "sample_spec"  # an entry that only explains the fields
+# Prices have at most nine decimals. Further digits are rounding errors of binary floats in the source.
+_DECIMALS: Final = Decimal("1e-9")
+# Dollars for the quantity of one listed price, such as a million tokens or an hour. Larger prices are mistakes.
+_HIGHEST: Final = Decimal(10_000)
+
+_MILLION: Final = 10**6
+_THOUSAND: Final = 1000
+_HOUR: Final = 3600
+_FIELDS: Final[Mapping[str, tuple[str, int]]] = {
+    "input_cost_per_token": ("input", _MILLION),
+    "output_cost_per_token": ("output", _MILLION),
+    "cache_read_input_token_cost": ("cache_read", _MILLION),
+    "cache_creation_input_token_cost": ("cache_write", _MILLION),
+    "cache_creation_input_token_cost_above_1hr": ("cache_write_1h", _MILLION),
+    "output_cost_per_reasoning_token": ("reasoning", _MILLION),
+    "input_cost_per_request": ("per_request", 1),
+}
+_METERS: Final[Mapping[str, tuple[str, int]]] = {
+    "input_cost_per_audio_token": ("input_audio_tokens", _MILLION),
+    "output_cost_per_audio_token": ("output_audio_tokens", _MILLION),
+    "cache_read_input_audio_token_cost": ("cache_audio_read_tokens", _MILLION),
+    "input_cost_per_image_token": ("input_image_tokens", _MILLION),
+    "output_cost_per_image_token": ("output_image_tokens", _MILLION),
+    "cache_read_input_image_token_cost": ("cache_image_read_tokens", _MILLION),
+    "input_cost_per_video_token": ("input_video_tokens", _MILLION),
+    "output_cost_per_video_token": ("output_video_tokens", _MILLION),
+    "cache_creation_input_token_cost_above_12hr": ("cache_write_12h_tokens", _MILLION),
+    "citation_cost_per_token": ("output_citation_tokens", _MILLION),
+    "input_cost_per_character": ("input_characters", _MILLION),
+    "ocr_cost_per_page": ("input_document_pages", _THOUSAND),
+    "annotation_cost_per_page": ("input_annotated_document_pages", _THOUSAND),
+}
+# Prices whose meaning depends on the kind of model.
+_OF_KINDS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
+    ("audio_transcription", "input_cost_per_second"): ("audio_seconds", _HOUR),
+    ("video_generation", "output_cost_per_second"): ("output_video_seconds", _HOUR),
+    ("rerank", "input_cost_per_query"): ("rerank_searches", _THOUSAND),
+}
+_MODES: Final = {"": "", "_batches": "batch", "_flex": "flex", "_priority": "priority"}
+_FIELD: Final = re.compile(
+    r"(?P<name>.*?)(?:_above_(?P<above>\d+)k_tokens)?(?P<mode>_batches|_flex|_priority)?"
+)
+_SEARCH_SIZES: Final = ("search_context_size_low", "search_context_size_medium", "search_context_size_high")
+# Sellers whose entries have a region, a size of images or a commitment in front of the model's name.
+_PLAIN_NAMES: Final = frozenset({"openai", "azure", "aws", "anthropic"})
+
+
+def is_litellm(document: object) -> bool:
+    """Return whether a JSON document has the form of this list: entries by the name of the model."""
+    return isinstance(document, dict) and any(
+        isinstance(entry, dict) and "litellm_provider" in entry for entry in document.values()
+    )
+
+
+def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
+    """
+    Convert the list. `day` is the day of the list, which it does not state. Raises CardUnreadable with the
+    model and the field if an entry is damaged.
+    """
+    sellers: dict[str, dict[str, Model]] = {}
+    for key in sorted(document, key=lambda key: _is_later(key, document[key])):
+        entry = document[key]
+        if key == _SAMPLE:
+            continue
+        if not isinstance(entry, dict):
+            raise CardUnreadable(f"{key}: the entry is not an object")
+        alias = entry.get("alias_of")
+        entry = document.get(alias, entry) if isinstance(alias, str) else entry
+        provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
+        if not isinstance(provider, str) or not provider or providers.is_self_hosted(provider):
+            continue
+        seller = _seller(provider)
+        name = _name(key, provider, seller)
+        prices = tuple(_prices(key, entry, seller))
+        if name is not None and prices:
+            apart = directions_apart(name, {meter for row in prices for meter in row.meters})
+            model = Model(id=name, match=Clause(equals=(name,)), prices=prices, apart=apart)
+            known = sellers.setdefault(seller, {}).setdefault(name, model)
+            if known.prices[0] == prices[0] and len(known.prices) < len(prices):
+                sellers[seller][name] = (
+                    model  # two services of a seller list the model, and one lists more tiers
+                )
+    return Card(
+        format=FORMAT,
+        version=version,
+        source={
+            "name": NAME,
+            "date": day,
+            "url": URL,
+            "licence": "MIT, Copyright (c) Berri AI",
+            "models": str(sum(map(len, sellers.values()))),
+        },
+        providers={seller: Seller(models=tuple(models.values())) for seller, models in sellers.items()},
+    )
+
+
+def parsed(content: bytes) -> Any:
+    """Decode JSON with exact numbers. Raises CardUnreadable if it is invalid."""
+    try:
+        return json.loads(content, parse_float=Decimal, parse_int=Decimal, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise CardUnreadable(f"the list is not JSON: {error}") from error
+
+
+def _refused(constant: str) -> Decimal:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _is_later(key: str, entry: object) -> bool:
+    """
+    Return whether another service of the same seller has the price that applies. That is Gemini's API for Vertex AI,
+    and for Azure the service that was made for the model.
+    """
+    provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
+    if provider in ("azure", "azure_ai"):
+        service = "azure" if names.maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
+        return bool(provider != service)
+    return str(provider).startswith("vertex_ai")
+
+
+def _seller(provider: str) -> str:
+    return providers.card_name("vertex_ai" if provider.startswith("vertex_ai") else provider)
+
+
+def _name(key: str, provider: str, seller: str) -> str | None:
+    """Return the model's name without the seller. Return None if the name has a region or another condition."""
+    head, slash, rest = key.lower().partition("/")
+    name = rest if slash and (_seller(head) == seller or head == provider) else key.lower()
+    if name.startswith("ft:") or ("/" in name and seller in _PLAIN_NAMES):
+        return None
+    return name
+
+
+def _prices(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
+    """Yield a row for each service tier. The standard row is first, and no other row exists without it."""
+    if entry.get("currency", "USD") != "USD":
+        raise CardUnreadable(f"{key}: the currency is {entry['currency']}, but must be USD")
+    amounts: dict[str, dict[int, dict[str, Any]]] = {}
+    for field, value in entry.items():
+        match = _FIELD.fullmatch(field)
+        assert match is not None  # every part of the pattern is optional
+        named = _of(match["name"], entry)
+        amount = None if named is None else _amount(key, field, value, named[1])
+        if named is None or amount is None or (named[0] == "cache_write" and _is_storage(key, seller)):
+            continue
+        above = int(match["above"] or 0) * 1000
+        of_mode = amounts.setdefault(_MODES[match["mode"] or ""], {})
+        of_mode.setdefault(above, {})[named[0]] = amount
+    searches = _searches(key, entry)
+    standard = amounts.get("", {}).get(0)
+    if standard is None:
+        return
+    if standard.get("reasoning") == standard.get("output"):
+        standard.pop("reasoning", None)  # then reasoning has the price of other output in every tier
+    fast = _fast(key, entry)
+    if fast is not None:
+        amounts["fast"] = {
+            above: {name: _plain(amount * fast) for name, amount in row.items()}
+            for above, row in amounts[""].items()
+        }
+    for mode in sorted(amounts):
+        rows = amounts[mode]
+        base = {**({} if searches is None else {"web_searches": searches}), **standard, **rows.pop(0, {})}
+        tiers = [Tier(above=above, **_split({**base, **rows[above]})) for above in sorted(rows)]
+        yield Price(mode=mode, tiers=tuple(tiers), **_split(base))
+
+
+def _is_storage(key: str, seller: str) -> bool:
+    """Return whether the price of cache writes is that of an hour of storage, as for Gemini."""
+    return seller == "google" and "gemini" in key
+
+
+def _of(name: str, entry: Mapping[str, Any]) -> tuple[str, int] | None:
+    kind = entry.get("mode")
+    named = _OF_KINDS.get((kind, name)) if isinstance(kind, str) else None
+    return named or _FIELDS.get(name) or _METERS.get(name)
+
+
+def _amount(key: str, field: str, value: object, per: int) -> Decimal | None:
+    """Return the price of `per` units, or None if the price is unknown."""
+    if value is None:
+        return None
+    if not isinstance(value, Decimal):
+        raise CardUnreadable(f"{key}: {field} is not a number")
+    amount = value * per
+    if not 0 <= amount <= _HIGHEST:
+        raise CardUnreadable(f"{key}: {field} is {value}, which is not a price in dollars per unit")
+    return _plain(amount) if amount else None
+
+
+def _searches(key: str, entry: Mapping[str, Any]) -> Decimal | None:
+    """Return the price of a thousand searches, or None if it depends on the size of the search."""
+    sizes = entry.get("search_context_cost_per_query")
+    if not isinstance(sizes, dict):
+        return None
+    amounts = {_amount(key, size, sizes.get(size), _THOUSAND) for size in _SEARCH_SIZES}
+    return amounts.pop() if len(amounts) == 1 else None
+
+
+def _fast(key: str, entry: Mapping[str, Any]) -> Decimal | None:
+    """Return by how much all prices are multiplied in fast mode."""
+    specific = entry.get("provider_specific_entry")
+    factor = specific.get("fast") if isinstance(specific, dict) else None
+    if factor is None:
+        return None
+    if not isinstance(factor, Decimal) or factor <= 0:
+        raise CardUnreadable(f"{key}: provider_specific_entry.fast is not a number above 0")
+    return factor
+
+
+def _split(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: value for name, value in amounts.items() if name in _ROW_FIELDS}
+    meters = {name: value for name, value in amounts.items() if name not in _ROW_FIELDS}
+    return {**fields, "meters": meters} if meters else fields
+
+
+_ROW_FIELDS: Final = frozenset(Amounts.__struct_fields__) - {"meters"}
+
+
+def _plain(amount: Decimal) -> Decimal:
+    return Decimal(f"{amount.quantize(_DECIMALS).normalize():f}")
