@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from docs.generate import price_sources
 from docs.generate.price_sources import LITELLM, MODELS_DEV, MODELS_DEV_SELLERS
-from gateway.intake.price_updates import FILL, KEEP, NEWER, REPLACE, MergeDecision, Listed, has_hours, merged
+from gateway.intake.price_updates import FILL, KEEP, NEWER, REPLACE, Listed, MergeDecision, has_hours, merged
 from gateway.intake.rate_cards import litellm, names
 from gateway.intake.rate_cards.card import FORMAT, Card, Clause, Model, Price, Seller, Tier, read, write
 from gateway.intake.rates import row_in_force
