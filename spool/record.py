@@ -194,7 +194,8 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     Change of a call after its record was closed: the call as it was counted before, and in its new state.
 
     The record itself is not changed. `before` includes earlier corrections. Sums count `after` in place of
-    `before`, in the hour of `start_time`.
+    `before`, in the hour of `start_time`. If `after` is a shadow, the record no longer counts, because the record
+    `after.counted_by` counts its call.
     """
 
     kind: ClassVar[str] = "correction"
@@ -203,7 +204,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     id: bytes
     source: str  # source of the late report
     corrects: bytes  # id of the corrected record
-    reason: str  # late_usage, final_cost or not_billed
+    reason: str  # late_usage, final_cost, not_billed or same_call
     known_at: int
     start_time: int
     before: Inference
@@ -410,5 +411,7 @@ def _correction_as_json(record: Correction) -> dict[str, Any]:
         if getattr(record.after, name) != getattr(record.before, name):
             row[name] = getattr(record.after, name)
             row[f"{name}_before"] = getattr(record.before, name)
+    if record.after.counted_by is not None:
+        row["counted_by"] = record.after.counted_by.hex()
     row["shadow"] = record.shadow
     return row

@@ -216,7 +216,7 @@ class HourlySums:
         Replace the call as counted before by its new state. The sums are then the same as if all reports had
         arrived in time.
         """
-        if not self._call(hour, record.after):
+        if not record.after.shadow and not self._call(hour, record.after):
             return False
         self._take_back(hour, record.before)
         return True

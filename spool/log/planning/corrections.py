@@ -9,7 +9,7 @@ after a restart. The newest correction contains the call with the facts of all e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,10 +21,11 @@ MOST: Final = 16  # maximum corrections per record; a further report is counted 
 LATE_USAGE: Final = "late_usage"
 FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"
+SAME_CALL: Final = "same_call"  # a report showed that an earlier record counts the call
 
 # A report becomes a correction only if it changes one of these fields. The correction then includes
 # its other fields.
-_MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges"})
+_MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
 # Fields that a correction leaves unchanged: a call stays in its hour and keeps its latency, and its names are
 # stored with its record. Tags stay as well, except tags that say how the provider processed the call, because
 # these decide its price.
@@ -57,24 +58,58 @@ def correction(
     """
     excluded = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    before = amended(known, {"also": None})
-    after = amended(before, changed)
-    if (
-        count >= MOST
-        or known.shadow
-        or all(getattr(before, name) == getattr(after, name) for name in _MEASURED)
-    ):
+    if count >= MOST or known.shadow or not _differ(known, changed, _MEASURED):
         return None
     reason = LATE_USAGE
     if is_final and "cost" in changed:
         reason = FINAL_COST if Decimal(changed["cost"]) else NOT_BILLED
+    return _changing(known, count, changed, reason, later.source, now_ns)
+
+
+def merged(
+    known: Inference, count: int, later: Inference, fields: dict[str, Any], *, now_ns: int
+) -> Correction | None:
+    """
+    Build the correction by which a record takes over `fields` from a later record of its call. Return None if
+    they change nothing that totals show.
+
+    In contrast to a late report, an owner or a status is reason enough. Totals would lose it otherwise, because
+    the later record no longer counts.
+    """
+    changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
+    if not _differ(known, changed, changed):
+        return None
+    return _changing(known, count, changed, LATE_USAGE, later.source, now_ns)
+
+
+def taken_back(
+    known: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
+) -> Correction:
+    """
+    Build the correction after which a record no longer counts, because the record `counted_by` counts its call.
+
+    The call is then a shadow without cost and counts, so that every difference is what was counted.
+    """
+    nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
+    nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
+    return _changing(known, count, nothing, SAME_CALL, reporter.source, now_ns)
+
+
+def _differ(known: Inference, changed: Mapping[str, Any], names: Iterable[str]) -> bool:
+    return any(name in changed and changed[name] != getattr(known, name) for name in names)
+
+
+def _changing(
+    known: Inference, count: int, changed: Mapping[str, Any], reason: str, source: str, now_ns: int
+) -> Correction:
+    before = amended(known, {"also": None})
     return Correction(
         id=id_of(known.id, count + 1),
-        source=later.source,
+        source=source,
         corrects=known.id,
         reason=reason,
         known_at=now_ns,
         start_time=known.start_time or now_ns,
         before=before,
-        after=after,
+        after=amended(before, changed),
     )

@@ -2,9 +2,9 @@
 Handling of reports whose call is already known. A report adds facts to the call's record, or shows that two
 records belong to one call.
 
-A report's names may match two records. While both records are open, the later one becomes a duplicate kept
-for reference (a shadow). The earlier one gets the facts that only the later one had. A lookup that finds the
-shadow follows it to the record that counts, so names need not be moved.
+A report's names may match two records. While the later one is open, it becomes a duplicate kept for reference
+(a shadow). If it is closed, a correction takes it back. The earlier one gets the facts that only the later one
+had. A lookup that finds the later one follows it to the record that counts, so names need not be moved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
-from spool.record import NS, Inference, Record
+from spool.record import NS, Correction, Inference, Record
 
 MOST_NAMES = 64  # maximum number of names that are stored with one record
 
@@ -107,24 +107,18 @@ class KnownCalls:
             return place
         if identity.also or identity.links:
             place = self._bridged(record, identity, self._counting(place), hours)
-        known = self._at(place)
-        if known == record:  # the most frequent case: the sender repeats the same request
+        if self._at(place) == record:  # the most frequent case: the sender repeats the same request
             return place
+        known, corrections_so_far = self._current(place)
         if isinstance(known, Inference) and known.counted_by is not None:
             place = self._counting(place)
-            known = self._at(place)
+            known, corrections_so_far = self._current(place)
         if known is None:
             self._observe(books.UNCOMPARED, record)
         if not isinstance(known, Inference):
             return place
         topic, number = duplicates.place_of(place)
         is_open = self.may_amend(topic, number)
-        corrections_so_far = 0
-        if not is_open and self._is_at_hand(known):
-            # imported here because most processes never handle a correction
-            from spool.log.planning.corrections import as_corrected
-
-            known, corrections_so_far = as_corrected(known, self._known_under)
         fields = self._compared(topic, known, record, is_final=identity.is_final)
         if not fields:
             return place
@@ -148,6 +142,19 @@ class KnownCalls:
         id = self._index.id_of(known.id)
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
+    def _current(self, place: int) -> tuple[Record | None, int]:
+        """
+        Return the record at a place as its newest correction describes it, and the number of corrections.
+        """
+        known = self._at(place)
+        is_closed = place != IN_A_RUN and not self.may_amend(*duplicates.place_of(place))
+        if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
+            # imported here because most processes never handle a correction
+            from spool.log.planning.corrections import as_corrected
+
+            return as_corrected(known, self._known_under)
+        return known, 0
+
     def _known_under(self, name: bytes) -> Record | None:
         id = self._index.id_of(name)
         place = self._plan.ids.get(id) or self._index.place_at_hand(id)
@@ -166,23 +173,30 @@ class KnownCalls:
 
         now_ns = int(self._plan.at * NS)
         correction_record = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
-        if correction_record is None:
+        if correction_record is None or self._is_known(correction_record):
             return False
-        hour, near = hours_of(correction_record, now_ns)
-        # this correction exists but is unreadable; it still counts, so a second correction would count
-        # the change twice
-        if self.place(correction_record.id, near) is not None:
-            return False
+        self._store(correction_record)
+        self._terms.duplicates -= 1
+        self._plan.observed[self._terms.topic, books.DUPLICATES, later.source] -= 1
+        return True
+
+    def _is_known(self, correction: Correction) -> bool:
+        """
+        Return True if this correction exists but is unreadable. It still counts, so a second correction would
+        count the change twice.
+        """
+        _, near = hours_of(correction, int(self._plan.at * NS))
+        return self.place(correction.id, near) is not None
+
+    def _store(self, correction: Correction) -> None:
+        hour, _ = hours_of(correction, int(self._plan.at * NS))
         topic = self._terms.topic
         records = self._plan.records[topic]
         place = duplicates.place(topic, self._plan.first[topic] + len(records))
-        self._plan.ids[self._index.id_of(correction_record.id)] = place
+        self._plan.ids[self._index.id_of(correction.id)] = place
         self._plan.hours.append(hour)
-        records.append(correction_record)
-        self._terms.duplicates -= 1
-        self._plan.observed[topic, books.DUPLICATES, later.source] -= 1
-        self._plan.observed[topic, books.CORRECTED, later.source] += 1
-        return True
+        records.append(correction)
+        self._plan.observed[topic, books.CORRECTED, correction.source] += 1
 
     def remember(
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
@@ -249,10 +263,10 @@ class KnownCalls:
 
     def _counting(self, place: int) -> int:
         """
-        Return the place of the record that counts. If the record at a place is a shadow, that is the earlier
-        record of the same call.
+        Return the place of the record that counts. If the record at a place is a shadow or was taken back, that
+        is the earlier record of the same call.
         """
-        while isinstance(known := self._at(place), Inference) and known.counted_by is not None:
+        while isinstance(known := self._current(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
             if earlier >= place:  # the earlier record is not in this log
@@ -269,22 +283,30 @@ class KnownCalls:
             return place
         pairs = list(self._other_sides(identity.links, hours))
         candidates = [*self._named_places(identity, hours), *[place for place, _ in pairs]]
-        fitting = {place, *map(self._counting, candidates)} - {IN_A_RUN}
+        fitting = {place, *map(self._counting, candidates)}
         calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
+        if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
+            self._bridged_late(record)
         if len(calls) < 2:
             return place
-        first, *shadows = calls
-        for later in shadows:
-            if self._bridge(first, later):
+        first, *others = calls
+        joined = {first}
+        for later in others:
+            if self._bridge(first, later, record):
+                joined.add(later)
                 self._terms.bridged += 1
                 self._observe(books.BRIDGED, record)
             else:
-                self._terms.bridged_late += 1
-                self._observe(books.BRIDGED_LATE, record)
-                return place
+                self._bridged_late(record)
+        if place not in joined:
+            return place
         for _, pair_names in pairs:
             self._used_names.update(pair_names)
         return first
+
+    def _bridged_late(self, record: Record) -> None:
+        self._terms.bridged_late += 1
+        self._observe(books.BRIDGED_LATE, record)
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
         """
@@ -320,25 +342,78 @@ class KnownCalls:
 
     def _is_call(self, place: int) -> bool:
         """Return True if the record at a place is a call that counts."""
+        if place == IN_A_RUN:
+            return False
         known = self._at(place)
         topic, _ = duplicates.place_of(place)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
-    def _bridge(self, first: int, later: int) -> bool:
-        """Make a record the shadow of an earlier record. Return False if the earlier record is closed."""
+    def _bridge(self, first: int, later: int, reporter: Inference) -> bool:
+        """
+        Make a record the shadow of an earlier record, or take it back if it is closed. The earlier record gets
+        the facts that it lacks, by a correction if it is closed.
+
+        Return False and change nothing if a closed record cannot be corrected any more.
+        """
         topic, number = duplicates.place_of(first)
         _, later_number = duplicates.place_of(later)
-        is_open = self.may_amend(topic, number)
-        if not is_open and number < self._terms.first:
-            return False
-        known = self._at(first)
-        later_call = self._at(later)
+        known, corrections_so_far = self._current(first)
+        later_call, later_corrections = self._current(later)
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
-        fields = self._compared(topic, known, later_call)
-        if fields and is_open:
-            self.amend(topic, number, known, fields)
-        self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
+        is_open, is_later_open = (self._is_unread(topic, each) for each in (number, later_number))
+        if is_open:
+            if fields := self._compared(topic, known, later_call):
+                self.amend(topic, number, known, fields)
+        elif not self._correct_both(
+            (known, corrections_so_far),
+            (later_call, later_corrections),
+            reporter,
+            is_later_open=is_later_open,
+        ):
+            return False
+        if is_later_open:
+            self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
+        return True
+
+    def _is_unread(self, topic: str, number: int) -> bool:
+        """Return True if no reader has seen a record: it is open, or belongs to this submission."""
+        return self.may_amend(topic, number) or number >= self._terms.first
+
+    def _correct_both(
+        self,
+        first: tuple[Inference, int],
+        later: tuple[Inference, int],
+        reporter: Inference,
+        *,
+        is_later_open: bool,
+    ) -> bool:
+        """
+        Store the corrections by which a closed record counts the call of a later record: one with the facts that
+        it lacks, and one that takes the later record back if it is closed. Each record comes with its number of
+        corrections. Return False and store nothing if one of them is impossible.
+        """
+        from spool.log.planning.corrections import MOST, merged, taken_back
+
+        known, count = first
+        later_call, later_count = later
+        if max(count, later_count) >= MOST or not self._is_at_hand(known):
+            return False
+        if not (is_later_open or self._is_at_hand(later_call)):
+            return False
+        now_ns = int(self._plan.at * NS)
+        fields = self._compared(self._terms.topic, known, later_call)
+        found = [merged(known, count, later_call, fields, now_ns=now_ns)]
+        if not is_later_open:
+            found.append(taken_back(later_call, later_count, known.id, reporter, now_ns=now_ns))
+        corrections = [each for each in found if each is not None]
+        if any(map(self._is_known, corrections)):
+            return False
+        for each in corrections:
+            self._store(each)
+        self._terms.split += len(
+            corrections
+        )  # the report itself counts as a duplicate or as its own correction
         return True
 
     def _compared(

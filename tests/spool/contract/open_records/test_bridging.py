@@ -1,5 +1,5 @@
 """
-Reports that match two records: while both are open, the later record becomes a shadow of the earlier one.
+Reports that match two records: while the later record is open, it becomes a shadow of the earlier one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import spool.sqlite
 from spool.identity import Identity
-from spool.record import AI_TELEMETRY, Inference, Record, as_json
+from spool.record import AI_TELEMETRY, Correction, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -136,42 +136,21 @@ async def test_the_shadow_says_who_counts_it(
 
 
 @pytest.mark.rule
-async def test_a_third_report_after_the_hold_changes_nothing(
-    open_spool: Opener, clock: MovedClock, observed: Observed
-) -> None:
-    """Readers have seen both records, so both stay calls, and a counter notes that they are one."""
-    log = (await open_spool(hold=10)).log
-    await add(log, TRACE)
-    clock.move(6)
-    await add(log, CALL)
-    clock.move(5)  # now the first record is closed and the second one is open
-    await add(log, BOTH)
-    clock.move(11)
-
-    found = await everything(log)
-    assert [False, False] == [record.shadow for record in found if record is not None]
-    terms = await topic_terms(log)
-    assert terms["accepted"] == 2
-    assert terms.get("bridged", 0) == 0
-    assert terms["bridged_late"] == 1
-    assert 1 == observed.terms["bridged_late", "otel"]
-    await assert_books_balance(log)
-
-
-@pytest.mark.rule
 @pytest.mark.parametrize("together", [False, True])
 async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
     """
-    Without a waiting time, reports of one call in one request count once, because no reader sees a part of a
-    request. If the reports arrive in separate requests, two records stay.
+    Without a waiting time, reports of one call in one request are one record, because no reader sees a part of a
+    request. If the reports arrive in separate requests, corrections make them one call.
     """
     log = (await open_spool(hold=0)).log
     for group in [(TRACE, CALL, BOTH)] if together else [(TRACE,), (CALL,), (BOTH,)]:
         await add(log, *group)
-    assert (1 if together else 2) == len(counted(await everything(log)))
+    found = await everything(log)
+    assert int(together) == sum(record.shadow for record in found if record is not None)
+    assert 2 * (not together) == sum(isinstance(record, Correction) for record in found)
     terms = await topic_terms(log)
-    assert int(together) == terms.get("bridged", 0)
-    assert int(not together) == terms.get("bridged_late", 0)
+    assert 1 == terms.get("bridged", 0)
+    assert 0 == terms.get("bridged_late", 0)
     await assert_books_balance(log)
 
 

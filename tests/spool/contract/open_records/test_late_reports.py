@@ -84,14 +84,14 @@ async def test_a_late_report_after_retention_is_applied(
 async def test_what_changes_no_figure_is_counted_after_a_fold(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """A late user, team or error is counted as late. A different count is also a conflict."""
+    """A late user, team or device is counted as late. A different count is also a conflict."""
     spool = await open_spool(hold=HOLD_S, retention=120)
     await add(spool.log, call(900))
     clock.move(HOUR_S + HOLD_S)
     await add(spool.log, call(1))
     clock.move(HOLD_S + 1)
     await spool.log.retain()
-    fields: list[dict[str, Any]] = [{"user": "ada"}, {"team": "search"}, {"status": "error"}]
+    fields: list[dict[str, Any]] = [{"user": "ada"}, {"team": "search"}, {"device": "laptop"}]
     for each in fields:
         await add(spool.log, call(1, source="kong", **each))
     await add(spool.log, call(1, source="kong", input_tokens=90))
