@@ -281,7 +281,7 @@ class KnownCalls:
         """
         if record.shadow or place == IN_A_RUN:
             return place
-        pairs = list(self._other_sides(identity.links, hours))
+        pairs = list(self._other_sides(self._unambiguous(identity.links, hours), hours))
         candidates = [*self._named_places(identity, hours), *[place for place, _ in pairs]]
         fitting = {place, *map(self._counting, candidates)}
         calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
@@ -307,6 +307,18 @@ class KnownCalls:
     def _bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
         self._observe(books.BRIDGED_LATE, record)
+
+    def _unambiguous(
+        self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
+    ) -> list[tuple[bytes, bytes]]:
+        """
+        Return the links without those of a name that fits several calls. Only names from rounded times do.
+        """
+        fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
+        for own, other_name in links:
+            if (place := self.place(other_name, hours)) is not None:
+                fitting[own].add(self._counting(place))
+        return [link for link in links if len(fitting[link[0]]) < 2]
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
         """

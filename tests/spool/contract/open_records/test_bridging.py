@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 import spool.sqlite
 from spool.identity import Identity
+from spool.ledger.verdicts import verdict_of
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -42,6 +43,12 @@ BOTH = report(3, BY_TRACE, BY_CALL, session="s-1")
 
 def counted(records: Sequence[Record | None]) -> list[Record | None]:
     return [record for record in records if record is not None and not record.shadow]
+
+
+async def calls(log: Any) -> int:
+    """Return the number of calls in the totals."""
+    records = await everything(log)
+    return sum(verdict_of(record).calls for record in records if record is not None)
 
 
 def in_every_order(*reports: Report) -> list[tuple[Report, ...]]:
@@ -95,8 +102,13 @@ async def test_three_reports_are_one_call_in_every_order(
     await assert_books_balance(log)
 
 
-async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: MovedClock) -> None:
-    """A report of the program between caller and answerer joins their two reports, in any order."""
+@pytest.mark.parametrize("pause", [0, 11])
+async def test_who_is_between_two_sides_joins_them(
+    open_spool: Opener, clock: MovedClock, pause: float
+) -> None:
+    """
+    A report of the program between caller and answerer joins their two reports, in any order, open or closed.
+    """
     log = (await open_spool(hold=10)).log
     caller = linked(1, (b"made", b"answered"), user="ada")
     between = linked(2, (b"made on", b"answered on"), (b"answered", b"made"))
@@ -105,9 +117,14 @@ async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: Mo
     for order in orders:
         for one in order:
             await add(log, one)
+            clock.move(pause)
     clock.move(11)
-    found = counted(await everything(log))
-    assert [("ada", "search")] * 6 == [(one.user, one.team) for one in found if isinstance(one, Inference)]
+    assert 6 == await calls(log)
+    if not pause:
+        found = counted(await everything(log))
+        assert [("ada", "search")] * 6 == [
+            (one.user, one.team) for one in found if isinstance(one, Inference)
+        ]
 
 
 async def test_the_shadow_says_who_counts_it(
@@ -176,8 +193,11 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
 
 
 @pytest.mark.rule
+@pytest.mark.parametrize("pause", [0, 11])
 @pytest.mark.parametrize("last", ["answered 1", "answered 2"])
-async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
+async def test_two_attempts_stay_two_calls(
+    open_spool: Opener, clock: MovedClock, last: str, pause: float
+) -> None:
     """
     A gateway's log reports two attempts of one client call. Spans report the same attempts again, and only
     one attempt is joined with the client's report.
@@ -188,12 +208,14 @@ async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock
     await add(log, linked(1, made))
     for number, by_log in enumerate(logs.values(), start=2):
         await add(log, report(number, by_log))
+    clock.move(pause)
     for number, name in enumerate(sorted(logs, key=lambda name: name == last), start=4):
         record, known_as = report(number, logs[name])
         for _ in range(2):
             await add(log, (record, known_as._replace(links=(answered,))))
+            clock.move(pause)
     clock.move(11)
-    assert 2 == len(counted(await everything(log)))
+    assert 2 == await calls(log)
     assert 1 == (await topic_terms(log))["bridged"]
 
 
@@ -206,6 +228,29 @@ async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, cloc
     await add(log, linked(3, (b"span 1", b"log 1"), (b"span 1", b"log 2")))
     clock.move(11)
     assert 2 == len(counted(await everything(log)))
+
+
+@pytest.mark.rule
+@pytest.mark.parametrize("pause", [0, 11])
+async def test_a_rounded_time_that_fits_two_calls_joins_no_records(
+    open_spool: Opener, clock: MovedClock, pause: float
+) -> None:
+    """
+    A report of a known call ends near two calls of the other side. Its call stays apart, because either could be
+    the same. Near only one call, it joins.
+    """
+    log = (await open_spool(hold=10)).log
+    for ten, (own, logs) in enumerate(((b"A", (b"1", b"2")), (b"B", (b"1",)))):
+        for number, one in enumerate(logs):
+            links = ((own + one, own + b"span 1"), (own + one, own + b"span 2"))
+            await add(log, linked(10 * ten + number, *links))
+        await add(log, report(10 * ten + 2, own * 16))
+        clock.move(pause)
+        record, known_as = report(10 * ten + 3, own * 16)
+        links = tuple((own + b"span 1", own + each) for each in (b"1", b"2"))
+        await add(log, (record, known_as._replace(links=links)))
+    clock.move(11)
+    assert 3 + 1 == await calls(log)
 
 
 @pytest.mark.rule
