@@ -23,6 +23,7 @@ TOPICS = (AI_TELEMETRY, USAGE_EVENTS, UNIT_COST, BILLING_DATA)
 
 CURRENCY = "USD"
 TOKEN_UNIT = "{token}"
+CALL_UNIT = "{call}"
 NS = 1_000_000_000
 MAX_TAGS = 32  # maximum number of tags per record
 _EXACT = Context(prec=100)
@@ -88,7 +89,8 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     """
     Increase of a token or cost counter. `value` is an integer for tokens, and decimal text for money.
 
-    For money, `unit` is a currency code.
+    For money, `unit` is a currency code. The unit CALL_UNIT is used only by another Tollhouse, to take back calls
+    that it sent.
     """
 
     kind: ClassVar[str] = "usage_metric"

@@ -69,16 +69,18 @@ SELECT "edition", "number", "at", "committed_at", "kind", "counted", "calls", "s
 -- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW spend AS
 SELECT "edition", "number", "at", "committed_at", "kind", "counted", "calls", "spend", "id", "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model", "response_model", "region", "status", "error_type", "cost_source", "price_book", "source", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens", "cost", "estimated_cost", "user", "team", "session", "api_key", "device", "tags", "shadow", "name", "model", "token_type", "value", "value_money", "unit", "meters", "corrects", "reason", "known_at", "date", CAST("spend" AS DECIMAL(18, 6)) AS usd FROM lake WHERE "counted";
--- One row per call, with its spend after corrections and the number of corrections.
+-- One row per call, with its spend after corrections and the number of corrections. A call that a correction took
+-- back has no row, because another row is the same call.
 CREATE OR REPLACE VIEW calls AS
 SELECT c."edition", c."number", c."at", c."committed_at", c."kind", c."counted", c."calls", CASE WHEN k.corrections IS NULL THEN c."spend" ELSE coalesce(c."spend", 0) + coalesce(k.changed, 0) END AS "spend", c."id", c."request_id", c."trace_id", c."span_id", c."start_time", c."end_time", c."provider", c."operation", c."request_model", c."response_model", c."region", c."status", c."error_type", c."cost_source", c."price_book", c."source", c."input_tokens", c."output_tokens", c."cache_read_tokens", c."cache_write_tokens", c."cache_write_1h_tokens", c."reasoning_tokens", c."cost", c."estimated_cost", c."user", c."team", c."session", c."api_key", c."device", c."tags", c."shadow", c."name", c."model", c."token_type", c."value", c."value_money", c."unit", c."meters", c."corrects", c."reason", c."known_at", c."date",
        coalesce(k.corrections, 0) AS corrections
   FROM once c
   LEFT JOIN (
-         SELECT "corrects" AS corrected, sum("spend") AS changed, count(*) AS corrections
+         SELECT "corrects" AS corrected, sum("spend") AS changed, count(*) AS corrections,
+                sum("calls") AS changed_calls
            FROM once WHERE "kind" = 'correction' GROUP BY "corrects"
        ) k ON k.corrected = c."id"
- WHERE c."kind" = 'inference';
+ WHERE c."kind" = 'inference' AND coalesce(k.changed_calls, 0) >= 0;
 -- Sums by the day of the call in UTC. A correction belongs to the day of the call that it changes.
 CREATE OR REPLACE VIEW daily AS
 SELECT CAST("at" AS DATE) AS day, sum("calls") AS calls, sum("spend") AS spend,

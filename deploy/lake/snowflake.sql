@@ -69,16 +69,18 @@ SELECT "EDITION", "NUMBER", "AT", "COMMITTED_AT", "KIND", "COUNTED", "CALLS", "S
 -- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW spend AS
 SELECT "EDITION", "NUMBER", "AT", "COMMITTED_AT", "KIND", "COUNTED", "CALLS", "SPEND", "ID", "REQUEST_ID", "TRACE_ID", "SPAN_ID", "START_TIME", "END_TIME", "PROVIDER", "OPERATION", "REQUEST_MODEL", "RESPONSE_MODEL", "REGION", "STATUS", "ERROR_TYPE", "COST_SOURCE", "PRICE_BOOK", "SOURCE", "INPUT_TOKENS", "OUTPUT_TOKENS", "CACHE_READ_TOKENS", "CACHE_WRITE_TOKENS", "CACHE_WRITE_1H_TOKENS", "REASONING_TOKENS", "COST", "ESTIMATED_COST", "USER", "TEAM", "SESSION", "API_KEY", "DEVICE", "TAGS", "SHADOW", "NAME", "MODEL", "TOKEN_TYPE", "VALUE", "VALUE_MONEY", "UNIT", "METERS", "CORRECTS", "REASON", "KNOWN_AT", "DATE", CAST("SPEND" AS NUMBER(18, 6)) AS usd FROM lake WHERE "COUNTED";
--- One row per call, with its spend after corrections and the number of corrections.
+-- One row per call, with its spend after corrections and the number of corrections. A call that a correction took
+-- back has no row, because another row is the same call.
 CREATE OR REPLACE VIEW calls AS
 SELECT c."EDITION", c."NUMBER", c."AT", c."COMMITTED_AT", c."KIND", c."COUNTED", c."CALLS", CASE WHEN k.corrections IS NULL THEN c."SPEND" ELSE coalesce(c."SPEND", 0) + coalesce(k.changed, 0) END AS "SPEND", c."ID", c."REQUEST_ID", c."TRACE_ID", c."SPAN_ID", c."START_TIME", c."END_TIME", c."PROVIDER", c."OPERATION", c."REQUEST_MODEL", c."RESPONSE_MODEL", c."REGION", c."STATUS", c."ERROR_TYPE", c."COST_SOURCE", c."PRICE_BOOK", c."SOURCE", c."INPUT_TOKENS", c."OUTPUT_TOKENS", c."CACHE_READ_TOKENS", c."CACHE_WRITE_TOKENS", c."CACHE_WRITE_1H_TOKENS", c."REASONING_TOKENS", c."COST", c."ESTIMATED_COST", c."USER", c."TEAM", c."SESSION", c."API_KEY", c."DEVICE", c."TAGS", c."SHADOW", c."NAME", c."MODEL", c."TOKEN_TYPE", c."VALUE", c."VALUE_MONEY", c."UNIT", c."METERS", c."CORRECTS", c."REASON", c."KNOWN_AT", c."DATE",
        coalesce(k.corrections, 0) AS corrections
   FROM once c
   LEFT JOIN (
-         SELECT "CORRECTS" AS corrected, sum("SPEND") AS changed, count(*) AS corrections
+         SELECT "CORRECTS" AS corrected, sum("SPEND") AS changed, count(*) AS corrections,
+                sum("CALLS") AS changed_calls
            FROM once WHERE "KIND" = 'correction' GROUP BY "CORRECTS"
        ) k ON k.corrected = c."ID"
- WHERE c."KIND" = 'inference';
+ WHERE c."KIND" = 'inference' AND coalesce(k.changed_calls, 0) >= 0;
 -- Sums by the day of the call in UTC. A correction belongs to the day of the call that it changes.
 CREATE OR REPLACE VIEW daily AS
 SELECT CAST("AT" AS DATE) AS day, sum("CALLS") AS calls, sum("SPEND") AS spend,

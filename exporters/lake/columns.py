@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from spool.ledger import money
 from spool.ledger.verdicts import Verdict, time_of, verdict_of
 from spool.meters import millionths
-from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
+from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
@@ -237,7 +237,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
     row["model"] = metric.model
     row["token_type"] = metric.token_type
     row["unit"] = metric.unit
-    if metric.unit != TOKEN_UNIT:
+    if metric.unit not in (TOKEN_UNIT, CALL_UNIT):
         row["value_money"] = _money(str(metric.value))
     else:
         row["value"] = _count(int(metric.value))

@@ -8,7 +8,7 @@ The failure would lead to a new key, with which the accepted request would be se
 Points of usage metrics have the same `tollhouse.*` attributes as spans. A metric that reverts an earlier
 record has a negative value, so it is in a separate sum that is not monotonic. A correction of a call
 becomes such sums of the differences, with names that begin with `tollhouse.correction.`, because spans
-cannot be reverted.
+cannot be reverted. For a call that no longer counts, one of them is -1 call.
 
 Money is sent as a double, as OTLP requires, and exactly in `tollhouse.value`. Equal records always
 become equal bytes.
@@ -38,9 +38,11 @@ from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp.spans import PackedSpans, SpanEncoder, native_of, request_of
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import of_derived
+from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import Entry
 from spool.meters import METERS, SCALE, millionths
 from spool.record import (
+    CALL_UNIT,
     CORRECTED_COUNTS,
     CURRENCY,
     NS,
@@ -270,6 +272,11 @@ class MetricsRequest:
 
 def counters_of(record: Correction) -> Iterable[UsageMetric]:
     """Yield counters of the changes in a correction: its cost, and each count that it changes."""
+    if record.after.shadow:
+        taken_back = _counter(record, "calls", None, -1, CALL_UNIT)
+        outcome = zip(OUTCOME_TAGS, (record.before.status, record.before.cost_source), strict=True)
+        taken_back.tags = {**taken_back.tags, **dict(outcome)}
+        yield taken_back
     yield _counter(record, "cost", None, decimal_text(cost_difference(record)), CURRENCY)
     for currency, amount in charge_differences(record).items():
         if amount:

@@ -11,7 +11,7 @@ from gateway.intake.price_lines import itemise, problem
 from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.shadows import source_of_summed_calls, sums_up
 from spool import identity
-from spool.record import TOKEN_UNIT, Inference, Record, UsageMetric
+from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 _COUNTS = {
     "reported": "the reported cost counts",
@@ -34,7 +34,17 @@ def reasons(record: Record, book: PriceBook) -> dict[str, str]:
         if record.shadow:
             why["shadow"] = f"stored and shown, but never summed or sent upstream: {_of_reporter(record)}"
         return why
+    if isinstance(record, Correction) and record.after.counted_by is not None:
+        return {"reason": not_counted(record.after.counted_by)}
     return {}
+
+
+def not_counted(counted_by: bytes) -> str:
+    """Say why a call does not count, although it was a record of its own."""
+    return (
+        f"a later report showed that this record and record {counted_by.hex()} are the same call; only the other "
+        "record counts"
+    )
 
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
@@ -91,10 +101,7 @@ def _of_value(metric: UsageMetric) -> str:
 
 def _of_sum(call: Inference) -> str:
     if call.counted_by is not None:
-        return (
-            f"a later report showed that this record and record {call.counted_by.hex()} are the same call; "
-            "only the other record counts"
-        )
+        return not_counted(call.counted_by)
     uncounted = f"[sources.{call.source}] count = false"
     if not sums_up(call):
         return uncounted

@@ -23,7 +23,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
-from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
+from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many values that are not stored or shown separately
@@ -74,6 +74,7 @@ _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
 # Maximum characters of a tag value. Each value is cut separately, so that the tags together remain valid JSON.
 MAX_TAG = 256
+OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags of calls that were taken back
 
 
 class Dimensions(NamedTuple):
@@ -295,7 +296,7 @@ class HourlySums:
         amount = metric.value
         status, cost_source = outcome_of(metric)
         paid = metric.unit == CURRENCY
-        is_foreign = metric.unit not in (CURRENCY, TOKEN_UNIT)
+        is_foreign = metric.unit not in (CURRENCY, TOKEN_UNIT, CALL_UNIT)
         units = money.units(str(amount)) if paid else 0 if is_foreign else int(amount)
         if abs(units) > (MAX_MONEY if paid else MAX_TOKENS):
             return False
@@ -324,6 +325,8 @@ class HourlySums:
             return True
         if paid:
             row[_REPORTED] += units
+        elif metric.unit == CALL_UNIT:
+            row[0] += units
         else:
             for index in token_places(metric.name, metric.token_type):
                 row[index] += units
@@ -386,7 +389,13 @@ class HourlySums:
 
 
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:
-    """Return the status and cost source for the sums of a counter, because a counter has none of its own."""
+    """
+    Return the status and cost source for the sums of a counter, because a counter has none of its own. Only
+    calls that another Tollhouse takes back name them, as tags.
+    """
+    if metric.unit == CALL_UNIT:
+        status, cost_source = map(metric.tags.get, OUTCOME_TAGS)
+        return status or "ok", cost_source or "none"
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from spool.ledger import money
 from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, hour_of, token_places
-from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
+from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
@@ -99,6 +99,9 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         units = money.units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
         return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
+    if metric.unit == CALL_UNIT:
+        amount = int(metric.value)
+        return Verdict(abs(amount) <= MAX_TOKENS, amount, None, NOT_COUNTED)
     if metric.unit != TOKEN_UNIT:  # the metric is money in another currency, which no sum of dollars includes
         from spool.currencies import MAX_CHARGE  # imported only if an amount has one
 

@@ -21,6 +21,7 @@ from exporters.focus import charges as focus
 from exporters.focus.rows import of_report
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
+from spool.log.planning.corrections import taken_back
 from spool.log.values import Entry
 from spool.record import NS, Correction, Inference, Record
 from tests.csv_reading import HOSTILE, assert_harmless
@@ -207,6 +208,22 @@ def test_a_correction_stands_with_the_record_that_it_changes(
     assert Decimal("0.1") + Decimal("0.5") + Decimal("0.25") == sum(
         Decimal(row["BilledCost"]) for row in made
     )
+
+
+@pytest.mark.parametrize(
+    "counts", [{"input_tokens": 7}, {"input_tokens": None, "output_tokens": None, "cost": None}]
+)
+def test_a_call_that_was_taken_back_is_negative_usage(counts: dict[str, Any]) -> None:
+    """A call without tokens takes back a request. Together with its call, every sum of the file is 0."""
+    failed = paid(1, status="error", **counts)
+    assert isinstance(failed, Inference)
+    gone = taken_back(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
+    made = rows([failed, gone])
+    assert ["", failed.id.hex()] == sorted(row["x_Corrects"] for row in made)
+    assert {"Usage"} == {row["ChargeCategory"] for row in made}
+    assert ["-1", "1"] == sorted(row["x_Calls"] for row in made)
+    for name in ("BilledCost", "ConsumedQuantity", "x_InputTokens", "x_OutputTokens"):
+        assert 0 == sum(Decimal(row[name]) for row in made), name
 
 
 def test_a_correction_that_moves_nothing_is_no_row() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +13,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from exporters.otlp.telemetry import MetricsRequest
 from gateway.normalise.otlp import normalise
 from gateway.normalise.outcome import Options
-from spool.ledger.sums import HourlySums
+from spool.ledger.sums import COUNTS, HourlySums
+from spool.ledger.verdicts import verdict_of
+from spool.log.planning.corrections import taken_back
 from spool.log.values import Entry
-from spool.record import NS, Correction, Record, UsageMetric
+from spool.record import CALL_UNIT, NS, Correction, Record, UsageMetric
 from tests.exporters.spools import call, counter
 
 BEGAN = 1_790_000_000 * NS
@@ -133,3 +136,24 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     assert sum(row[2] for row in added) == 4
     assert sum(row[5] for row in added) == 2
     assert [50_000_000] == [found["input_audio_tokens"] for _, _, found in sums.meter_rows()]
+
+
+def test_a_call_that_was_taken_back_is_one_call_less() -> None:
+    """
+    A span cannot be reverted, so a failure that another record counts is sent as -1 call with its outcome. Another
+    Tollhouse then counts no call, no failure and no cost.
+    """
+    priced: dict[str, Any] = {"cost": "0.4", "cost_source": "reported", "request_model": "gpt-4o"}
+    failed = call(1, start_time=BEGAN, status="error", team="search", **priced)
+    correction = taken_back(failed, 0, b"f" * 16, failed, now_ns=BEGAN + 9)
+    taken = taken_in(correction)
+    [calls] = [one for one in taken if isinstance(one, UsageMetric) and one.unit == CALL_UNIT]
+    assert ("tollhouse.correction.calls", -1, "search") == (calls.name, calls.value, calls.team)
+    sums = HourlySums()
+    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[failed, *taken])])
+    added = list(sums.rows())
+    assert 0 == sum(row[0] for _, _, row in added)
+    assert {0} == {sum(row[0] for _, key, row in added if key.status == status) for status in ("ok", "error")}
+    assert [0] * len(COUNTS) == [sum(row[place] for _, _, row in added) for place in range(len(COUNTS))]
+    assert 0 == sum(row[len(COUNTS)] for _, _, row in added)
+    assert 0 == sum(verdict_of(record).calls for record in (failed, *taken))

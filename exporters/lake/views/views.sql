@@ -11,16 +11,18 @@ SELECT {columns}
 -- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW {s}spend AS
 SELECT {columns}, {usd} AS usd FROM {s}lake WHERE {c_counted};
--- One row per call, with its spend after corrections and the number of corrections.
+-- One row per call, with its spend after corrections and the number of corrections. A call that a correction took
+-- back has no row, because another row is the same call.
 CREATE OR REPLACE VIEW {s}calls AS
 SELECT {call_columns},
        coalesce(k.corrections, 0) AS corrections
   FROM {s}once c
   LEFT JOIN (
-         SELECT {c_corrects} AS corrected, sum({c_spend}) AS changed, count(*) AS corrections
+         SELECT {c_corrects} AS corrected, sum({c_spend}) AS changed, count(*) AS corrections,
+                sum({c_calls}) AS changed_calls
            FROM {s}once WHERE {c_kind} = 'correction' GROUP BY {c_corrects}
        ) k ON k.corrected = c.{c_id}
- WHERE c.{c_kind} = 'inference';
+ WHERE c.{c_kind} = 'inference' AND coalesce(k.changed_calls, 0) >= 0;
 -- Sums by the day of the call in UTC. A correction belongs to the day of the call that it changes.
 CREATE OR REPLACE VIEW {s}daily AS
 SELECT {day} AS day, sum({c_calls}) AS calls, sum({c_spend}) AS spend,

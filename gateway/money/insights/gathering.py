@@ -25,7 +25,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, NS, Inference
+from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.keys import Key
 from spool.registry.views import View
 from spool.shares import KeyShare
@@ -278,17 +278,23 @@ def _spend(by: Sequence[str], row: CostRow) -> Spend:
 async def recent_calls(log: Log, since: float) -> list[Inference]:
     """
     Return up to RECENT of the newest closed calls that began at `since` or later. Duplicates kept for
-    reference are excluded.
+    reference, and calls that a correction took back, are excluded.
     """
     below = log.closed_below(AI_TELEMETRY)
     newest: list[Inference] = []
+    taken_back: set[bytes] = set()
     for first in range(max(1, below - RECENT), below, STEP):
         for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
             calls = (
                 record for record in entry.records if isinstance(record, Inference) and not record.shadow
             )
             newest += [call for call in calls if call.start_time is None or call.start_time >= since * NS]
-    return newest
+            taken_back.update(
+                record.corrects
+                for record in entry.records
+                if isinstance(record, Correction) and record.after.shadow
+            )
+    return [call for call in newest if call.id not in taken_back] if taken_back else newest
 
 
 async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:

@@ -12,7 +12,7 @@ from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.reasons import price_lines, reasons
+from gateway.intake.reasons import not_counted, price_lines, reasons
 from gateway.money.costs.times import parse_moment
 from gateway.records.calls.dead_letters import describe_dead
 from gateway.records.calls.deliveries import describe_delivery
@@ -84,12 +84,13 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
+    corrections = await _corrections(request, services.spool.log, stored.record)
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),
-        "why": reasons(stored.record, book),
+        "why": reasons(stored.record, book) | _why_not_counted(corrections),
         "price_lines": price_lines(stored.record, book),
-        **await _corrected(request, services.spool.log, stored.record),
+        **_corrected(corrections),
     }
     if request.is_limited:  # deliveries are left out, because they also contain other people's records
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
@@ -109,10 +110,10 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     }
 
 
-async def _corrected(
+async def _corrections(
     request: OperatorRequest[OperatorServices, None], log: Log, record: Record
-) -> dict[str, object]:
-    """Return the corrections of a call, oldest first, and its corrected cost. {} for most calls."""
+) -> list[Correction]:
+    """Return the corrections of a call, oldest first. Most calls have none."""
     corrections: list[Correction] = []
     while len(corrections) < MOST and isinstance(record, Inference):
         stored = await _known(log, id_of(record.id, len(corrections) + 1))
@@ -123,6 +124,15 @@ async def _corrected(
         ):
             break
         corrections.append(stored.record)
+    return corrections
+
+
+def _why_not_counted(corrections: Sequence[Correction]) -> dict[str, str]:
+    counted_by = corrections[-1].after.counted_by if corrections else None
+    return {} if counted_by is None else {"corrections": not_counted(counted_by)}
+
+
+def _corrected(corrections: Sequence[Correction]) -> dict[str, object]:
     if not corrections:
         return {}
     return {

@@ -5,7 +5,7 @@ same models. The two are never added. Served minus reported tokens are the token
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from gateway.records.calls.past import days_of
 from gateway.records.calls.published import KeptRecord
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S
-from spool.record import AI_TELEMETRY, TOKEN_UNIT, Inference, UsageMetric
+from spool.record import AI_TELEMETRY, TOKEN_UNIT, Correction, Inference, UsageMetric
 from spool.registry.permission_sets import VIEW_RECORDS
 
 MOST_MODELS = 5_000  # maximum models per day; models that arrive later are left out
@@ -44,7 +44,7 @@ class ServedModel:
     served: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS.values(), 0))
     told: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS.values(), 0))
     servers: set[str] = field(default_factory=set)
-    told_by: set[str] = field(default_factory=set)
+    told_by: Counter[str] = field(default_factory=Counter)
 
     @property
     def untold(self) -> dict[str, int] | None:
@@ -59,7 +59,7 @@ class ServedModel:
         return {
             "model": self.name,
             "servers": sorted(self.servers)[:MOST_NAMES],
-            "told_by": sorted(self.told_by)[:MOST_NAMES],
+            "told_by": sorted(+self.told_by)[:MOST_NAMES],
             "calls": self.calls,
             "served": self.served,
             "told": self.told,
@@ -77,20 +77,29 @@ class ServedDay:
     def add(self, stored: KeptRecord) -> bool:
         """Add a record. Always returns False, because the caller need not keep the record."""
         record = stored.record
-        if isinstance(record, Inference | UsageMetric):
+        if isinstance(record, Inference | UsageMetric | Correction):
             day, _ = filters.day_and_month(record.start_time, stored.committed_at)
             if day == self._day:
-                self._add_call(record) if isinstance(record, Inference) else self._add_counter(record)
+                self._add(record)
         return False
 
-    def _add_call(self, call: Inference) -> None:
+    def _add(self, record: Inference | UsageMetric | Correction) -> None:
+        if isinstance(record, UsageMetric):
+            self._add_counter(record)
+        elif isinstance(record, Correction):
+            self._add_call(record.after)
+            self._add_call(record.before, times=-1)
+        else:
+            self._add_call(record)
+
+    def _add_call(self, call: Inference, *, times: int = 1) -> None:
         name = call.response_model or call.request_model
         if call.shadow or call.status == "cached" or not name or not (served_model := self._of(name)):
             return
-        served_model.calls += 1
-        served_model.told["input_tokens"] += call.input_tokens or 0
-        served_model.told["output_tokens"] += call.output_tokens or 0
-        served_model.told_by.add(call.source)
+        served_model.calls += times
+        served_model.told["input_tokens"] += times * (call.input_tokens or 0)
+        served_model.told["output_tokens"] += times * (call.output_tokens or 0)
+        served_model.told_by[call.source] += times
 
     def _add_counter(self, counter: UsageMetric) -> None:
         kind = KINDS.get(counter.token_type or "")
@@ -103,7 +112,7 @@ class ServedDay:
         # the record counts as a call even if `count = true` names its server
         if not counter.shadow and counter.model:
             served_model.told[kind] += int(counter.value)
-            served_model.told_by.add(counter.source)
+            served_model.told_by[counter.source] += 1
         if not is_served:
             return
         served_model.name = served_model.name or counter.model

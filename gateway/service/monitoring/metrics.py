@@ -61,12 +61,12 @@ _TERMS: Mapping[str, tuple[str, str | None, str]] = {
     "bridged": (
         "bridged",
         "source",
-        "Open records that a later report showed to belong to another record's call",
+        "Records that a later report showed to belong to another record's call",
     ),
     "bridged_late": (
         "bridged_late",
         "source",
-        "Reports that matched two records, of which one was closed, so both count",
+        "Reports that matched two records, of which one was too old to be joined, so both count",
     ),
     "conflict": ("conflict", "source", "Reports of one call that disagree on tokens or cost"),
     "unidentified": ("unidentified", "source", "Records without ids, so that repeats cannot be recognized"),

@@ -18,7 +18,8 @@ from exporters.lake.views.statements import DIALECTS, VIEWS, views_for
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import READERS
 from gateway.cli.lake.command import lake as command
-from spool.record import NS, Correction, Record
+from spool.log.planning.corrections import id_of, taken_back
+from spool.record import NS, Correction, Inference, Record
 from tests.exporters.spools import StoppedClock, call, calls, record_id
 from tests.integration.lake.lakes import configured, opened
 
@@ -57,7 +58,10 @@ def records() -> list[Record]:
         known_at=AT_NS + 2 * 24 * 3600 * NS,
         start_time=AT_NS,
     )
-    return [first, *others, correction, call(21, **{**PAID, "team": None}), call(22, shadow=True, **PAID)]
+    shadow, gone = call(22, shadow=True, **PAID), call(23, **PAID)
+    assert isinstance(gone, Inference)
+    same_call = taken_back(gone, 0, first.id, gone, now_ns=AT_NS + 2 * 24 * 3600 * NS)
+    return [first, *others, correction, call(21, **{**PAID, "team": None}), shadow, gone, same_call]
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +93,19 @@ def expected(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 def test_views_are_the_truth(expected: dict[str, list[tuple[Any, ...]]]) -> None:
     """
-    22 records include one that is only for reference, and a correction of 0.2 that became known on another day.
+    24 records include one that is only for reference, a correction of 0.2 that became known on another day, and
+    a call with the correction that took it back.
     """
-    assert [(23, 23, Decimal("2.3"), "2026-09-21")] == expected["once"]
-    assert [(22, Decimal("2.3"), Decimal("2.3"))] == expected["spend"]
+    assert [(25, 25, Decimal("2.3"), "2026-09-21")] == expected["once"]
+    assert [(24, Decimal("2.3"), Decimal("2.3"))] == expected["spend"]
     assert [("2026-09-21", 21, Decimal("2.3"), 231, 0)] == [
         (day, count, spend, given, made or 0) for day, count, spend, given, made in expected["daily"]
     ]
     assert (record_id(1).hex(), Decimal("0.3"), 1) in expected["calls"]
-    assert [(record_id(99).hex(), "2026-09-23")] == expected["late"]
+    assert 22 == len(expected["calls"])
+    assert record_id(23).hex() not in {id for id, _, _ in expected["calls"]}
+    assert {record_id(99).hex(), id_of(record_id(23), 1).hex()} == {id for id, _ in expected["late"]}
+    assert {"2026-09-23"} == {known_on for _, known_on in expected["late"]}
 
 
 @pytest.mark.parametrize("reader", [each for each in DIALECTS if each != "duckdb"])

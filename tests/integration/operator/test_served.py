@@ -15,6 +15,7 @@ import pytest_asyncio
 from gateway.normalise.otlp.metrics import SERVERS
 from gateway.records.calls import served
 from spool.identity import Identity
+from spool.log.planning.corrections import taken_back
 from spool.record import NS, UsageMetric
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
@@ -59,14 +60,18 @@ async def test_served_less_told(server: OperatorServer) -> None:
     of other days and models do not count.
     """
     now = server.clock.now()
+    twice, counted = told(18, now, source="strands"), told(10, now)
+    gone = taken_back(twice[0], 0, counted[0].id, counted[0], now_ns=int(now * NS))
     await add(
         server.services.spool.log,
+        twice,
+        (gone, Identity(gone.id)),
         counter(1, "input", 1000, at=now),
         counter(2, "output", 90, at=now),
         counter(3, "cache_read", 700, at=now),  # cached tokens are a part of the input tokens
         counter(4, "input", 50, at=now, source="sglang"),
         counter(5, "input", 5, at=now - 2 * DAY_S),
-        told(10, now),
+        counted,
         told(11, now, source="litellm"),
         told(12, now, status="cached"),
         told(13, now, shadow=True),

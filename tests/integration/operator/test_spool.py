@@ -285,6 +285,25 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
     assert newest["price_lines"] == []
 
 
+async def test_a_record_that_was_taken_back_says_which_record_counts(server: OperatorServer) -> None:
+    """A record of the same call as an earlier one costs nothing any more, and the reasons name the other record."""
+    log, names = server.services.spool.log, (b"one name........", b"another name....")
+    priced: dict[str, Any] = {"cost": "0.25", "cost_source": "reported"}
+    reports = [call(1, **priced), call(2, **priced), call(3)]
+    for (record, known_as), also in zip(reports, (names[:1], names[1:], names), strict=True):
+        await add(log, (record, known_as._replace(also=also)))
+    first, gone = (reports[place][0].id.hex() for place in (0, 1))
+    shown = (await server.ask("GET", f"/records/{gone}")).payload
+    assert [("same_call", first, "-0.25", -100)] == [
+        (one["reason"], one["counted_by"], one["cost"], one["input_tokens"]) for one in shown["corrections"]
+    ]
+    assert shown["corrected_cost"] == "0"
+    assert first in shown["why"]["corrections"]
+    newest = (await server.ask("GET", f"/records/{shown['corrections'][0]['id']}")).payload
+    assert first in newest["why"]["reason"]
+    assert "corrections" not in (await server.ask("GET", f"/records/{first}")).payload
+
+
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     """
     The explanation of a record says what is stored, why, where it waits and what is not stored. It covers

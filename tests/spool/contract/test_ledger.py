@@ -25,6 +25,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
+from spool.log.planning.corrections import taken_back
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
@@ -472,6 +473,35 @@ async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, 
     assert 2 == sum(row.calls for row in rows)
     assert "us" not in {row.group[0] for row in rows}
     assert 2 == len(rows)
+
+
+async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> None:
+    """
+    Calls, failures, money, meters and latency of a call that another record counts leave the hour of the call,
+    also in a rebuild. A call that was too large to be counted changes nothing. Log and ledger agree.
+    """
+    log, ledger = FakeLog(), await ledgers.open()
+    fields: dict[str, Any] = {"status": "error", "cost": "0.5", "cost_source": "reported"}
+    failed = call(id=b"1" * 16, meters={"web_searches": 3}, charges={}, **fields)
+    large = call(id=b"2" * 16, input_tokens=10**13)
+    counted = call(id=b"3" * 16)
+    log.add([counted, failed, large])
+    log.add(
+        [
+            taken_back(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
+            for each in (failed, large)
+        ],
+        at=BEGIN + 5 * HOUR,
+    )
+    await ledger.catch_up(log)
+    for _ in range(2):
+        assert [1] == [values[0] for values in (await hourly(ledger, "status")).values()]
+        assert {} == await metered(ledger, "web_searches")
+        row = await total(ledger)
+        assert (1, 0, 100, "0") == (row.calls, row.errors, row.input_tokens, row.reported)
+        assert [] == list((await ledger.compare(log)).differences)
+        await ledger.rebuild(log)
+        await ledger.catch_up(log)
 
 
 def _correction(before: Inference, after: Inference, *, at: float) -> Correction:

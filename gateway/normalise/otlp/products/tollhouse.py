@@ -23,7 +23,7 @@ from gateway.normalise.reading import meters, regions, values
 from gateway.normalise.reading import tags as tag_rules
 from spool.identity import Identity, stand_in_ids
 from spool.meters import METERS
-from spool.record import AiRecord, Inference, UsageMetric, decimal_text
+from spool.record import CALL_UNIT, AiRecord, Inference, UsageMetric, decimal_text
 
 _MARK = "tollhouse.id"
 _TAG = "tollhouse.tag."
@@ -64,6 +64,7 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
+_COUNTED = (TOKEN_UNIT, CALL_UNIT)  # units of whole numbers
 _CHARGE = "tollhouse.charge."  # prefix of the attributes for charges; a currency code follows
 _VALUE = "tollhouse.value"  # the value is decimal text, because a double would round large sums of money
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
@@ -158,8 +159,8 @@ def _charge(record: Inference, name: str, value: Any) -> None:
 
 
 def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
-    if point.unit not in (TOKEN_UNIT, MONEY_UNIT) and not semconv.is_currency(point.unit):
-        raise values.BadValue(MALFORMED, f"the unit must be {TOKEN_UNIT} or a currency code")
+    if point.unit not in (*_COUNTED, MONEY_UNIT) and not semconv.is_currency(point.unit):
+        raise values.BadValue(MALFORMED, f"the unit must be {' or '.join(_COUNTED)}, or a currency code")
     attributes = point.attributes
     source = _text(attributes, "tollhouse.source") or OTEL.source
     record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})
@@ -181,7 +182,7 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
 
 
 def _amount(point: Point, value: object) -> int | str:
-    return tokens_of(value) if point.unit == TOKEN_UNIT else decimal_text(money_of(value))
+    return tokens_of(value) if point.unit in _COUNTED else decimal_text(money_of(value))
 
 
 def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:

@@ -8,8 +8,9 @@ from typing import Any
 from gateway.money.insights.detectors.calls import no_owner
 from gateway.money.insights.detectors.spending import spend_spike
 from gateway.money.insights.facts import DAY_S, Spend
-from gateway.money.insights.gathering import SpendReader
+from gateway.money.insights.gathering import SpendReader, recent_calls
 from spool.ledger.ledger import Ledger
+from spool.log.planning.corrections import taken_back
 from spool.record import NS, Inference
 from spool.sqlite.ledger import open_ledger
 from tests.gateway.money.insights.examples import NOW, TODAY, found
@@ -52,6 +53,14 @@ async def filled(directory: Path) -> Ledger:
         log.add(calls_of(days_ago), at=TODAY - days_ago * DAY_S + 7200)
     await ledger.catch_up(log)
     return ledger
+
+
+async def test_a_call_that_was_taken_back_is_no_recent_call() -> None:
+    """Otherwise, the two reports of one call would look like a source that counts twice."""
+    log, counted, gone = FakeLog(), call(id=b"1" * 16), call(id=b"2" * 16)
+    log.add([counted, gone])
+    log.add([taken_back(gone, 0, counted.id, counted, now_ns=int(NOW * NS))])
+    assert [counted] == await recent_calls(log, 0)  # type: ignore[arg-type]
 
 
 async def whole(reader: SpendReader, days: int) -> list[Spend]:

@@ -242,8 +242,8 @@ async def test_a_rounded_time_that_fits_two_calls_joins_no_records(
     log = (await open_spool(hold=10)).log
     for ten, (own, logs) in enumerate(((b"A", (b"1", b"2")), (b"B", (b"1",)))):
         for number, one in enumerate(logs):
-            links = ((own + one, own + b"span 1"), (own + one, own + b"span 2"))
-            await add(log, linked(10 * ten + number, *links))
+            spans = ((own + one, own + b"span 1"), (own + one, own + b"span 2"))
+            await add(log, linked(10 * ten + number, *spans))
         await add(log, report(10 * ten + 2, own * 16))
         clock.move(pause)
         record, known_as = report(10 * ten + 3, own * 16)
