@@ -116,10 +116,10 @@ def _of_metric(metric: UsageMetric) -> Verdict:
 def _of_correction(record: Correction) -> Verdict:
     """Return the change that a correction makes: the call after the correction, minus the call before it."""
     after, before = _of_call(record.after), _of_call(record.before)
-    pairs = list(zip(after.tokens, before.tokens, strict=True))
     if record.after.shadow:  # the record no longer counts
-        tokens = tuple((now or 0) - (before or 0) for now, before in pairs)
-        return Verdict(before.counted, -int(before.counted), -(before.spend or 0), tokens)  # type: ignore[arg-type]
+        counted = tuple(-(count or 0) for count in before.tokens)
+        return Verdict(before.counted, -int(before.counted), -(before.spend or 0), counted)  # type: ignore[arg-type]
+    pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
         return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
     # before the correction, the call was too large to be counted, so now all of it counts

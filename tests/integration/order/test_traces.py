@@ -158,15 +158,17 @@ def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
             assert 0 == conflicts
 
 
-def test_a_third_report_after_the_hold_joins_nothing() -> None:
-    """Both records are already closed and delivered, so a third report cannot join them."""
+def test_a_third_report_after_the_hold_takes_the_later_record_back() -> None:
+    """Both records are already closed and delivered, so a correction makes them one call."""
     requests = [
         request(client(1, attempts=1, traces_http=True, wraps=False)),
         log(1, 1),
         request(gateway(1, 1, traces_http=True, wraps=False)),
     ]
-    rows, _ = told_in_memory(requests, [0.0, 11.0])
-    assert [False, False] == [row["shadow"] for row in rows]
+    rows, _ = told_in_memory([*requests, *requests], [0.0, 11.0])
+    ids = {row["source"]: row["id"] for row in rows if row["kind"] == "inference"}
+    [taken_back] = [row for row in rows if row.get("reason") == "same_call"]
+    assert (ids["litellm"], ids["openinference"]) == (taken_back["corrects"], taken_back["counted_by"])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from spool.log.duplicates import MAX_AGE_S
 from tests.integration.order.dealt.conversation import Conversation, Item, may_share
 from tests.integration.order.dealt.families import FAMILIES, WITHOUT_COUNTERS
 from tests.integration.order.running import HOLD_S
@@ -46,7 +47,7 @@ class Plan:
     def apart(self) -> list[Conversation]:
         """
         Return a conversation for each call that counts once more than it was made. This happens if a report
-        that fits two records arrives after the first of them is closed (docs/ordering.md).
+        that fits two records arrives when the position of the first is no longer known (docs/ordering.md).
         """
         owners = {item: one for one in self.conversations for item in one.items}
         names = {one: _Names() for one in self.conversations}
@@ -74,7 +75,7 @@ class _Names:
             self._began.append(now)
             self.count += 1
         first, *others = found
-        if others and now - self._began[first] < HOLD_S:
+        if others and now - self._began[first] < MAX_AGE_S:
             self.count -= len(others)
             self._records = {name: first if at in others else at for name, at in self._records.items()}
         for name in names:

@@ -92,6 +92,7 @@ def expected(plan: Plan) -> dict[str, Truth]:
 def kept(rows: Sequence[Row]) -> dict[str, Truth]:
     """Return by model the sums of all records that count."""
     sums: defaultdict[str, Truth] = defaultdict(Truth)
+    failed: dict[str, bool] = {}  # by id of the call
     for row in rows:
         if row["shadow"]:
             continue
@@ -102,9 +103,12 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
         counts = {name: row[name] or 0 for name in names}
         is_call = row["kind"] == "inference"  # a correction has differences instead of totals
+        is_taken_back = row.get("reason") == "same_call"
+        call = row["id" if is_call else "corrects"]
+        had_failed, failed[call] = failed.get(call, False), row["status"] == "error" and not is_taken_back
         told = Truth(
-            calls=int(is_call),
-            failures=int(is_call and row["status"] == "error"),
+            calls=is_call - is_taken_back,
+            failures=failed[call] - had_failed,
             cost=Decimal(row["cost"] or 0),
             **counts,
         )
