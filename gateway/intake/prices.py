@@ -51,6 +51,7 @@ from gateway.intake.rates import (
     token_rate,
     validity,
 )
+from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
 from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool import providers
 from spool.ledger.repricing import TokenSum
@@ -91,6 +92,8 @@ class PriceBook:
     def price(self, record: Inference) -> None:
         """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
         estimate = self.estimate(record)
+        if record.charges and UNSCALED_CREDITS in record.charges:
+            scale_credits(record, estimate)
         record.estimated_cost = estimate
         record.price_book = None if estimate is None else self._named_for(record)
         if record.cost is not None or record.charges:

@@ -83,7 +83,7 @@ def leaves(read: ReadSpan) -> dict[Path, Any] | None:
         if node.call is not call or node.parent != read.parent or (call and node.caller is not call.caller):
             return None
         found |= {("node", name): getattr(node, name) for name in _NODE}
-        if node.began is not None:
+        if node.began is not None or node.work:
             return None
     caller = call.caller if call is not None else node.caller if node is not None else NO_CALLER
     found["has", "caller"] = caller is not NO_CALLER

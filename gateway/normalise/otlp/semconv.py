@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import MALFORMED
-from gateway.normalise.reading import models, regions, values
+from gateway.normalise.reading import models, regions, repositories, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, first_readable, text
 from spool import meters
@@ -235,7 +235,16 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "cost_origin": ("gen_ai.usage.cost.source",),
     "effort": ("gen_ai.request.reasoning.level",),
     "device": ("device.id", "host.id", "installation.id"),
+    "repository": (*repositories.URL_NAMES, repositories.NAME, repositories.OWNER),
+    "branch": ("vcs.ref.head.name", "github.copilot.git.branch", "copilot_chat.repo.head_branch_name"),
+    "commit": (
+        "vcs.ref.head.revision",
+        "github.copilot.git.commit_sha",
+        "copilot_chat.repo.head_commit_hash",
+    ),
 }
+# Tags of the work for which calls are made. Calls take them from the agent's span above them.
+WORK_TAGS = ("repository", "branch", "commit")
 # The value becomes a tag only if it is a mode with its own prices (see spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (

@@ -4,6 +4,7 @@ The sending product, the caller and the tags of an item. Item attributes take pr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.normalise.otlp.shapes import QUOTED_METADATA, own_shape, shape_of
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
+from gateway.normalise.reading.repositories import repository_of
 from gateway.normalise.reading.values import ABSENT
 from spool.processing import MODES
 from spool.record import AiRecord
@@ -152,7 +154,7 @@ def _add_tags(
     """
     left_out = 0
     for tag, names in shape.named_tags:
-        value = semconv.first_text(attributes, names)
+        value = named_tag(attributes, tag, names)
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
             left_out += not tag_rules.put(tags, tag, value)
     for name, key in shape.metadata:
@@ -171,6 +173,19 @@ def _add_tags(
     for name in keep.intersection(attributes) if keep else ():
         left_out += not tag_rules.put(tags, name, attributes[name])
     return left_out
+
+
+def named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
+    """Return the text of a named tag, or None if no attribute states it."""
+    return repository_of(attributes) if tag == "repository" else semconv.first_text(attributes, names)
+
+
+def work_of(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
+    """Return the work tags of a span that is not a call: its repository, branch and commit."""
+    stated = {
+        tag: named_tag(attributes, tag, names) for tag, names in shape.named_tags if tag in semconv.WORK_TAGS
+    }
+    return {tag: value for tag, value in stated.items() if value is not None}
 
 
 def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:

@@ -10,6 +10,7 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape
 from gateway.normalise.reading import operations, tags, values
+from gateway.normalise.reading.credits import CREDIT_DOLLARS, CREDITS_TAG, UNSCALED_CREDITS
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 from gateway.normalise.reading.values import BadValue
 from spool.record import decimal_text
@@ -144,22 +145,30 @@ def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) ->
 # --- GitHub Copilot's credits: the value of a call by GitHub's price list, not the amount paid ---------------
 
 COPILOT_BEGINNING = "github.copilot."
-# Billionths of a credit. `.aiu` is not used, because its scale differs between releases.
-_CREDITS = f"{COPILOT_BEGINNING}nano_aiu"
-_DOLLARS = Decimal("0.01")  # dollars per credit
+# Billionths of a credit. These names have one scale in all releases.
+_NANO_CREDITS = (f"{COPILOT_BEGINNING}nano_aiu", "copilot_chat.copilot_usage_nano_aiu")
+_CREDITS = f"{COPILOT_BEGINNING}aiu"
 
 
 def read_credits(span: Span, call: SpanCall) -> None:
     """
     Set the cost of a call from its credits. The credits of an agent span are the sum of its calls, so
     they are skipped.
+
+    Some releases write credits as `.aiu`, and some write billionths. That figure becomes a charge, and the
+    intake finds its scale by the estimate.
     """
-    record = call.record
+    record, attributes = call.record, span.attributes
+    name = next((name for name in _NANO_CREDITS if name in attributes), _CREDITS)
     try:
-        stated = semconv.money(span.attributes.get(_CREDITS), _CREDITS)
+        stated = semconv.money(attributes.get(name), name)
     except BadValue:
         return
-    if stated is not None and record.operation != "invoke_agent":
+    if stated is None or record.operation == "invoke_agent":
+        return
+    if name == _CREDITS:
+        record.charges = {UNSCALED_CREDITS: stated}
+    else:
         credits = Decimal(stated).scaleb(-9)
-        record.cost = decimal_text(credits * _DOLLARS)
-        tags.put_on(record, "credits", decimal_text(credits))
+        record.cost = decimal_text(credits * CREDIT_DOLLARS)
+        tags.put_on(record, CREDITS_TAG, decimal_text(credits))

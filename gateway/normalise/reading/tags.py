@@ -26,8 +26,9 @@ MAX_FREE_VALUE = 64
 MAX_FREE_WORD = 128
 # Names of tags that Tollhouse's own readers write. Their meaning is the same for every sender.
 KNOWN = frozenset({
-    "agent", "claimed_device", "cost_center", "department", "device", "effort", "end_user", "environment",
-    "organization", "plugin", "query_source", "route", "service", "service_tier", "speed", "tags", "workspace",
+    "agent", "branch", "claimed_device", "commit", "cost_center", "department", "device", "effort", "end_user",
+    "environment", "organization", "plugin", "query_source", "repository", "route", "service", "service_tier", "speed",
+    "tags", "workspace",
 })  # fmt: skip
 
 _SECRET_NAME = re.compile(

@@ -299,7 +299,7 @@ export const TOOLS = [
     "code": "CLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. OTEL_METRICS_INCLUDE_REPOSITORY=1 adds the repository, which becomes the tag repository, without host and credentials."
    }
   ]
  },

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
-from gateway.normalise.otlp.senders import Senders, caller_of, sender_of
+from gateway.normalise.otlp.senders import Senders, caller_of, sender_of, work_of
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.span_rules import has_usage, is_tool_or_agent, names_its_calls, never
 from gateway.normalise.otlp.spans.calls import call_of, meters_of
@@ -24,6 +24,7 @@ from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.readings import CallNames, SpanOrigin, SpanReading, origin_of, reading_of
 from gateway.normalise.otlp.spans.trace_tree import (
     MODEL_CALL,
+    NO_WORK,
     Key,
     Node,
     TraceTree,
@@ -280,10 +281,11 @@ class SpanReader:
         # the caller is needed because calls below the span may belong to another product
         caller = caller_of(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
-        if parent is None and caller is NO_CALLER and agent is None and began is None:
+        work = work_of(span.attributes, shape) if shape.named_tags else NO_WORK
+        if parent is None and caller is NO_CALLER and agent is None and began is None and not work:
             return None
         is_border = role.is_agent or is_tool_or_agent(span, shape)
-        return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0)
+        return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0, work=work)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
@@ -330,6 +332,9 @@ class SpanReader:
             caller = nearest(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
+            for tag, value in above.work.items():
+                if tag not in record.tags:
+                    self._outcome.left_out += not tag_rules.put_on(record, tag, value)
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = nearest(caller, of_resource)

@@ -8,6 +8,7 @@ chain of spans may be as long as the payload.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -26,15 +27,19 @@ _MOST_NAMES = 8  # limit of dedup keys that a call gets from dropped spans
 Key = tuple[str, str]  # trace id, span id
 
 
+NO_WORK: Mapping[str, str] = MappingProxyType({})
+
+
 class Above(NamedTuple):
     """
-    All values that a span inherits: the nearest caller and agent above it, and the nearest enclosing call
-    of each class.
+    All values that a span inherits: the nearest caller, agent and work tags above it, and the nearest enclosing
+    call of each class.
     """
 
     caller: Caller = NO_CALLER
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
+    work: Mapping[str, str] = NO_WORK
 
 
 NOTHING = Above()
@@ -49,6 +54,7 @@ class Node(Struct, gc=False):
     began: int | None = None  # start time of the span if it started a stream
     stream: SpanCall | None = None  # the call that reports the result of the stream
     ended: int = 0  # end time, only for spans that are not calls
+    work: Mapping[str, str] = NO_WORK  # repository, branch and commit of a span that is not a call
     below: Above | None = None  # cache of the values that spans below this span inherit
 
 
@@ -159,9 +165,10 @@ def _below(node: Node, above: Above) -> Above:
         a, b, c = calls
         kind = call.kind
         calls = (call if kind == 0 else a, call if kind == 1 else b, call if kind == 2 else c)
-    elif node.caller is NO_CALLER and node.agent is None:
+    elif node.caller is NO_CALLER and node.agent is None and not node.work:
         return above
-    return Above(nearest(node.caller, above.caller), node.agent or above.agent, calls)
+    work = {**above.work, **node.work} if node.work else above.work
+    return Above(nearest(node.caller, above.caller), node.agent or above.agent, calls, work)
 
 
 class KeptCalls(NamedTuple):

@@ -23,7 +23,7 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
     ("stated", "cost", "credits"),
     [
         ({"github.copilot.nano_aiu": 3_761_470_000}, "0.0376147", "3.76147"),
-        ({"github.copilot.aiu": 1.299}, None, None),
+        ({"copilot_chat.copilot_usage_nano_aiu": 500_000_000}, "0.005", "0.5"),
         (
             {"github.copilot.nano_aiu": 1_299_000_000, "github.copilot.aiu": 7, "github.copilot.cost": 3},
             "0.01299",

@@ -1,0 +1,50 @@
+"""Names of repositories. Each reporter states a repository in another form, and all forms become one name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from gateway.normalise.reading.values import text
+
+URL_NAMES: Final = (
+    "vcs.repository.url.full",
+    "github.copilot.git.repository",
+    "copilot_chat.repo.remote_url",
+)
+NAME: Final = "vcs.repository.name"
+OWNER: Final = "vcs.owner.name"
+
+# `https://user:secret@host/owner/name.git` or `git@host:owner/name`
+_REMOTE = re.compile(r"(?:[a-z][a-z0-9+.-]*://[^/]*/+|[^/@:]+@[^/:]+:/*)", re.IGNORECASE)
+# A path on the machine. Its folders may name a person.
+_LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
+
+
+def repository_of(attributes: Mapping[str, Any]) -> str | None:
+    """
+    Return the repository as `owner/name`, or None if no attribute names one.
+
+    The host and credentials of an address are left out. A local folder is reduced to its last part.
+    """
+    for attribute in URL_NAMES:
+        stated = text(attributes.get(attribute))
+        if stated is not None and (repository := _path_of(stated)) is not None:
+            return repository
+    name, owner = text(attributes.get(NAME)), text(attributes.get(OWNER))
+    if name is None or owner is None or "/" in name:
+        return None if name is None else _path_of(name)
+    return _path_of(f"{owner}/{name}")
+
+
+@lru_cache(maxsize=1024)
+def _path_of(stated: str) -> str | None:
+    path = re.split(r"[?#]", stated, maxsplit=1)[0].rstrip("/\\").removesuffix(".git")
+    if _LOCAL.match(path):
+        path = re.split(r"[/\\]", path)[-1]
+    elif (remote := _REMOTE.match(path)) is not None:
+        path = path[remote.end() :]
+    # an address of another form may hold credentials
+    return path if path and "@" not in path and ":" not in path else None
