@@ -86,6 +86,7 @@ FIELDS: Mapping[str, str] = {
     "version": "The version of the {item}.",
     "key.version": "The state of the key. A change with an older `version` is rejected.",
     "notification_channel.version": "The state of the channel. A change with an older `version` is rejected.",
+    "unknown_names": "Names in `server.key_addresses` that match no key, and so restrict nothing.",
     "not_open": "Why the key of `server.api_key_file` is not accepted; empty if it is.",
     # calls and costs
     "model": "The model of the calls.",

@@ -82,9 +82,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     ]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in statuses)
     warned = list(_warnings(settings))
-    not_open = asyncio.run(key_not_open(settings))
-    if not_open:
-        warned.append(f"server.api_key_file: {not_open}")
+    warned += asyncio.run(key_warnings(settings))
     if as_json:
         report = {
             "problems": problems,
@@ -142,18 +140,22 @@ async def try_provider(config: Config) -> str:
     return await provider_problem(config.oidc, clock=SystemClock())
 
 
-async def key_not_open(config: Config) -> str:
+async def key_warnings(config: Config) -> Sequence[str]:
     """
-    Return why the running server does not accept the key in server.api_key_file. Return "" if the server
-    accepts the key, or if no server runs.
+    Return why the running server does not accept the key in server.api_key_file, and which names in
+    server.key_addresses match no key. Empty if no server runs.
     """
-    if config.server.api_key_file is None:
-        return ""
+    if config.server.api_key_file is None and not config.server.key_addresses:
+        return ()
     from gateway.cli.operator.client import OperatorClient
 
     client = OperatorClient(config, "tollhouse check")
     answer = await client.ask_running("/keys")
-    return str(answer.get("not_open", ""))
+    not_open = [f"server.api_key_file: {answer['not_open']}"] if answer.get("not_open") else []
+    return not_open + [
+        f"server.key_addresses.{name} matches no key, so it restricts nothing"
+        for name in answer.get("unknown_names", ())
+    ]
 
 
 async def missed_by_assistants(config: Config) -> Sequence[str]:

@@ -60,6 +60,17 @@ def test_check_without_an_upstream(installations: Any) -> None:
     assert "stored, priced and shown here" in installations().run("check")
 
 
+def test_check_names_addresses_that_restrict_no_key(installations: Any) -> None:
+    """A misspelled name in server.key_addresses restricts nothing, which only the running server can see."""
+    house = installations(server='key_addresses = { "claude api" = ["198.51.100.0/24"] }')
+    house.start()
+    said = "server.key_addresses.claude api matches no key, so it restricts nothing"
+    assert [said] == [warning for warning in house.json("check")["warnings"] if "key_addresses" in warning]
+    house.key("claude api", "--use-case", "Send AI Telemetry")
+    assert said not in house.run("check")
+    assert "198.51.100.0/24" in house.run("keys", "show", "claude api")
+
+
 def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) -> None:
     """The upstream of an agent is its gateway, which may be reachable or not."""
     gateway = installations("gateway")

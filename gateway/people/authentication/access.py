@@ -326,6 +326,18 @@ class Access:
         self._tests[bearer.number] = now
         self._unwritten_tests.add(bearer.number)
 
+    def unknown_names(self) -> list[str]:
+        """
+        Return the names in `server.key_addresses` that match no key, and so restrict nothing. Names of devices are
+        left out.
+        """
+        names = [key.name for key in self.keys()]
+        return [
+            pattern
+            for pattern in self._key_addresses
+            if not pattern.startswith("device ") and not any(fnmatchcase(name, pattern) for name in names)
+        ]
+
     def _last_accessed(self, key: Key) -> float | None:
         """Return when a key was last used, by this gateway or by another gateway on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]

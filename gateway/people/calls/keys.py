@@ -17,7 +17,7 @@ from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from gateway.people.calls.scopes import empty_scopes
-from gateway.service.schemas import TEXT
+from gateway.service.schemas import TEXT, array
 from spool.errors import NotAllowed
 from spool.record import moment
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key
@@ -107,19 +107,24 @@ KEYS: List[Key] = List(
         "created_by": Filter(values=lambda key: (key.created_by,)),
         "updated_by": Filter(values=lambda key: (key.updated_by,)),
     },
-    at_times={"not_open": TEXT},
+    at_times={"not_open": TEXT, "unknown_names": array(TEXT)},
 )
 
 
 @call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
-    """List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason."""
+    """
+    List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason. `unknown_names` are
+    names in `server.key_addresses` that match no key.
+    """
     # a damaged registry is an error, because an empty list would suggest that no keys exist
     request.shared.require_registry()
     access = request.services.access
     answer = await request.list(KEYS, MemoryRows(await access.listed_keys()))
-    problem = {"not_open": access.not_open} if access.not_open else {}
-    return {**answer, **problem}
+    problems: dict[str, object] = {"not_open": access.not_open} if access.not_open else {}
+    if unknown := access.unknown_names():
+        problems["unknown_names"] = unknown
+    return {**answer, **problems}
 
 
 @call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201)

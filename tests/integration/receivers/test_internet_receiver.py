@@ -425,3 +425,12 @@ def test_an_entry_names_some_addresses(networks: tuple[str, ...]) -> None:
     assert ["server.key_addresses.claude"] == [
         problem.partition(" ")[0] for problem in problems(key_addresses={"claude": networks})
     ]
+
+
+async def test_names_that_match_no_key_are_shown(serve: Serve) -> None:
+    """A misspelled name would restrict nothing. Names of devices are not listed, because device keys are not."""
+    names = {"sender": (FAR,), "sen*": (FAR,), "sendr": (FAR,), "device *": (FAR,)}
+    serving = await serve(key_addresses=names)
+    assert ["sendr"] == (await operator(serving, "/keys"))["unknown_names"]
+    await serving.make_key("sendr", use_cases=[SEND_AI_TELEMETRY])
+    assert "unknown_names" not in await operator(serving, "/keys")
