@@ -36,6 +36,7 @@ from typing import TypeAlias
 import msgspec
 
 from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, facts_of
+from gateway.intake.rate_cards.names import makers_name
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.heard import CALLER_BYTES, FACT_BYTES, KEPT_S, MOST_FACTS, Heard, digest_of, fact_of, facts_in
@@ -116,7 +117,7 @@ def _by_any_model(source: str, service: str) -> Reporter:
 
 
 def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
-    return Reporter("", service, f"model {kind}", f"{model.rpartition('/')[2].lower()}\0{name}")
+    return Reporter("", service, f"model {kind}", f"{makers_name(model)}\0{name}")
 
 
 def sums_up(call: Inference) -> bool:
@@ -167,7 +168,7 @@ def _kind_of(
     if service is not None:
         for model in (request_model, response_model):
             if model is not None:
-                facts[_fact(_OF_MODEL, _plain(model), service)] = None
+                facts[_fact(_OF_MODEL, makers_name(model), service)] = None
         if counts_for_any:
             facts[_fact(_OF_ANY_MODEL, source, service)] = None
     if source in _RUN_SOURCES:
@@ -184,10 +185,6 @@ def _fact(of: str, name: str, service: str | None) -> bytes:
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return fact_of(*names) + more.digest()
-
-
-def _plain(model: str) -> str:
-    return model.rpartition("/")[2].lower()
 
 
 def _run_of(source: str) -> bytes:

@@ -77,6 +77,14 @@ BUILT_IN = tuple(
 )
 
 
+@lru_cache(maxsize=4096)
+def makers_name(model: str) -> str:
+    """Return the maker's name of a model in lower case, without a seller's prefix or a Bedrock id's other parts."""
+    name = model.rpartition("/")[2].lower()
+    bedrock = models.BEDROCK_ID.fullmatch(name)
+    return _BEDROCK_VERSION.sub("", bedrock["model"]) if bedrock else name
+
+
 def letters(model: str) -> str:
     """
     Return only the letters and digits of the family, because bills and calls separate the words
@@ -95,9 +103,8 @@ def spellings(model: str) -> Iterator[str]:
     while "/" in name:
         name = name.partition("/")[2]
         yield name
-    bedrock = models.BEDROCK_ID.fullmatch(name)
-    if bedrock:
-        name = _BEDROCK_VERSION.sub("", bedrock["model"])
+    if models.BEDROCK_ID.fullmatch(name):
+        name = makers_name(name)
         yield name
     dated = _DATED.search(name)
     if dated:

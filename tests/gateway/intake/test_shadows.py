@@ -371,6 +371,30 @@ def test_calls_without_a_model_may_be_of_any(
     assert shadow == metric.shadow
 
 
+@pytest.mark.parametrize(
+    "call_model",
+    [
+        "anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "bedrock/eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "claude-sonnet-4-5-20250929",
+    ],
+)
+@pytest.mark.parametrize(
+    "counter_model", ["claude-sonnet-4-5-20250929", "apac.anthropic.claude-sonnet-4-5-20250929-v1:0"]
+)
+def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str, counter_model: str) -> None:
+    """A Bedrock model has names with and without region, maker and version. A counter of any of them is a repeat."""
+    shadows = Shadows(SetClock())
+    shadows.note(event(session="s1", request_model=call_model))
+    metric = counter(source="otel", session="s1", model=counter_model)
+    other = counter(source="otel", session="s1", model="anthropic.claude-haiku-4-5-v1:0")
+    shadows.shade(metric)
+    shadows.shade(other)
+    assert (metric.shadow, other.shadow) == (True, False)
+
+
 def test_counters_may_name_the_installation_alone() -> None:
     """
     Claude Code can omit session and account from its metrics, but its events name them. The installation id
