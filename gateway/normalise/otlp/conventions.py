@@ -84,6 +84,7 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
+_OPERATION = "gen_ai.client.inference.operation."
 # Prefix of the counters in the draft of these conventions: tokens in total, input by cache, output by phase.
 _DRAFT = "gen_ai.client.inference."
 
@@ -164,6 +165,9 @@ OTEL = Product(
             f"{_USAGE}{name}": MetricFamily(token_type=type, one_of=_USAGE)
             for name, type in _USAGE_TYPES.items()
         },
+        # histograms of the same tokens by call; they count only if a meter sends no counters
+        f"{_OPERATION}input_tokens": MetricFamily(token_type=INPUT, one_of=_OPERATION, is_last=True),
+        f"{_OPERATION}output_tokens": MetricFamily(token_type=OUTPUT, one_of=_OPERATION, is_last=True),
         f"{_DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=_DRAFT),
         f"{_DRAFT}input_tokens_by_cache": MetricFamily(
             type_keys=("gen_ai.token.cache",),

@@ -289,6 +289,8 @@ class PointReader:
         self._meter: tuple[Resource, Scope] | None = None
         # by token type: the family through which the current meter counts that type
         self._counted_by: dict[str, str] = {}
+        # points that count only if no other family of the current meter does
+        self._held: list[tuple[int, Point, Product, MetricFamily]] = []
 
     def take(self, place: int, point: Point) -> None:
         """Read one point and account for it exactly once in the outcome."""
@@ -304,15 +306,28 @@ class PointReader:
             self._ignore(point)
             return
         product, family = family_of_product
+        sender = _sender(point) if product is OTEL else product
+        if self._held and _meter_of(point) != _meter_of(self._held[0][1]):
+            self.finish()
+        if family.is_last:
+            self._held.append((place, point, sender, family))
+        else:
+            self._try_to_count(place, point, sender, family)
+
+    def _try_to_count(self, place: int, point: Point, product: Product, family: MetricFamily) -> None:
         try:
-            self._count(point, _sender(point) if product is OTEL else product, family)
+            self._count(point, product, family)
         except values.BadValue as error:
             self._outcome.reject(place, error.reason, f"data point {place}: {error}")
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Count the points that were held until the other families of their meter were known."""
+        held, self._held = self._held, []
+        for place, point, product, family in held:
+            self._try_to_count(place, point, product, family)
 
     def _ignore(self, point: Point) -> None:
         name = name_of(point)
@@ -362,7 +377,7 @@ class PointReader:
         """
         if token_type is None or family.one_of is None:
             return False
-        meter = (point.resource, point.scope)
+        meter = _meter_of(point)
         # meters are compared by value, because the next piece of a large payload holds equal but
         # not identical objects
         if meter != self._meter:
@@ -398,6 +413,10 @@ class PointReader:
             record.end_time = point.time or None
             why = {"value": f"the increase that the metric {point.name} reports"}
             self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
+
+
+def _meter_of(point: Point) -> tuple[Resource, Scope]:
+    return point.resource, point.scope
 
 
 def _sender(point: Point) -> Product:

@@ -296,6 +296,7 @@ class MetricFamily:
     # Name of a group of families that may count the same tokens. If a meter sends several families of a
     # group, only the first family that arrives counts.
     one_of: str | None = None
+    is_last: bool = False  # True if the other families of its group count first, whatever the order
     model: Names = ()  # names of attributes with the model; they take precedence over the names of the conventions
     # True if the metric counts calls that other sources report. Its records are kept only for reference,
     # unless [sources.NAME] sets `count = true`.

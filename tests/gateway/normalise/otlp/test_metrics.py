@@ -208,6 +208,42 @@ def test_the_old_family_beside_the_new_one_counts_once() -> None:
         assert names in (None, {record.name for record in metrics(outcome)})
 
 
+OPERATION = "gen_ai.client.inference.operation."
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize("histograms_first", [False, True])
+def test_histograms_of_calls_count_only_without_counters(cumulative: bool, histograms_first: bool) -> None:
+    """In any order, a meter's counters count and its histograms do not. Another meter's histograms count."""
+    how: dict[str, Any] = {"scope": "a", "cumulative": cumulative}
+    text = MODELS | {"gen_ai.token.modality": "text"}
+    image = MODELS | {"gen_ai.token.modality": "image"}
+    counters = [
+        point(f"{USAGE}input_tokens", 70, text, **how),
+        point(f"{USAGE}input_tokens", 30, image, **how),
+        point(f"{USAGE}output_tokens", 20, text, **how),
+    ]
+    histograms = [
+        point(f"{OPERATION}input_tokens", 100.0, MODELS, **how),
+        point(f"{OPERATION}output_tokens", 20.0, MODELS, **how),
+    ]
+    alone = [point(f"{OPERATION}output_tokens", 9.0, MODELS, **{**how, "scope": "b"})]
+    both = [*histograms, *counters] if histograms_first else [*counters, *histograms]
+    for order in ([*both, *alone], [*alone, *both]):
+        outcome = read_points(*order)
+        found = [
+            *((record.name, record.value) for record in metrics(outcome)),
+            *((counted.template.name, counted.value) for counted in outcome.points),
+        ]
+        assert sorted(found) == [
+            (f"{OPERATION}output_tokens", 9),
+            (f"{USAGE}input_tokens", 30),
+            (f"{USAGE}input_tokens", 70),
+            (f"{USAGE}output_tokens", 20),
+        ]
+        assert outcome.ignored == {MERGED: 2}
+
+
 @pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
 def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]) -> None:
     """
