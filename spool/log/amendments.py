@@ -46,8 +46,15 @@ def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
     """
     Return the fields that the first report left null and the later one states, if the two are consistent.
+
+    If the first report's input excludes cached tokens that the later report includes, the input changes as well.
     """
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = _cached_input(first, later)
+    completes_input = bool(fields)
+    if completes_input:
+        first = amended(first, fields)
+    elif cached := _cached_input(later, first):
+        later = amended(later, cached)
     for name in AMENDABLE:
         if getattr(first, name) is None:
             value = getattr(later, name)
@@ -68,7 +75,8 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     added_tags = [name for name in later.tags if name not in first.tags][:room]
     if added_tags:
         fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
-    if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
+    counts_more = completes_input or _counts_more(first, later)
+    if later.estimated_cost is not None and (first.estimated_cost is None or counts_more):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
         if first.cost_source == "none":
@@ -76,6 +84,31 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     if "cost" in fields or "charges" in fields:
         fields["cost_source"] = "reported"
     return fields
+
+
+_CACHED = (
+    ("cache_read_tokens", "cache_write_tokens"),
+    ("cache_read_tokens",),
+    ("cache_write_tokens",),
+)
+
+
+def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
+    """
+    Return the input of a report with its cached parts, if another report shows that the report excludes them.
+
+    That is so if the other report's cached parts are exactly the difference of the two inputs, and the report
+    states the same parts or none.
+    """
+    input_tokens, whole = report.input_tokens, other.input_tokens
+    if input_tokens is None or whole is None or input_tokens >= whole:
+        return {}
+    for parts in _CACHED:
+        cached = {part: count for part in parts if (count := getattr(other, part))}
+        agrees = all(getattr(report, part) in (None, 0, count) for part, count in cached.items())
+        if agrees and input_tokens + sum(cached.values()) == whole:
+            return {"input_tokens": whole, **cached}
+    return {}
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
@@ -203,6 +236,10 @@ def _stated_counts(report: Inference) -> set[str]:
 
 def disagree(first: Inference, later: Inference) -> bool:
     """Return True if both reports state a token count or a cost, and the two values differ."""
+    if cached := _cached_input(first, later):
+        first = amended(first, cached)
+    elif cached := _cached_input(later, first):
+        later = amended(later, cached)
     if _contradict(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:

@@ -53,12 +53,17 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
 @pytest.mark.parametrize(
     ("first", "later", "filled"),
     [
-        # One report counts cached tokens as input and the other does not. A merged record would state 1,000
-        # cached tokens among 100 input tokens.
-        ({"input_tokens": 100}, {"input_tokens": 1100, "cache_read_tokens": 1000}, set()),
+        # One report counts cached tokens as input and the other does not, or the two disagree. With only the
+        # parts, the record would state 1,000 cached tokens among 100 input tokens.
         (
             {"input_tokens": 100},
-            {"input_tokens": 120, "cache_read_tokens": 20, "output_tokens": 5},
+            {"input_tokens": 1100, "cache_read_tokens": 1000},
+            {"input_tokens", "cache_read_tokens"},
+        ),
+        ({"input_tokens": 100}, {"input_tokens": 1200, "cache_read_tokens": 1000}, set()),
+        (
+            {"input_tokens": 100},
+            {"input_tokens": 120, "cache_read_tokens": 30, "output_tokens": 5},
             {"output_tokens"},
         ),
         ({"input_tokens": 100}, {"cache_read_tokens": 101}, set()),
@@ -98,6 +103,41 @@ def test_parts_are_of_the_total_beside_them(
     assert filled == missing(report(**first), report(**later)).keys()
 
 
+@pytest.mark.parametrize(
+    ("partly", "whole"),
+    [
+        ({"input_tokens": 300}, {"cache_read_tokens": 1000, "cache_write_tokens": 200}),
+        (
+            {"input_tokens": 300, "cache_read_tokens": 0},
+            {"cache_read_tokens": 1000, "cache_write_tokens": 200},
+        ),
+        (
+            {"input_tokens": 1300, "cache_read_tokens": 1000},
+            {"cache_read_tokens": 1000, "cache_write_tokens": 200},
+        ),
+        ({"input_tokens": 500}, {"cache_read_tokens": 1000, "cache_write_tokens": 200}),
+        ({"input_tokens": 500}, {"cache_read_tokens": 1000, "cache_write_tokens": 0}),
+        (
+            {"input_tokens": 900, "cache_read_tokens": 400, "cache_write_tokens": 200},
+            {"cache_read_tokens": 400, "cache_write_tokens": 200},
+        ),
+    ],
+)
+def test_an_input_without_cached_tokens_is_completed(partly: dict[str, int], whole: dict[str, int]) -> None:
+    """
+    A report may exclude cached tokens from its input. The other report's cached tokens show this, so both
+    orders give the same counts, and the reports do not disagree.
+    """
+    counts = {"input_tokens": 1500, "output_tokens": 5, **whole}
+    reports = priced("1", output_tokens=5, **partly), priced("9", **counts)
+    for first, later in (reports, reports[::-1]):
+        fields = missing(first, later)
+        assert not disagree(first, later)
+        record = amended(first, fields)
+        assert counts == {name: getattr(record, name) for name in counts}
+        assert "9" == record.estimated_cost
+
+
 def test_the_estimate_of_other_counts_is_not_taken() -> None:
     """
     If the counts of the later report are not used, its estimate is not used either, because that estimate
@@ -107,7 +147,7 @@ def test_the_estimate_of_other_counts_is_not_taken() -> None:
     assert (
         "1"
         == amended(
-            first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=1000))
+            first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=900))
         ).estimated_cost
     )
 
@@ -152,7 +192,7 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     [
         ({"input_tokens": 100, "cache_write_tokens": 0}, {"input_tokens": 100, "cache_write_tokens": 101}),
         ({"input_tokens": 100, "cache_read_tokens": 60, "cache_write_tokens": 0}, {"cache_write_tokens": 41}),
-        ({"input_tokens": 100, "cache_write_tokens": 0}, {"input_tokens": 388, "cache_write_tokens": 288}),
+        ({"input_tokens": 100, "cache_write_tokens": 0}, {"input_tokens": 400, "cache_write_tokens": 288}),
     ],
 )
 def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], later: dict[str, int]) -> None:
