@@ -207,6 +207,17 @@ async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.R
     return await export("traces", request)
 
 
+@otlp_row(
+    "/api/otel/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at LangWatch's address",
+    JsonTraces,
+    key=AS_BEARER,
+)
+async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
 @Address(
     methods=("GET",),
     path="/api/public/health",

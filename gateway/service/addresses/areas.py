@@ -54,6 +54,7 @@ FOR_SENDERS = (
             "/v1development/profiles",
             "/v1/ai-telemetry",
             "/api/public",
+            "/api/otel/v1/traces",
             "/api/v1/events",
         ),
         endpoints=(

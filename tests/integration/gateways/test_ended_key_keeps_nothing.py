@@ -99,6 +99,7 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
         "helicone_webhook": Sent(f"/v1/ai-telemetry/helicone/{things.hook}", case("helicone/webhook-enhanced")),
         "langfuse_ingestion": Sent("/api/public/ingestion", case("langfuse/batch-create-update"), headers=basic),
         "langfuse_traces": Sent("/api/public/otel/v1/traces", traces, headers=basic),
+        "langwatch_traces": Sent("/api/otel/v1/traces", traces, headers={"Authorization": f"Bearer {key}"}),
         "openmeter_events": Sent(
             "/api/v1/events", case("openmeter/cloudevent-single"), "application/cloudevents+json",
             headers={"Authorization": f"Bearer {key}"},
@@ -258,7 +259,7 @@ async def a_saving(serving: Serving) -> str:
         Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)])
     )
     await services.money.require_adviser().look()
-    [found] = await services.installation.require_registry().recommendations.all()
+    found, *_ = await services.installation.require_registry().recommendations.all()
     return found.id
 
 

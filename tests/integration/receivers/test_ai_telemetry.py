@@ -224,6 +224,15 @@ async def test_langfuse_otlp_takes_basic(serving: Serving) -> None:
     assert answer.body == b"{}"
 
 
+async def test_langwatchs_sdk_sends_to_its_own_address(serving: Serving) -> None:
+    """LangWatch's SDK adds a path of its own to the endpoint, and sends the key as a Bearer token."""
+    how = {"Authorization": f"Bearer {serving.key}", "X-Auth-Token": serving.key}
+    answer = await serving.send("/api/otel/v1/traces", b"{}", headers=how)
+    assert (answer.status, answer.body) == (200, b"{}")
+    wrong = await serving.send("/api/otel/v1/traces", b"{}", headers={"Authorization": "Bearer wrong"})
+    assert wrong.status == 401
+
+
 async def test_firehose_gets_its_request_id_back(serving: Serving) -> None:
     """
     Firehose sends the key in its own header. It would repeat forever if the answer lacked its request id.

@@ -52,6 +52,7 @@ SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
     "ingest_format": (LITELLM, b"["),
     "langfuse_ingestion": (BATCH, b"{"),
     "langfuse_traces": (TRACES, b"{"),
+    "langwatch_traces": (TRACES, b"{"),
     "langfuse_projects": (b"",),
     "openmeter_events": (EVENT, b"{"),
     "create_billing_drop": (DROP, {**DROP, "month": "never"}, b"["),

@@ -462,6 +462,9 @@ export const TOOLS = [
     "text": "Go: otlptracehttp.New(ctx) of go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
    },
    {
+    "text": "LangWatch's SDKs send to Tollhouse with LANGWATCH_ENDPOINT=http://HOST:4318 and LANGWATCH_API_KEY=KEY."
+   },
+   {
     "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes of the sender. With sampling, calls are missing, so keep the default OTEL_TRACES_SAMPLER=parentbased_always_on."
    }
   ]
