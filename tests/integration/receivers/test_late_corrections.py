@@ -1,13 +1,13 @@
 """
-Counters were forwarded before the calls of the same reporter arrived. The corrections that take them back
-pass two gateways.
+Counters were forwarded before the calls of the same reporter arrived, and two reports of one call before a report
+that names both. The corrections that take them back pass two gateways.
 """
 
 from __future__ import annotations
 
 import asyncio
 import csv
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,9 @@ from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import UsageMetric
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
+from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
+from tests.integration.order.test_request_ids import MESSAGE, Piece, assistant, framework, provider, request
 
 CASES = Path(__file__).parents[2] / "cases" / "otlp" / "claude_code"
 EVERYTHING = CostQuery(
@@ -57,6 +59,65 @@ def focus(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().rpartition("\n")[0].splitlines()))
 
 
+async def chained(serve: Serve, directory: Path) -> tuple[Serving, Serving, Path]:
+    """Return a gateway, the gateway to which it forwards, and its FOCUS file."""
+    far = await serve(chain_keys=("near",))
+    (directory / "near.key").write_text(await far.make_key("near", use_cases=[SEND_AI_TELEMETRY]))
+    key = UpstreamKey(name="telemetry", secret_file=directory / "near.key", use_cases=(SEND_AI_TELEMETRY,))
+    bill = directory / "focus.csv"
+    config = Config(
+        spool=SpoolSettings(hold=0.05, counter_wait=0.2),
+        upstream=UpstreamSettings(base_url=far.url, kind="tollhouse", keys=(key,)),
+        destinations=(DestinationSettings(name="bill", type="focus", path=bill),),
+    )
+    return await serve(config=config), far, bill
+
+
+async def test_a_call_that_was_taken_back_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
+    """
+    An assistant and a framework report one call, and both reports are forwarded. Then the provider's span names both.
+    The totals of both gateways and a FOCUS file have one call with its tokens.
+    """
+    near, far, bill = await chained(serve, tmp_path)
+
+    async def counts(serving: Serving, n: int) -> bool:
+        rows = await ledger_rows(serving)
+        return n == sum(row.calls for row in rows)
+
+    reports = (assistant(), request(framework_with_id()), request(provider(parent=None)))
+    for n, one in enumerate(reports[:2], start=1):
+        path = "/v1/logs" if one.format == "otlp/logs" else "/v1/traces"
+        assert 200 == (await near.send(path, one.body)).status
+        for serving in (near, far):
+            await until(lambda serving=serving, n=n: counts(serving, n))  # type: ignore[misc]
+    assert 200 == (await near.send("/v1/traces", reports[2].body)).status
+    for serving in (near, far):
+        await until(lambda serving=serving: counts(serving, 1))  # type: ignore[misc]
+        [row] = await ledger_rows(serving)
+        assert (1, 0, 1500, 70) == (row.calls, row.errors, row.input_tokens, row.output_tokens)
+        assert "0.0031" == row.cost
+        assert [] == list((await serving.app.services.storage.log.verify()).imbalances)
+
+    async def is_billed() -> bool:
+        return bill.exists() and 3 <= len(focus(bill))
+
+    await until(is_billed)
+    rows = focus(bill)
+    assert 1 == sum(int(row["x_Calls"]) for row in rows)
+    assert 1570 == sum(int(row["x_InputTokens"]) + int(row["x_OutputTokens"]) for row in rows)
+
+
+async def ledger_rows(serving: Serving) -> Sequence[CostRow]:
+    ledger = serving.app.services.storage.ledger
+    await ledger.catch_up(serving.app.services.storage.log)
+    return await ledger.costs(EVERYTHING)
+
+
+def framework_with_id() -> Piece:
+    sender, span = framework()
+    return sender, {**span, "attributes": [*span["attributes"], attribute("gen_ai.response.id", MESSAGE)]}
+
+
 async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
     The totals of both gateways and a FOCUS file end with only the calls. Corrections are negative
@@ -67,16 +128,7 @@ async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Pat
     assert 200 == (await alone.send("/v1/logs", calls)).status
     expected = sums(await summed(alone))
 
-    far = await serve(chain_keys=("near",))
-    (tmp_path / "near.key").write_text(await far.make_key("near", use_cases=[SEND_AI_TELEMETRY]))
-    key = UpstreamKey(name="telemetry", secret_file=tmp_path / "near.key", use_cases=(SEND_AI_TELEMETRY,))
-    bill = tmp_path / "focus.csv"
-    config = Config(
-        spool=SpoolSettings(hold=0.05, counter_wait=0.2),
-        upstream=UpstreamSettings(base_url=far.url, kind="tollhouse", keys=(key,)),
-        destinations=(DestinationSettings(name="bill", type="focus", path=bill),),
-    )
-    near = await serve(config=config)
+    near, far, bill = await chained(serve, tmp_path)
     assert 200 == (await near.send("/v1/metrics", (CASES / "metrics_delta.json").read_bytes())).status
 
     async def has_counters() -> bool:
