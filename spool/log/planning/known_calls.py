@@ -106,7 +106,7 @@ class KnownCalls:
             self._observe(books.UNCOMPARED, record)
             return place
         if identity.also or identity.links:
-            place = self._bridged(record, identity, self._counting(place), hours)
+            place = self._bridged(record, identity, place, hours)
         if self._at(place) == record:  # the most frequent case: the sender repeats the same request
             return place
         known, corrections_so_far = self._current(place)
@@ -279,19 +279,22 @@ class KnownCalls:
         Join all records that a report matches. Return the place of the record that counts, or `place` if the
         records stay separate.
         """
-        if record.shadow or place == IN_A_RUN:
+        if record.shadow:
             return place
         pairs = list(self._other_sides(self._unambiguous(identity.links, hours), hours))
-        candidates = [*self._named_places(identity, hours), *[place for place, _ in pairs]]
-        fitting = {place, *map(self._counting, candidates)}
+        others = {*self._named_places(identity, hours), *[place for place, _ in pairs]} - {place}
+        if not others:
+            return place
+        place = self._counting(place)
+        fitting = {place, *map(self._counting, others)}
         calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
         if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
             self._bridged_late(record)
         if len(calls) < 2:
             return place
-        first, *others = calls
+        first = calls[0]
         joined = {first}
-        for later in others:
+        for later in calls[1:]:
             if self._bridge(first, later, record):
                 joined.add(later)
                 self._terms.bridged += 1
