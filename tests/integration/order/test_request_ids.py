@@ -120,6 +120,8 @@ def assert_calls(requests: Sequence[Request], expected: Sequence[str]) -> list[R
     return calls
 
 
+# the SDK knows neither the response id nor the counts of such a stream
+CLOSED_EARLY = of_scope("sdk", SDK, {**CHAT, "anthropic.request.id": REQUEST}, parent=FRAMEWORK, kind=3)
 SETS: dict[str, list[Request]] = {
     "provider, assistant": [request(provider(parent=None)), assistant()],
     "provider, sdk": [request(provider()), request(sdk())],
@@ -136,6 +138,10 @@ SETS: dict[str, list[Request]] = {
     "provider and sdk together, framework": [request(provider(), sdk()), request(framework())],
     "provider, sdk and framework together": [request(provider()), request(sdk(), framework())],
     "provider and framework together, sdk": [request(provider(), framework()), request(sdk())],
+    "framework and a stream of the sdk that was closed early together, provider in its own trace": [
+        request(CLOSED_EARLY, framework()),
+        request(provider(parent=None)),
+    ],
     "all": [request(provider()), request(sdk()), request(framework()), assistant()],
 }
 
