@@ -33,6 +33,7 @@ CHECK_ID = (
 )
 AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
+AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
 
 
 class Identity(NamedTuple):
@@ -56,6 +57,8 @@ class Identity(NamedTuple):
     of that other report. The call is remembered under these names.
 
     `is_final`: the report is from the seller of the call, so its cost replaces any other cost.
+
+    `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
     """
 
     id: bytes
@@ -65,6 +68,7 @@ class Identity(NamedTuple):
     links: tuple[tuple[bytes, bytes], ...] = ()
     joins: tuple[bytes, ...] = ()
     is_final: bool = False
+    is_guess: bool = False
 
     @property
     def names(self) -> tuple[bytes, ...]:
@@ -149,7 +153,7 @@ def of_call(
 
 def _known_by(id: bytes) -> Identity:
     """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
-    return tuple.__new__(Identity, (id, (), True, (), (), (), False))
+    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False))
 
 
 def with_names(
@@ -160,7 +164,7 @@ def with_names(
 ) -> Identity:
     """Add further names of the call to a dedup key."""
     id, lookups, certain = identity[:3]
-    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False))
+    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False))
 
 
 def no_identity() -> Identity:
@@ -283,6 +287,23 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
     return _by_end(
         f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other
     )
+
+
+def of_relayed(
+    record: Inference, session: str | None, *, own: str, other: str
+) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Return links between the reports of an assistant and of the gateway that it calls, if they share no id.
+
+    The reports match by the assistant's session, outcome, token counts and end time. The model is not compared,
+    because the gateway may serve another model than the assistant requests. Returns nothing without a session
+    or an end time.
+    """
+    if session is None or record.end_time is None:
+        return ()
+    tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    call = f"{session}\0{record.status == 'error'}\0{tokens}\0relayed"
+    return _by_end(call, record.end_time, own, other)
 
 
 def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:

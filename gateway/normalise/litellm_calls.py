@@ -6,13 +6,43 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
+from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
+from gateway.normalise.reading.values import Other, nested, of_json
 from spool.identity import Identity, of_answer, of_call, of_moment
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UUID_LENGTH = 36
+_OF_PROVIDER = ("chatcmpl-", "msg_")
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
+
+
+def _prefixed(name: str) -> Any:
+    return msgspec.field(name=f"llm_provider-{name}", default=None)
+
+
+class LiteLLMProviderHeaders(RequestIdHeaders):
+    """Headers of the provider's response. LiteLLM adds a prefix to their names, except after a failure."""
+
+    prefixed_id: Any = _prefixed("request-id")
+    prefixed_x_id: Any = _prefixed("x-request-id")
+    prefixed_of_amazon: Any = _prefixed("x-amzn-requestid")
+    prefixed_of_azure: Any = _prefixed("x-ms-request-id")
+
+    def without_prefix(self) -> RequestIdHeaders:
+        return RequestIdHeaders(
+            self.prefixed_id or self.request_id,
+            self.prefixed_x_id or self.x_request_id,
+            self.prefixed_of_amazon or self.of_amazon,
+            self.prefixed_of_azure or self.of_azure,
+        )
+
+
+class LiteLLMHidden(msgspec.Struct):
+    additional_headers: LiteLLMProviderHeaders | Other = None
 
 
 def identity_of(record: Inference, call_id: str | None = None) -> Identity:
@@ -45,11 +75,29 @@ def names_of(
     return of_moment(record, stated) + of_answer(record, call_id)
 
 
+def names_of_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:
+    """Return further dedup keys for a call, from the headers of the provider's response."""
+    if not isinstance(hidden_params, str | msgspec.Raw):
+        return ()
+    hidden = of_json(hidden_params, LiteLLMHidden) or LiteLLMHidden()
+    headers = nested(hidden.additional_headers, LiteLLMProviderHeaders)
+    return names_of_request(record, headers.without_prefix())
+
+
 def is_call_id(id: str) -> bool:
     """
     Return True if an id has the form of LiteLLM's own call ids. Some providers' response ids have the same form.
     """
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
+
+
+def has_providers_id(record: Inference) -> bool:
+    """
+    Return True if a call's id is the provider's response id. LiteLLM makes up ids with a UUID, such as
+    `chatcmpl-UUID` for Claude's chats, and encrypts ids of the Responses API.
+    """
+    own = record.request_id
+    return own is not None and own.startswith(_OF_PROVIDER) and _UUID.search(own) is None
 
 
 def _needs_names(record: Inference, call_type: Any) -> bool:

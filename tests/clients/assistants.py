@@ -45,22 +45,24 @@ class Started:
 PROMPT = "What is the toll?"
 
 
-def claude_code(place: Place, *, traces: bool = False) -> Started:
+def claude_code(
+    place: Place, *, traces: bool = False, model: str = "claude-sonnet-4-5", key: str = "sk-ant-fake"
+) -> Started:
     """
     Prepare a run that sends log records and counters, as Claude Code's documentation enables them. `traces`
-    adds its beta of spans.
+    adds its beta of spans. `key` is that of the provider, or of the gateway in front of it.
     """
     installed = environments.node("claude_code")
     (program,) = installed.glob("node_modules/@anthropic-ai/claude-code-*/claude")
     environment = place.environment("claude-code") | {
         "ANTHROPIC_BASE_URL": place.provider,
-        "ANTHROPIC_API_KEY": "sk-ant-fake",
+        "ANTHROPIC_API_KEY": key,
         "CLAUDE_CODE_MAX_RETRIES": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     if traces:
         environment |= {"OTEL_TRACES_EXPORTER": "otlp", "CLAUDE_CODE_ENHANCED_TELEMETRY_BETA": "1"}
-    return Started([str(program), "-p", PROMPT, "--model", "claude-sonnet-4-5"], environment)
+    return Started([str(program), "-p", PROMPT, "--model", model], environment)
 
 
 def codex(place: Place) -> Started:

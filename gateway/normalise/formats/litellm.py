@@ -24,7 +24,12 @@ from gateway.normalise.formats.engine.declaration import (
     fail,
     tag_tier,
 )
-from gateway.normalise.litellm_calls import identity_of, names_of
+from gateway.normalise.litellm_calls import (
+    has_providers_id,
+    identity_of,
+    names_of,
+    names_of_provider_headers,
+)
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.payload.provider_bodies import (
@@ -40,6 +45,7 @@ from gateway.normalise.reading.meters import BilledUnits, merged
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import RERANK, of_function
 from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.request_ids import names_of_stated
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage
 from gateway.normalise.reading.values import (
@@ -54,7 +60,7 @@ from gateway.normalise.reading.values import (
     text,
     unquoted,
 )
-from spool.identity import Identity
+from spool.identity import AS_ASSISTANT, AS_GATEWAY, of_relayed, with_names
 from spool.record import Inference
 
 NAME = "litellm"
@@ -79,6 +85,7 @@ class LiteLLMHeaders(msgspec.Struct):
 class LiteLLMFailure(msgspec.Struct):
     error_class: Any = None
     error_code: Any = None
+    error_provider_request_id: Any = None  # rows of the spend log state it as well
 
 
 class LiteLLMCosts(msgspec.Struct):
@@ -146,6 +153,7 @@ class LiteLLMEvent(msgspec.Struct):
     response: LiteLLMResponse | Other = None
     model_parameters: LiteLLMAsked | Other = None
     error_information: LiteLLMFailure | Other = None
+    hidden_params: msgspec.Raw = NULL
     # Columns of the spend log.
     request_id: Any = None
     spend: Any = None
@@ -179,9 +187,30 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     call_id = text(event.litellm_call_id)
     identity = identity_of(record, call_id)
     trace_ids, named = (text(event.trace_id),), call_id or record.request_id
-    if also := names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named):
-        identity = Identity(identity.id, identity.lookups, identity.certain, also)
+    also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
+    also += _names_of_request(event, record)
+    session = None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)))
+    # Claude Code reports the call as well, often without an id in common
+    links = of_relayed(record, session, own=AS_GATEWAY, other=AS_ASSISTANT)
+    if also or links:
+        is_final = session is not None and record.status == "ok"
+        identity = with_names(identity, also, links, ())._replace(is_final=is_final)
     return (Call(record, identity, left_out),)
+
+
+def _names_of_request(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
+    """
+    Return names from the provider's request id, if other reports may not know the call by its response id.
+    """
+    if record.status == "ok" and has_providers_id(record):
+        return ()
+    names = names_of_provider_headers(record, event.hidden_params)
+    if names or record.status != "error":
+        return names
+    failure = nested(event.error_information, LiteLLMFailure)
+    if failure.error_provider_request_id is None:
+        failure = nested(nested(event.metadata, LiteLLMMeta).error_information, LiteLLMFailure)
+    return names_of_stated(record, failure.error_provider_request_id)
 
 
 def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:

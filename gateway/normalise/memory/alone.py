@@ -33,7 +33,7 @@ _COUNTS: Final = (
 _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
-_PLAIN: Final = (), True, (), (), (), False  # values of the fields that follow the id in an Identity
+_PLAIN: Final = (), True, (), (), (), False, False  # values of the fields that follow the id in an Identity
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
 FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
@@ -187,7 +187,10 @@ def _is_independent(read: ReadSpan) -> bool:
 
 
 def _has_more(call: SpanCall) -> bool:
-    return call.is_linked or call.is_logged or call.is_guess or call.is_of_sdk or call.agent is not None
+    is_known_otherwise = (
+        call.is_linked or call.is_logged or call.is_relayed or call.relayed_session is not None
+    )
+    return is_known_otherwise or call.is_guess or call.is_of_sdk or call.agent is not None
 
 
 def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock) -> Iterator[None]:

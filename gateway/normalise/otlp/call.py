@@ -69,6 +69,9 @@ class SpanCall(Struct, gc=False):
     is_logged: bool = False  # True if events without the id of the call report it as well
     # True for a model run inside a request. If the request is a call as well, the run is a part of that call.
     is_part: bool = False
+    # True if an assistant made the call through a gateway, which may report it with no id in common
+    is_relayed: bool = False
+    relayed_session: str | None = None  # in the gateway's span, the session of the assistant
     is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
     is_of_provider: bool = False  # True if the provider's API or its own SDK wrote the span
     # The following fields relate the call to other spans of the payload.

@@ -23,7 +23,15 @@ from gateway.normalise.reading.ai_names import is_usage_name
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import of_call, of_call_id, of_end_alone, of_provider_request
+from spool.identity import (
+    AS_ASSISTANT,
+    AS_GATEWAY,
+    of_call,
+    of_call_id,
+    of_end_alone,
+    of_provider_request,
+    of_relayed,
+)
 from spool.record import Inference
 
 DETAILS = "gen_ai.client.inference.operation.details"  # event name in the semantic conventions
@@ -216,6 +224,9 @@ class LogReader:
             identity = identity._replace(is_final=True)
         if event.links is not None:
             identity = identity._replace(links=event.links(attributes, call))
+        if event.is_relayed is not None and event.is_relayed(attributes):
+            relayed = of_relayed(call, call.session, own=AS_ASSISTANT, other=AS_GATEWAY)
+            identity = identity._replace(links=identity.links + relayed, is_guess=True)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)
 

@@ -258,6 +258,8 @@ class LogEvent:
     # Returns pairs of an own key and a key of another report, so that other reports of the call are
     # recognized (see spool.identity).
     links: Callable[[Attributes, Inference], Links] | None = None
+    # Returns True if a gateway may report the call as well. The gateway's cost then counts.
+    is_relayed: Callable[[Attributes], bool] | None = None
 
 
 class LogTwins(Protocol):

@@ -119,6 +119,8 @@ class KnownCalls:
             return place
         topic, number = duplicates.place_of(place)
         is_open = self.may_amend(topic, number)
+        if identity.is_guess and (known.cost is not None or known.charges):
+            record = amended(record, {"cost": None, "charges": {}, "cost_source": known.cost_source})
         fields = self._compared(topic, known, record, is_final=identity.is_final)
         if not fields:
             return place

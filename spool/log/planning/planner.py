@@ -233,7 +233,7 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, _ = identity
+            known_as, lookups, certain, also, links, joins, _, _ = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)

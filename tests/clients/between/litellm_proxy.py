@@ -40,7 +40,10 @@ _DEPLOYMENTS = (
     ("moody", "openai/gpt-4o-mini", "/flaky-500"),
     ("vectors", "openai/text-embedding-3-small", ""),
     ("claude", "anthropic/claude-sonnet-4-5", ""),
+    ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5", ""),
     ("broken-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),
+    ("unsteady-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),
+    ("moody-claude", "anthropic/claude-sonnet-4-5", "/flaky-500"),
 )
 
 
@@ -60,7 +63,7 @@ class Proxy:
     One proxy process. Its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
 
     The generic callback sends after `batch` events or `flush_s`. It loses events that are logged while it
-    sends a batch.
+    sends a batch. With `redacts`, LiteLLM reports no prompts.
     """
 
     def __init__(
@@ -73,12 +76,13 @@ class Proxy:
         key: str,
         batch: int,
         flush_s: int,
+        redacts: bool = False,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._log = directory / "litellm.log"
         self._config = directory / "litellm.json"  # JSON is valid YAML
-        self._config.write_text(json.dumps(_config(provider)))
+        self._config.write_text(json.dumps(_config(provider, redacts=redacts)))
         self._tollhouse, self._generic, self._key = tollhouse, generic, key
         self._batch, self._flush_s = batch, flush_s
         self._http = urllib3.PoolManager(retries=False, timeout=30.0)
@@ -138,7 +142,7 @@ class Proxy:
         }
 
 
-def _config(provider: str) -> dict[str, Any]:
+def _config(provider: str, *, redacts: bool) -> dict[str, Any]:
     prices = {name: float(amount) for name, amount in PRICES.items()}
     return {
         "model_list": [
@@ -159,10 +163,11 @@ def _config(provider: str) -> dict[str, Any]:
             "cache_params": {"type": "local"},
             "num_retries": 0,
             "telemetry": False,
+            "turn_off_message_logging": redacts,
         },
         "router_settings": {
             "num_retries": 0,
-            "fallbacks": [{"unsteady": ["fast"]}],
+            "fallbacks": [{"unsteady": ["fast"]}, {"unsteady-claude": ["claude"]}],
             "disable_cooldowns": True,
         },
         "general_settings": {"master_key": MASTER},

@@ -22,7 +22,7 @@ from gateway.normalise.otlp.product import (
     always,
 )
 from gateway.normalise.reading import operations, values
-from spool.identity import of_call_id
+from spool.identity import AS_EVENT, AS_SPAN, of_call_id, of_end
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -46,7 +46,10 @@ def _refine(span: Span, call: SpanCall) -> None:
     if attributes.get("success") in (False, "false") and record.status == "ok":
         record.status, record.error_type = "error", semconv.error_type(attributes)
     call_id = semconv.first_text(attributes, _CALL_ID)
-    if call_id is not None:  # an event that reports the end of the call has the same id
+    call.is_relayed = _is_relayed(attributes)
+    if call_id is None:
+        call.is_logged = True
+    else:  # an event that reports the end of the call has the same id
         call.joins = (of_call_id(SOURCE, call_id),)
         call.provider_request_id = call_id
 
@@ -86,6 +89,11 @@ def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
     return {} if installation is None or installation == user else {"device": installation}
 
 
+def _is_relayed(attributes: Attributes) -> bool:
+    """Return True if the call went to a gateway, or to another address that is not Anthropic's."""
+    return attributes.get("anthropic.custom_base_url") in (True, "true")
+
+
 def _names_request(attributes: Attributes) -> bool:
     return values.text(attributes.get("request_id")) is not None
 
@@ -94,9 +102,14 @@ def _names_prompt(attributes: Attributes) -> bool:
     return bool(_ends_of_prompt(attributes))
 
 
+def _of_call(attributes: Attributes, call: Inference) -> Links:
+    """Link an event without a request id to the span of the same call, which has no request id either."""
+    return () if _names_request(attributes) else of_end(call, own=AS_EVENT, other=AS_SPAN)
+
+
 def _of_error(attributes: Attributes, call: Inference) -> Links:
     """Link the error to the event that ends the prompt's retries, so that both count as one failure."""
-    return _ends_of_prompt(attributes)
+    return _ends_of_prompt(attributes) + _of_call(attributes, call)
 
 
 def _of_exhaustion(attributes: Attributes, call: Inference) -> Links:
@@ -129,8 +142,8 @@ _LOGGED = LogDialect(
 # dialect for calls whose end another event reports, and for that other event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
-    "claude_code.api_request": LogEvent(dialect=_ENDED),
-    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
+    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_of_call, is_relayed=_is_relayed),
+    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error, is_relayed=_is_relayed),
     # This event ends the call with the same id. The call was billed.
     "claude_code.api_refusal": LogEvent(
         dialect=_ENDED, failed=True, refine=_refuse, adds_to_call=True, is_call=_names_request

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import names_of
+from gateway.normalise.litellm_calls import names_of, names_of_provider_headers
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import SpanCall
+from gateway.normalise.otlp.call import Caller, SpanCall, nearest
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
@@ -20,6 +20,9 @@ _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id, so it identifies no call
 # same value as `trace_id` in LiteLLM's log; integrations without a call id write it
 _TRACE_ID = "litellm.trace_id"
+_HIDDEN = "hidden_params"
+_MESSAGES = "anthropic_messages"
+_CLAUDE_SESSION = re.compile(r"""['"]x-claude-code-session-id['"]: ?['"]([\w-]+)['"]""")
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -74,6 +77,19 @@ def _refine(span: Span, call: SpanCall) -> None:
     call_type = semconv.first(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))
     call.also = names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
+    if call_type == _MESSAGES and (session := _claude_session(attributes)) is not None:
+        call.caller = nearest(call.caller, Caller(session=session))
+        if record.status != "cached":
+            call.relayed_session = session
+    if record.status == "error":
+        call.also += names_of_provider_headers(record, attributes.get(_HIDDEN))
+
+
+def _claude_session(attributes: Attributes) -> str | None:
+    """Return the session id that Claude Code sends in its own header."""
+    headers = attributes.get("metadata.requester_custom_headers")
+    found = _CLAUDE_SESSION.search(headers) if isinstance(headers, str) else None
+    return None if found is None else found[1]
 
 
 def _usage_object(value: Any) -> Fields:

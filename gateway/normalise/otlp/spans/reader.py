@@ -48,7 +48,9 @@ from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.costs import known_cost
 from spool.identity import (
+    AS_ASSISTANT,
     AS_EVENT,
+    AS_GATEWAY,
     AS_SPAN,
     AS_STREAM,
     BELOW_STREAM,
@@ -56,6 +58,7 @@ from spool.identity import (
     of_call,
     of_end,
     of_provider_request,
+    of_relayed,
     of_stream,
     with_names,
 )
@@ -362,11 +365,18 @@ class SpanReader:
         if call.provider_request_id is not None:
             names = of_provider_request(record, call.provider_request_id)
             also += tuple([name for name in names if name != identity.id])
-        if also or call.joins or call.is_linked or call.is_logged or stream:
+        relayed = call.is_relayed or call.relayed_session is not None
+        if also or call.joins or call.is_linked or call.is_logged or relayed or stream:
             links = (_links(call, parent, tree) if call.is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
+            if call.is_relayed:
+                links += of_relayed(record, record.session, own=AS_ASSISTANT, other=AS_GATEWAY)
+            elif relayed:
+                links += of_relayed(record, call.relayed_session, own=AS_GATEWAY, other=AS_ASSISTANT)
             identity = with_names(identity, also, links, call.joins)
+            if call.relayed_session is not None and record.status == "ok":
+                identity = identity._replace(is_final=True)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 

@@ -160,6 +160,62 @@ def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> N
     assert digest(5, "litellm", hit["id"]) == identity(hit)
 
 
+def names(payload: dict[str, Any]) -> tuple[bytes, ...]:
+    (found,) = read("litellm", payload).identities
+    return found.also
+
+
+REQUEST_ID = "req_011CSHoEeqs5C35K2UUqR7Fy"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"llm_provider-request-id": REQUEST_ID},
+        {"llm_provider-x-request-id": REQUEST_ID},
+        {"request-id": REQUEST_ID},
+        {"llm_provider-x-amzn-requestid": REQUEST_ID},
+        {"llm_provider-x-ms-request-id": REQUEST_ID},
+    ],
+)
+def test_the_providers_request_id_is_a_name_of_a_call_without_its_response_id(
+    event: dict[str, Any], headers: dict[str, str]
+) -> None:
+    """
+    LiteLLM makes up the id of a Claude response in OpenAI's format. A call with the provider's own response id
+    needs no other name, and a response from the cache is another call.
+    """
+    stated = event | {"hidden_params": {"additional_headers": headers}}
+    made_up = stated | {"id": f"chatcmpl-{CALL_ID}"}
+    assert (digest(2, REQUEST_ID),) == names(made_up)
+    assert () == names(stated | {"id": "chatcmpl-CmQ0v2a8s3b9x7y5z1w4"})
+    assert () == names(made_up | {"cache_hit": True})
+
+
+def test_a_failure_is_known_by_the_providers_request_id(event: dict[str, Any], row: dict[str, Any]) -> None:
+    """A failure has no response id. Rows of the spend log state the request id in another place."""
+    failed = {"id": CALL_ID, "litellm_call_id": CALL_ID, "status": "failure", "response": {}}
+    raw = {"additional_headers": {"request-id": REQUEST_ID, "x-request-id": REQUEST_ID}}
+    stated = {"error_class": "InternalServerError", "error_provider_request_id": REQUEST_ID}
+    of_row = {"request_id": CALL_ID, "status": "failure", "metadata": {"error_information": stated}}
+    for payload in (
+        event | failed | {"hidden_params": raw},
+        event | failed | {"hidden_params": {}, "error_information": stated},
+        row | of_row,
+    ):
+        assert 1 == names(payload).count(digest(2, REQUEST_ID))
+
+
+@pytest.mark.parametrize("id", [CALL_ID, "req_7", "", None, 7, {"a": 1}])
+def test_other_ids_in_the_headers_are_no_names(event: dict[str, Any], id: object) -> None:
+    """Servers repeat the x-request-id of their callers, so only the form of the provider's own ids counts."""
+    headers = {"llm_provider-x-request-id": id, "llm_provider-request-id": id}
+    made_up = event | {"id": f"chatcmpl-{CALL_ID}", "hidden_params": {"additional_headers": headers}}
+    assert () == names(made_up)
+    assert () == names(made_up | {"hidden_params": {"additional_headers": id}})
+    assert () == names(made_up | {"hidden_params": id})
+
+
 def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any]) -> None:
     """
     LiteLLM may write its alias as the response model. The alias is then not stored, unless it is also

@@ -1,0 +1,48 @@
+"""
+Ids that a provider gives to an HTTP request, in the headers of its response. They join reports of one call, as
+response ids do, and failures have them as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.reading.values import text
+from spool.identity import of_provider_request
+from spool.record import Inference
+
+# Form of the request ids of Anthropic and OpenAI. Any other id in these headers may come from a caller or a
+# proxy, because servers repeat the x-request-id that they receive.
+_FORM = "req_"
+
+
+def _header(name: str) -> Any:
+    return msgspec.field(name=name, default=None)
+
+
+class RequestIdHeaders(msgspec.Struct):
+    """The headers in which providers state the id of the request."""
+
+    request_id: Any = _header("request-id")  # Anthropic
+    x_request_id: Any = _header("x-request-id")  # OpenAI
+    of_amazon: Any = _header("x-amzn-requestid")
+    of_azure: Any = _header("x-ms-request-id")
+
+
+def names_of_request(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
+    """Return further names of a call, from the headers of the provider's response."""
+    names = names_of_stated(record, headers.request_id, headers.x_request_id)
+    for id in (headers.of_amazon, headers.of_azure):
+        if id is not None:
+            names += of_provider_request(record, text(id))
+    return names
+
+
+def names_of_stated(record: Inference, *ids: Any) -> tuple[bytes, ...]:
+    """
+    Return further names of a call, from ids that may be the provider's. Ids of any other form are ignored.
+    """
+    stated = dict.fromkeys(id for id in map(text, ids) if id is not None and id.startswith(_FORM))
+    return tuple([name for id in stated for name in of_provider_request(record, id)])
