@@ -162,8 +162,9 @@ def with_names(
     links: tuple[tuple[bytes, bytes], ...],
     joins: tuple[bytes, ...],
 ) -> Identity:
-    """Add further names of the call to a dedup key."""
+    """Add further names of the call to a dedup key, next to its own links."""
     id, lookups, certain = identity[:3]
+    links = identity.links + links
     return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False))
 
 
@@ -468,4 +469,20 @@ def _by_shared_id(record: Inference, chosen: str) -> Identity:
     step = record.start_time // STEP_NS
     before = digest(3, f"{call}\0{step - 1}")
     after = digest(3, f"{call}\0{step + 1}")
-    return Identity(digest(3, f"{call}\0{step}"), lookups=(before, after))
+    links = () if failed else _of_counts(record, chosen, record.start_time)
+    return Identity(digest(3, f"{call}\0{step}"), lookups=(before, after), links=links)
+
+
+def _of_counts(record: Inference, chosen: str, start_time: int) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Return a link between a report with token counts and a report of the same call without them.
+
+    The counts are part of the dedup key (rule 3), so the two keys differ. The reports match by id, model and
+    exact start. Two reports with different counts never match.
+    """
+    call = f"{chosen}\0{_model(record)}\0{(start_time + 500) // 1000}"
+    names = blake2b(
+        call.encode("utf-8", "surrogatepass"), digest_size=32, person=b"tollhouse-counts"
+    ).digest()
+    counted, uncounted = names[:16], names[16:]
+    return ((counted, uncounted),) if record.input_tokens or record.output_tokens else ((uncounted, counted),)

@@ -22,6 +22,7 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, nested, text
@@ -54,6 +55,7 @@ class ApisixRequest(msgspec.Struct):
 
 class ApisixResponse(msgspec.Struct):
     status: Any = None
+    headers: RequestIdHeaders | Other = None
 
 
 class ApisixConsumer(msgspec.Struct):
@@ -101,7 +103,11 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     principal = text(nested(event.consumer, ApisixConsumer).username)
     metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
     # callers may choose x-request-id, so it is not a unique id
-    return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+    identity = of_call(record, shared_id=record.request_id)
+    headers = nested(event.response, ApisixResponse).headers
+    if isinstance(headers, RequestIdHeaders):
+        identity = identity._replace(also=names_of_request(record, headers))
+    return (Call(record, identity, metadata.left_out),)
 
 
 def example(call: ExampleCall) -> Any:

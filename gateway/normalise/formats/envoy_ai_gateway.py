@@ -24,6 +24,7 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.request_ids import names_of_field
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, first, status_code, text
@@ -58,6 +59,7 @@ class EnvoyEvent(msgspec.Struct):
     session_id: Any = column("session.id")
     path: Any = column("x-envoy-origin-path")
     route_name: Any = None
+    provider_request_id: Any = None  # a header of the provider's response, if the operator logs it
 
 
 def calls(event: EnvoyEvent) -> Iterable[Call]:
@@ -97,7 +99,10 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     metadata.tag("route", text(event.route_name))
     metadata.describe(record)
     # callers may choose x-request-id, so it is not a unique id
-    return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+    identity = of_call(record, shared_id=record.request_id)
+    if event.provider_request_id is not None:
+        identity = identity._replace(also=names_of_field(record, event.provider_request_id))
+    return (Call(record, identity, metadata.left_out),)
 
 
 def _filled(today: Any, older: Any) -> Any:

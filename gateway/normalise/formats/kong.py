@@ -23,6 +23,7 @@ from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, of_path
 from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
@@ -89,6 +90,7 @@ class KongObject(msgspec.Struct):
     custom_id: Any = None
     w3c: Any = None
     request: Any = None
+    headers: RequestIdHeaders | Other = None
 
 
 class KongEvent(msgspec.Struct):
@@ -171,7 +173,12 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     record.cost = known_cost(record, money(usage.cost, "usage.cost"))
     metadata = _describe(record, event, plugin)
     # Kong creates request.id, so callers cannot choose it.
-    return Call(record, of_call(record, own_id=own_id), metadata.left_out)
+    identity = of_call(record, own_id=own_id)
+    headers = nested(event.response, KongObject).headers
+    # the response is that of the plugin that answers the request
+    if plugin is None and isinstance(headers, RequestIdHeaders):
+        identity = identity._replace(also=names_of_request(record, headers))
+    return Call(record, identity, metadata.left_out)
 
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:

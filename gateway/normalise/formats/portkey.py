@@ -41,6 +41,7 @@ from gateway.normalise.reading.operations import (
     of_path,
 )
 from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import (
@@ -82,7 +83,7 @@ class PortkeyConfig(msgspec.Struct):
     provider: Any = None
 
 
-class PortkeyHeaders(msgspec.Struct):
+class PortkeyHeaders(RequestIdHeaders):
     """The headers that are read. All other headers may hold masked provider keys."""
 
     config: Any = column("x-portkey-config")
@@ -200,7 +201,8 @@ def _of_file(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
     request_body, response_body = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
     headers = nested(request.portkeyHeaders, PortkeyHeaders)
-    cache_status = nested(response.headers, PortkeyHeaders).cache_status
+    answer_headers = nested(response.headers, PortkeyHeaders)
+    cache_status = answer_headers.cache_status
     row = nested(event.metrics, PortkeyEvent)
     written_provider = nested(headers.config, PortkeyConfig).provider or headers.provider
     record = Inference(
@@ -225,7 +227,9 @@ def _of_file(event: PortkeyEvent) -> Call:
     _learn(metadata, headers.metadata)
     tag_tier(metadata, response_body.tier)
     metadata.describe(record)
-    return Call(record, response_body.identity(record, own_id=record.request_id), metadata.left_out)
+    identity = response_body.identity(record, own_id=record.request_id)
+    also = identity.also + names_of_request(record, answer_headers)
+    return Call(record, identity._replace(also=also), metadata.left_out)
 
 
 def _of_hook(event: PortkeyEvent) -> Call:

@@ -16,6 +16,7 @@ from spool.record import Inference
 # Form of the request ids of Anthropic and OpenAI. Any other id in these headers may come from a caller or a
 # proxy, because servers repeat the x-request-id that they receive.
 _FORM = "req_"
+_BEDROCK = "aws.bedrock"  # Amazon's request ids are UUIDs
 
 
 def _header(name: str) -> Any:
@@ -38,6 +39,14 @@ def names_of_request(record: Inference, headers: RequestIdHeaders) -> tuple[byte
         if id is not None:
             names += of_provider_request(record, text(id))
     return names
+
+
+def names_of_field(record: Inference, id: Any) -> tuple[bytes, ...]:
+    """
+    Return further names of a call, from a log field that the operator fills with a header of the provider.
+    """
+    names = names_of_stated(record, id)
+    return names if names or record.provider != _BEDROCK else of_provider_request(record, text(id))
 
 
 def names_of_stated(record: Inference, *ids: Any) -> tuple[bytes, ...]:

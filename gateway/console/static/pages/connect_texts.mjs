@@ -50,7 +50,13 @@ export const TOOLS = [
     "code": "extProc:\n  extraEnvVars:\n    - name: OTEL_EXPORTER_OTLP_ENDPOINT\n      value: http://HOST:4318\n    - name: OTEL_EXPORTER_OTLP_PROTOCOL\n      value: http/protobuf\n    - name: OTEL_EXPORTER_OTLP_HEADERS\n      value: Authorization=KEY\n    - name: OTEL_METRICS_EXPORTER\n      value: none\n    - name: OPENINFERENCE_HIDE_INPUTS\n      value: \"true\"\n    - name: OPENINFERENCE_HIDE_OUTPUTS\n      value: \"true\""
    },
    {
-    "text": "You can send JSON access-log lines instead: tollhouse send --as envoy_ai_gateway access.log."
+    "text": "You can send JSON access-log lines instead: tollhouse send --as envoy_ai_gateway access.log. Add this field to the log format, which is accessLog.settings[].format.json of the EnvoyProxy resource:"
+   },
+   {
+    "code": "provider_request_id: \"%RESP(REQUEST-ID?X-REQUEST-ID)%\""
+   },
+   {
+    "text": "It is the request id in the provider's response. For Amazon Bedrock, use %RESP(X-AMZN-REQUESTID)%."
    }
   ]
  },
@@ -311,12 +317,6 @@ export const TOOLS = [
   "steps": [
    {
     "code": "ANTHROPIC_BASE_URL=http://LITELLM:4000\nCLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
-   },
-   {
-    "text": "To count only the gateway's reports, add this to tollhouse.toml:"
-   },
-   {
-    "code": "[sources.claude_code]\ncount = false"
    }
   ]
  },
