@@ -232,6 +232,8 @@ def test_traces_may_be_cut_anywhere(seed: int) -> None:
     rows, _ = told_on_disk(requests, [chance.random() < 0.2 for _ in requests])
     calls = [row for row in rows if not row["shadow"]]
     assert sorted(expected) == sorted(row["status"] for row in calls)
+    tokens = sum((row["input_tokens"] or 0) + (row["output_tokens"] or 0) for row in calls)
+    assert 1570 * expected.count("ok") == tokens
 
 
 WITHOUT_CACHE = {"gen_ai.usage.input_tokens": 300, "gen_ai.usage.output_tokens": 70}
