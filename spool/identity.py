@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -34,6 +34,23 @@ CHECK_ID = (
 AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
+_INNER, _OUTER = "inner", "outer"
+
+
+class Nesting(NamedTuple):
+    """
+    One of two nested reports of a call by the same process, without a common id.
+
+    The inner report is from the SDK that sent the request. The outer report is from the code that called the
+    SDK. `keys` have the process or the trace, the outcome and the counts. An inner report has further keys
+    if its input includes a cache, because the outer report may leave the cache out. The record of the call may
+    have other times than `start` and `end`.
+    """
+
+    is_inner: bool
+    keys: tuple[str, ...]
+    start: int
+    end: int
 
 
 class Identity(NamedTuple):
@@ -59,6 +76,7 @@ class Identity(NamedTuple):
     `is_final`: the report is from the seller of the call, so its cost replaces any other cost.
 
     `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
+    `nesting`: another report of the same process may have the call in a trace of its own, without a common id.
     """
 
     id: bytes
@@ -69,6 +87,7 @@ class Identity(NamedTuple):
     joins: tuple[bytes, ...] = ()
     is_final: bool = False
     is_guess: bool = False
+    nesting: Nesting | None = None
 
     @property
     def names(self) -> tuple[bytes, ...]:
@@ -104,6 +123,10 @@ def _digest_of(rule: int, text: str) -> bytes:
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
+
+
+# first bytes of `times_name` by `is_inner`
+_TIMES = {is_inner: digest(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
 def is_long(response_id: str) -> bool:
@@ -153,7 +176,7 @@ def of_call(
 
 def _known_by(id: bytes) -> Identity:
     """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
-    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False))
+    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None))
 
 
 def with_names(
@@ -161,11 +184,12 @@ def with_names(
     also: tuple[bytes, ...],
     links: tuple[tuple[bytes, bytes], ...],
     joins: tuple[bytes, ...],
+    nesting: Nesting | None = None,
 ) -> Identity:
     """Add further names of the call to a dedup key, next to its own links."""
     id, lookups, certain = identity[:3]
     links = identity.links + links
-    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False))
+    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False, nesting))
 
 
 def no_identity() -> Identity:
@@ -320,6 +344,57 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
     model = _model(record)
     tokens = f"{record.input_tokens}\0{record.output_tokens}"
     return _by_end(f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own, other)
+
+
+def of_nested(
+    record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
+) -> Nesting | None:
+    """
+    Return the nesting of a report. `places` are processes and traces in which the other report may be.
+    Returns None without both times, and without counts unless the call failed.
+    """
+    failed = record.status == "error"
+    if start is None or end is None or end < start or record.status == "cached":
+        return None
+    if not failed and (record.input_tokens is None or record.output_tokens is None):
+        return None
+    inputs = nested_inputs(record) if is_inner else [record.input_tokens or 0]
+    call = f"{failed}\0{record.output_tokens or 0}"
+    keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
+    return Nesting(is_inner, tuple(keys), start, end)
+
+
+def nested_inputs(inner: Inference) -> list[int]:
+    """Return the input of an SDK's report, with and without its cached parts."""
+    whole, read, written = (
+        inner.input_tokens or 0,
+        inner.cache_read_tokens or 0,
+        inner.cache_write_tokens or 0,
+    )
+    return list(dict.fromkeys([whole, whole - read - written, whole - read, whole - written]))
+
+
+def nested_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
+    """
+    Return a name of a nested report: the report with this ordinal among those with the same key that end in
+    the same step of STEP_NS.
+    """
+    return digest(3, key, _INNER if is_inner else _OUTER, step, ordinal)
+
+
+def times_name(nesting: Nesting) -> bytes:
+    """Return a name that has the times of a nested report in microseconds."""
+    start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
+    return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
+
+
+def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
+    """Return start and end of the nested reports that a record's names are from, in nanoseconds."""
+    filed = [name for name in names if name.startswith(_TIMES[is_inner])]
+    starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
+    return [
+        (start, start + int.from_bytes(name[11:]) * 1000) for start, name in zip(starts, filed, strict=True)
+    ]
 
 
 def _model(record: Inference) -> str:

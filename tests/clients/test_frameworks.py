@@ -47,14 +47,7 @@ def ag2_openinference(name: str, calls: list[Call]) -> list[Call]:
 
 
 def langchain(name: str, calls: list[Call]) -> list[Call]:
-    if name == "embeddings":
-        return []  # the client does not trace these calls
-    if name in (
-        "streams",
-        "failures",
-    ):  # the Anthropic library also reports them, in separate traces without a common id
-        return calls + [call for call in calls if call.provider == "anthropic"]
-    return calls
+    return [] if name == "embeddings" else calls  # the client does not trace embeddings
 
 
 def openai_agents(_: str, calls: list[Call]) -> list[Call]:
@@ -111,10 +104,6 @@ def beeai(name: str, calls: list[Call]) -> list[Call]:
     """BeeAI omits reasoning, and reports 0 output tokens for embeddings."""
     reported = [without("reasoning_tokens")(call) for call in calls]
     return [replace(call, output_tokens=0) for call in reported] if name == "embeddings" else reported
-
-
-def genai_langchain(name: str, calls: list[Call]) -> list[Call]:
-    return [] if name == "embeddings" else calls  # the client does not trace embeddings
 
 
 def agno(_: str, calls: list[Call]) -> list[Call]:
@@ -195,7 +184,7 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "google_adk": (google_adk, AGENTS),
     "google_adk_openinference": (google_adk_openinference, AGENTS),
     "beeai": (beeai, (*AGENTS, "embeddings")),
-    "genai_langchain": (genai_langchain, (*AGENTS, "embeddings")),
+    "genai_langchain": (langchain, (*AGENTS, "embeddings")),
     "genai_openai_agents": (unchanged, AGENTS),
     "agno": (agno, ("answers", "streams", "tools")),
     "smolagents": (smolagents, AGENTS),

@@ -34,10 +34,6 @@ def openai_v2(name: str, calls: list[Call]) -> list[Call]:
 
 def openllmetry(name: str, calls: list[Call]) -> list[Call]:
     reported = _without_retries(name, calls)
-    if name == "message_failures":
-        return (
-            reported * 2
-        )  # the client and the Anthropic library each report a failure, in separate traces without a common id
     if name in ANTHROPIC:
         return reported  # the library's own span has the same response id and arrives first, so it becomes the record
     # The client has no attribute for OpenAI's cache writes.

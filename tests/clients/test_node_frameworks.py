@@ -54,7 +54,22 @@ def langfuse_js(calls: list[Call]) -> list[Call]:
     ]
 
 
+def strands_js(calls: list[Call]) -> list[Call]:
+    """
+    Strands omits reasoning and cache writes of OpenAI's models. For Claude, the Anthropic library's span
+    reports everything.
+    """
+    forgotten = without("cache_write_tokens", "reasoning_tokens")
+    return [call if call.provider == "anthropic" else forgotten(call) for call in calls]
+
+
+def unchanged(calls: list[Call]) -> list[Call]:
+    return calls
+
+
 CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
+    "langchain_js": (unchanged, ("answers", "streams", "tools", "failures", "together")),
+    "strands_js": (strands_js, ("answers", "streams", "tools", "failures", "together")),
     "openai_agents_js": (openai_agents_js, ("answers", "streams", "tools", "failures")),
     "genkit": (genkit, ("answers", "streams", "tools", "failures", "embeddings")),
     "langfuse_js": (

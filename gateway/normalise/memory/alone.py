@@ -33,7 +33,16 @@ _COUNTS: Final = (
 _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
-_PLAIN: Final = (), True, (), (), (), False, False  # values of the fields that follow the id in an Identity
+_PLAIN: Final = (
+    (),
+    True,
+    (),
+    (),
+    (),
+    False,
+    False,
+    None,
+)  # values of the fields that follow the id in an Identity
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
 FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row

@@ -28,7 +28,7 @@ _CALL: Final = tuple(
     [
         name
         for name in SpanCall.__struct_fields__
-        if name not in ("place", "record", "tokens", "caller", "resource_caller", "device")
+        if name not in ("place", "record", "tokens", "caller", "resource_caller", "resource", "device")
     ]
 )
 _CALLER: Final = Caller.__struct_fields__

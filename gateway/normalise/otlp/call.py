@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gateway.normalise.otlp.model import Resource
 from gateway.normalise.reading.tokens import Tokens, set_counts
 from spool.record import Inference
 
@@ -53,6 +54,7 @@ class SpanCall(Struct, gc=False):
     service_tier: str | None = None  # service tier that the provider's response states
     resource_caller: Caller = NO_CALLER
     device: str | None = None  # device from the resource attributes
+    resource: Resource | None = None
     agent: str | None = None
     why: dict[str, str] | None = None
     provider_request_id: str | None = (
@@ -80,6 +82,9 @@ class SpanCall(Struct, gc=False):
     repeats: str | None = None  # reason why the call was dropped, set only if the request wants reasons
     # True if reports of client and gateway are also matched by the call's position in the trace
     is_linked: bool = False
+    sdk: SpanCall | None = None  # the dropped span of the SDK that is around this call
+    # True if one of two nested spans, the SDK's and the one around it, was dropped as a duplicate of the other
+    is_nested: bool = False
     is_guess: bool = False  # True if the span names neither an operation nor a kind
 
     @property

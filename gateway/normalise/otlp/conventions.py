@@ -124,10 +124,19 @@ def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
 _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))
 _COMPACTIONS = frozenset({_COMPACTION_IN, _COMPACTION_OUT})
 
+# Scopes of SDKs that write spans of their own accord, by prefix, and a word in the names of their models.
+SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
+
+
+def is_model_of_sdk(model: str) -> bool:
+    """Return True if an SDK that writes spans of its own accord may call the model."""
+    return any(word in model.lower() for word in SDKS.values())
+
+
 # Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _with_compactions),
-    ("com.anthropic.sdk.", _is_of_sdk),  # scopes of the Anthropic SDKs, which write spans by themselves
+    *[(scope, _is_of_sdk) for scope in SDKS],
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
 )
 

@@ -329,6 +329,8 @@ class Product:
     scope_beginnings: Names = ()
     sdks: Names = ()
     services: Names = ()
+    # Values of `telemetry.sdk.language` that identify the product in a scope with the name of the service.
+    languages: Names = ()
     # Span attributes that identify the product if scope, SDK and service are unknown.
     marks: Names = ()
     mark_beginnings: Names = ()

@@ -29,20 +29,49 @@ _SCOPE_BEGINNINGS = tuple(
     [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
+_LANGUAGES = {language: product for product in PRODUCTS for language in product.languages}
 UNKNOWN_SERVICE = "unknown_service"  # begins the name that SDKs give to a program without a name
+# Resource attributes that identify a process. The id of an instance is unique within its service.
+_INSTANCE = ("service.namespace", "service.name", "service.instance.id")
+_PROCESS = (
+    *_INSTANCE[:2],
+    "host.id",
+    "host.name",
+    "container.id",
+    "k8s.pod.uid",
+    "k8s.namespace.name",
+    "k8s.pod.name",
+    "process.pid",
+)
 _NO_NAMES: tuple[Names, ...] = ((), (), ())
 _LONGEST = 64  # limit in characters; no name above is longer
 
 
 def sender_of(resource: Resource, scope: Scope) -> Product:
-    """Return the product by SDK, scope or service name. Return OTEL if none of these is known."""
+    """Return the product by SDK, scope, language or service name. Return OTEL if none of these is known."""
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
     if (product := _by_scope(scope.name[:_LONGEST])) is not None:
         return product
     service = resource.attributes.get("service.name")
-    return _SERVICES.get(service, OTEL) if isinstance(service, str) else OTEL
+    if not isinstance(service, str):
+        return OTEL
+    if (
+        scope.name == service
+        and (language := resource.attributes.get("telemetry.sdk.language")) in _LANGUAGES
+    ):
+        return _LANGUAGES[language]
+    return _SERVICES.get(service, OTEL)
+
+
+def process_of(resource: Resource) -> str:
+    """
+    Return a text that identifies the process of a resource as far as the resource does. Many SDKs state only
+    the service.
+    """
+    names = _INSTANCE if "service.instance.id" in resource.attributes else _PROCESS
+    return "\0".join([str(resource.attributes.get(name, "")) for name in names])
 
 
 def is_service_of_product(service: str) -> bool:

@@ -18,6 +18,7 @@ from spool.log import books, duplicates
 from spool.log.amendments import PRICED_BY, TOKENS, amended, changes_mode, disagree, missing
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
+from spool.log.planning.nested_reports import NestedReports, pair_name
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
 from spool.record import NS, Correction, Inference, Record
@@ -53,6 +54,7 @@ class KnownCalls:
         self._open_from = closed_below.get(terms.topic, 1)
         # names that the present report has matched, so that no later report can match them
         self._used_names: set[bytes] = set()
+        self._nested: Record | None = None  # the report whose nesting was searched last
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """Return the place of the record that is known under a name."""
@@ -70,6 +72,21 @@ class KnownCalls:
             self._used_names.update(pair_names)
             return place
         return None
+
+    def nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
+        """
+        Return the place of the call that the other of two nested reports has reported. The names that this
+        report gets are kept for `remember`.
+        """
+        place = self._find_nested(record, identity, hours)
+        if place is not None:
+            self._used_names.update(map(pair_name, self._records(place)[-1:]))
+        return place
+
+    @property
+    def used_names(self) -> Sequence[bytes]:
+        """Return the names that the present report gets in addition to those of its dedup key."""
+        return sorted(self._used_names)
 
     def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
@@ -105,7 +122,7 @@ class KnownCalls:
         if place == IN_A_RUN:
             self._observe(books.UNCOMPARED, record)
             return place
-        if identity.also or identity.links:
+        if identity.also or identity.links or identity.nesting:
             place = self._bridged(record, identity, place, hours)
         if self._at(place) == record:  # the most frequent case: the sender repeats the same request
             return place
@@ -210,7 +227,7 @@ class KnownCalls:
         topic, number = duplicates.place_of(place)
         # all names of a new record have been looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
-        names = (identity.id, *identity.names, *sorted(self._used_names))
+        names = (identity.id, *identity.names, *self.used_names)
         noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()
         if noted and self.may_amend(topic, number):  # a start reads these added names from the stored record
@@ -268,13 +285,24 @@ class KnownCalls:
         Return the place of the record that counts. If the record at a place is a shadow or was taken back, that
         is the earlier record of the same call.
         """
+        *_, counting = self._counted_by(place)
+        return counting
+
+    def _counted_by(self, place: int) -> Iterator[int]:
+        """Yield a place, then the place of the record that counts the same call, and so on."""
+        yield place
         while isinstance(known := self._current(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
             if earlier >= place:  # the earlier record is not in this log
                 break
             place = earlier
-        return place
+            yield place
+
+    def _records(self, place: int) -> list[Inference]:
+        """Return the record at a place, then the record that counts the same call, and so on."""
+        records = map(self._at, self._counted_by(place))
+        return [record for record in records if isinstance(record, Inference)]
 
     def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
@@ -284,7 +312,10 @@ class KnownCalls:
         if record.shadow:
             return place
         pairs = list(self._other_sides(self._unambiguous(identity.links, hours), hours))
+        nested = self._find_nested(record, identity, hours, place)
         others = {*self._named_places(identity, hours), *[place for place, _ in pairs]} - {place}
+        if nested is not None:
+            others.add(nested)
         if not others:
             return place
         place = self._counting(place)
@@ -307,7 +338,20 @@ class KnownCalls:
             return place
         for _, pair_names in pairs:
             self._used_names.update(pair_names)
+        if nested is not None:
+            self._used_names.update(map(pair_name, self._records(first)[-1:]))
         return first
+
+    def _find_nested(
+        self, record: Inference, identity: Identity, hours: Iterable[int], own: int | None = None
+    ) -> int | None:
+        nesting = identity.nesting
+        if nesting is None or self._nested is record:
+            return None
+        self._nested = record
+        found = NestedReports(lambda name: self.place(name, hours), self._records).find(record, nesting, own)
+        self._used_names.update(found.names)
+        return found.place
 
     def _bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import Identity
+from spool.identity import Identity, Nesting
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counted_names import types_of
@@ -20,6 +20,7 @@ from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.partial_reports import stale
 from spool.log.planning.known_calls import KnownCalls
+from spool.log.planning.nested_reports import others
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
@@ -69,15 +70,23 @@ class Planner:
         """Return the places of stored records that planning the group may read."""
         index = self.index
         hours = NearHours(int(now * NS))
-        places = set()
+        places: set[int] = set()
         for submission in group:
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.of(record)
+                if identity.nesting is not None:
+                    places.update(self._nested_places(identity.nesting, near, now))
                 linked_names = [linked for _, linked in identity.links]
                 for name in (identity.id, *identity.lookups, *identity.names, *linked_names):
                     if place := index.find((index.id_of(name),), near, now):
                         places.add(place)
         return places
+
+    def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
+        def place_of(name: bytes) -> int | None:
+            return self.index.find((self.index.id_of(name),), hours, now)
+
+        return filter(None, [place for _, place in others(nesting, place_of)])
 
     def plan(
         self,
@@ -233,7 +242,7 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, _, _ = identity
+            known_as, lookups, certain, also, links, joins, _, _, nesting = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -249,17 +258,21 @@ class _Work:
                 place = self._known.other_side(links, near)
             if place is None and joins:
                 record, place = self._known.joined(record, joins)
+            if place is None and nesting is not None and isinstance(record, Inference):
+                place = self._known.nested(record, identity, near)
             if place is None:
                 # same result as `duplicates.place`, inlined for speed
                 place = of_topic + step * (first + len(records))
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
-                if (also or links or joins) and isinstance(record, Inference):
+                if (also or links or joins or nesting) and isinstance(record, Inference):
                     record.also = b"".join(identity.names)
+                    if nesting is not None:
+                        record.also += b"".join(self._known.used_names)
             else:
                 place = self._known.report(record, identity, place, near)
-            if also or links or joins:
+            if also or links or joins or nesting:
                 self._known.remember(record, identity, place, hour, near)
 
     def _repeat(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.identity import Identity
+from spool.identity import Identity, of_nested
 from spool.log.commits.following import CommitRow, Following, unpack_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -25,7 +25,7 @@ from spool.postgres.log.memory import catch_up
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.log.recount import Border, border
 from spool.postgres.log.retention import PERIOD_S
-from spool.record import AI_TELEMETRY, Inference, Record
+from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
 from spool.sqlite.in_memory import open_spool as open_in_memory
 from tests.moved_clock import MovedClock
@@ -449,6 +449,31 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
         assert call(0)[0].id == second.counted_by
         assert second.shadow is True
     await assert_books_balance(nodes[0])
+
+
+@pytest.mark.parametrize("is_inner_first", [False, True])
+async def test_nested_reports_at_two_nodes_are_one_call(
+    open_log: LogOpener, clock: MovedClock, is_inner_first: bool
+) -> None:
+    """Both nodes then know that the call has both reports, so a second report of an SDK is another call."""
+    one, other = await open_log(), await open_log()
+    start, reports = int(NOON * NS), []
+    for number, (begin, end) in enumerate([(0.1, 0.9), (0, 1), (0.2, 0.8)]):
+        times = start + int(begin * NS), start + int(end * NS)
+        record, known_as = call(
+            number, request_model="claude-haiku-4-5", start_time=times[0], end_time=times[1]
+        )
+        nesting = of_nested(record, ["desk"], *times, is_inner=number != 1)
+        reports.append((record, known_as._replace(nesting=nesting)))
+    inner, outer, stranger = reports
+    first, second = (inner, outer) if is_inner_first else (outer, inner)
+    for node, report in [(one, first), (other, second), (one, stranger), (other, first), (one, second)]:
+        await add(node, report)
+    clock.move(11)
+    for node in (one, other):
+        await node.follow()
+        assert [first[0].id, stranger[0].id] == [record.id for record in await everything(node) if record]
+    await assert_books_balance(one)
 
 
 @pytest.mark.parametrize("is_folded", [False, True])

@@ -758,5 +758,25 @@ export const TOOLS = [
     "code": "[server]\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }"
    }
   ]
+ },
+ {
+  "id": "strands",
+  "title": "Strands Agents",
+  "kind": "applications",
+  "source": "strands",
+  "steps": [
+   {
+    "text": "TypeScript:"
+   },
+   {
+    "code": "import { setupTracer } from \"@strands-agents/sdk/telemetry\";\n\nsetupTracer({ exporters: { otlp: true } });"
+   },
+   {
+    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. Both read these variables:"
+   },
+   {
+    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
+   }
+  ]
  }
 ];

@@ -10,7 +10,8 @@ from decimal import Decimal
 
 from gateway.money.insights.facts import Facts, Spend
 from gateway.money.insights.findings import finding, hour, money, named, ordered, percent
-from spool.record import NS, Inference
+from spool.identity import nested_inputs, nested_times
+from spool.record import NS, Inference, names_of
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
 # Thresholds of the detector no_owner.
@@ -28,6 +29,7 @@ LEAST_ERRORS = 30  # minimum failed calls per hour
 LEAST_FAILED_SHARE = 0.5
 
 Pair = tuple[Inference, Inference]
+SDK = " (SDK)"  # ending of the name of a source, for spans that SDKs write next to those of the source
 Client = tuple[str | None, str | None, str | None]  # source, model and team of a call
 
 
@@ -72,13 +74,14 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     Find pairs of calls that probably are the same call, reported by two sources. The two calls have the same
     model and tokens, and start at most five seconds apart.
 
-    Their ids do not match, so both calls count. The finding is only a suspicion and changes no total.
+    Their ids do not match, so both calls count. The finding is only a suspicion and changes no total. Spans
+    that SDKs write are a source of their own.
     """
     calls = [call for call in facts.recent if _is_told(call)]
-    by_source = Counter(call.source for call in calls)
+    by_source = Counter(map(_source, calls))
     pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for first, second in _pairs(calls):
-        first_source, other_source = sorted((first.source, second.source))
+        first_source, other_source = sorted((_source(first), _source(second)))
         pairs[first_source, other_source].append((first, second))
     return ordered(
         _doubled(
@@ -99,22 +102,44 @@ def _pairs(calls: Sequence[Inference]) -> Iterator[Pair]:
     """Pair each call with the nearest earlier call of another source. Each call is in at most one pair."""
     calls_by_shape: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
     for call in calls:
-        calls_by_shape[_model(call), call.input_tokens, call.output_tokens].append(call)
+        for count in _inputs(call):
+            calls_by_shape[_model(call), count, call.output_tokens].append(call)
+    paired: set[int] = set()
     for group in calls_by_shape.values():
         waiting: list[Inference] = []
-        for call in sorted(group, key=_start):
+        for call in sorted([call for call in group if id(call) not in paired], key=_start):
             waiting = [
                 waiting_call for waiting_call in waiting if _start(call) - _start(waiting_call) <= APART_NS
             ]
             paired_call = next(
-                (waiting_call for waiting_call in reversed(waiting) if waiting_call.source != call.source),
+                (
+                    waiting_call
+                    for waiting_call in reversed(waiting)
+                    if _source(waiting_call) != _source(call)
+                ),
                 None,
             )
             if paired_call is None:
                 waiting.append(call)
             else:
                 waiting.remove(paired_call)
+                paired |= {id(paired_call), id(call)}
                 yield paired_call, call
+
+
+def _source(call: Inference) -> str:
+    """Return the source of a call. A span of an SDK that was joined to no other call gets its own name."""
+    return f"{call.source}{SDK}" if _is_of_sdk_alone(call) else call.source
+
+
+def _is_of_sdk_alone(call: Inference) -> bool:
+    inner, outer = (nested_times(names_of(call), is_inner=is_inner) for is_inner in (True, False))
+    return bool(inner) and not outer
+
+
+def _inputs(call: Inference) -> set[int | None]:
+    """Return the input of a call. A framework may report an SDK's input without the cache."""
+    return {call.input_tokens, *(nested_inputs(call) if _is_of_sdk_alone(call) else ())}
 
 
 def _start(call: Inference) -> int:
@@ -130,6 +155,13 @@ def _cost(call: Inference) -> Decimal:
     return Decimal(call.cost or call.estimated_cost or 0)
 
 
+_WITHOUT_SDK = (
+    "The provider's SDK reports these calls next to a framework, and neither the trace nor an id connects the "
+    "two spans. Switch off the spans of the SDK, for example with ANTHROPIC_OPEN_TELEMETRY=false, or run the "
+    "framework's calls so that its span is the current one."
+)
+
+
 def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding:
     twice = sum((min(_cost(first), _cost(second)) for first, second in pairs), Decimal(0))
     return finding(
@@ -141,7 +173,9 @@ def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding
             "have a twin in the other source. Model and tokens are the same, and the calls start within "
             f"5 s. {money(twice)} may count twice."
         ),
-        advice=(
+        advice=_WITHOUT_SDK
+        if other.endswith(SDK) or one.endswith(SDK)
+        else (
             "Decide which source should count. For the other source, set count = false, as in "
             f'[sources."{named(other)}"]. Its records are then stored and shown, but not summed.'
         ),

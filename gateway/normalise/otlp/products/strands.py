@@ -1,4 +1,8 @@
-"""Strands Agents: spans of the conventions. Their counts are the ones that the model's provider reports."""
+"""
+Strands Agents: spans of the conventions. Their counts are the ones that the model's provider reports.
+
+Strands for TypeScript names its scope and its provider after the service.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,24 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Product, SpanDialect
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
+_OF_PYTHON = "strands."  # prefix of the scopes of Strands for Python
 _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"})
+
+
+def _of_model(stated: str | None, model: str | None) -> str | None:
+    """Return no provider, so that the model name decides."""
+    return None
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands writes its own name as the provider, so the model name decides. From version 1.54 on, it adds
     # the cache to the input itself and also writes the conventions' names.
-    if model is None or not _NEW_NAMES.isdisjoint(span.attributes):
+    if model is None:
+        return False
+    # Strands for TypeScript copies the counts of Anthropic's API, and those of Bedrock include the cache.
+    if not span.scope.name.startswith(_OF_PYTHON):
+        return semconv.model_provider(model) == "anthropic"
+    if not _NEW_NAMES.isdisjoint(span.attributes):
         return False
     # LiteLLM writes model names such as `anthropic/claude-sonnet-4`, and counts like OpenAI
     is_litellms = "/" in model and not model.startswith("arn:")
@@ -22,7 +37,9 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
 
 PRODUCT = Product(
     source="strands",
-    scope_beginnings=("strands.",),
-    spans=SpanDialect(without_cache=_without_cache),
+    scopes=("strands-agents",),
+    scope_beginnings=(_OF_PYTHON,),
+    languages=("typescript",),
+    spans=SpanDialect(without_cache=_without_cache, provider=_of_model),
     repeated_metrics=(r"strands\.event_loop\..*\.tokens",),
 )

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
-from gateway.normalise.otlp.conventions import OTEL
+from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
-from gateway.normalise.otlp.senders import Senders, caller_of, sender_of, work_of
+from gateway.normalise.otlp.senders import Senders, caller_of, process_of, sender_of, work_of
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.span_rules import has_usage, is_tool_or_agent, names_its_calls, never
 from gateway.normalise.otlp.spans.calls import call_of, meters_of
@@ -54,9 +54,11 @@ from spool.identity import (
     AS_SPAN,
     AS_STREAM,
     BELOW_STREAM,
+    Nesting,
     links_of,
     of_call,
     of_end,
+    of_nested,
     of_provider_request,
     of_relayed,
     of_stream,
@@ -171,6 +173,7 @@ class SpanReader:
         if call is not None:
             call.place = place
             call.resource_caller, call.device = self._senders.caller, self._senders.device
+            call.resource = self._resource
             self._calls.append((call, parent))
             self._has_inner |= parent is not None
             self._has_guesses |= call.is_guess
@@ -258,6 +261,7 @@ class SpanReader:
         senders, product = self._senders, reading.product
         call.resource_caller = senders.caller
         call.device = senders.device
+        call.resource = self._resource
         user = call.record.user = call.caller.user
         tags = call.record.tags = senders.tags_of(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
@@ -366,7 +370,10 @@ class SpanReader:
             names = of_provider_request(record, call.provider_request_id)
             also += tuple([name for name in names if name != identity.id])
         relayed = call.is_relayed or call.relayed_session is not None
-        if also or call.joins or call.is_linked or call.is_logged or relayed or stream:
+        nesting = None
+        if call.is_linked or call.is_of_sdk or call.sdk is not None:
+            nesting = _nesting(call, parent, tree)
+        if also or call.joins or call.is_linked or call.is_logged or relayed or stream or nesting:
             links = (_links(call, parent, tree) if call.is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
@@ -374,7 +381,7 @@ class SpanReader:
                 links += of_relayed(record, record.session, own=AS_ASSISTANT, other=AS_GATEWAY)
             elif relayed:
                 links += of_relayed(record, call.relayed_session, own=AS_GATEWAY, other=AS_ASSISTANT)
-            identity = with_names(identity, also, links, call.joins)
+            identity = with_names(identity, also, links, call.joins, nesting)
             if call.relayed_session is not None and record.status == "ok":
                 identity = identity._replace(is_final=True)
         self._outcome.add(record, identity, call.why, device=call.device)
@@ -461,6 +468,28 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     above = tree.nodes.get(parent)
     is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
     return of_stream(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
+
+
+def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
+    """Return the nesting of a call that an SDK reports, or of a call without an id that an SDK may report as well."""
+    record = call.record
+    sdk = call if call.is_of_sdk else call.sdk
+    of_span = sdk or call
+    if call.is_nested or of_span.resource is None:
+        return None
+    process, trace = f"process {process_of(of_span.resource)}", f"trace {of_span.record.trace_id}"
+    places = [process, trace]
+    if sdk is not None:
+        above = parent if sdk is call else tree.parent_of(sdk)
+        # a span below another span is in the trace of the call around it
+        places = [process if above is None else trace]
+    else:
+        model = record.request_model or record.response_model
+        ids = (call.response_id, call.shared_id, call.own_id, call.provider_request_id)
+        if model is None or not is_model_of_sdk(model) or any(id is not None for id in ids):
+            return None
+    start, end = of_span.record.start_time, of_span.record.end_time
+    return of_nested(record, places, start, end, is_inner=sdk is not None)
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:

@@ -129,6 +129,14 @@ class TraceTree:
         last_below = self._last_below.get(call.place)
         return own if last_below is None else last_below[1]
 
+    def parent_of(self, call: SpanCall) -> Key | None:
+        """Return the key of the span above a call."""
+        record = call.record
+        if record.trace_id is None or record.span_id is None:
+            return None
+        node = self.nodes.get((record.trace_id, record.span_id))
+        return None if node is None else node.parent
+
     def drop_twins(self) -> Generator[None, None, set[int]]:
         """Resolve nested calls. Return the positions of the calls that another call describes better."""
         enclosing: list[SpanCall] = []
@@ -207,6 +215,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
                         f"repeats the enclosing span {_named(call)}, because only that span has tokens"
                     )
                 _take_over(call, inner)
+                call.is_nested |= inner.is_of_sdk
             if len(answered_calls) == 1:
                 _take_id(call, answered_calls[0])
             below[call.place] = KeptCalls([call, *failed], [call])
@@ -217,14 +226,20 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
                     reason = "it does not report that span's failure"
                     inner.repeats = f"repeats the enclosing span {_named(call)}, because {reason}"
                 _take_over(call, inner)
+                call.is_nested |= inner.is_of_sdk
             below[call.place] = KeptCalls([call], [])
         elif calls:
             dropped.add(call.place)
             if call.why is not None:
                 call.repeats = _encloses(call, counted or calls)
             if len(counted or calls) == 1:
-                _take_over((counted or calls)[0], call)
-                _take_id((counted or calls)[0], call)
+                [kept_call] = counted or calls
+                _take_over(kept_call, call)
+                _take_id(kept_call, call)
+                if call.is_of_sdk:
+                    kept_call.sdk = call
+                elif kept_call.is_of_sdk or kept_call.sdk is not None:
+                    kept_call.is_nested = True
             below[call.place] = KeptCalls(calls, counted)
         else:
             below[call.place] = KeptCalls([call], [])

@@ -5,9 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from gateway.money.insights.detectors.calls import doubled_source, repeated_ids
-from spool.record import Inference
-from tests.gateway.money.insights.examples import call, found, spend
+from spool.identity import of_nested, times_name
+from spool.record import NS, Inference
+from tests.gateway.money.insights.examples import NOW, call, found, spend
 
 
 def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> list[Inference]:
@@ -71,3 +74,30 @@ def test_chance_meetings_of_busy_sources() -> None:
     many = [call(9000 - index, source=source, input_tokens=10 * index + source_index)
             for index in range(200) for source_index, source in enumerate(("litellm", "otel"))]  # fmt: skip
     assert [] == found(doubled_source, recent=[*many, *calls("litellm", n=12), *calls("otel", later=1, n=12)])
+
+
+@pytest.mark.parametrize("told_input", [1600, 1000])
+def test_spans_of_an_sdk_next_to_calls_of_the_same_source(told_input: int) -> None:
+    """The framework may leave the cache out of the input. A call that has both reports is no repeat."""
+    times = [int((NOW - 7200 - 60 * index) * NS) for index in range(30)]
+    by_sdk = [told(index, start, is_inner=True, cache_read_tokens=600) for index, start in enumerate(times)]
+    around = [told(index, start, is_inner=False) for index, start in enumerate(times)]
+    for index, report in enumerate(around):
+        report.input_tokens = told_input + index
+    [finding] = found(doubled_source, recent=[*by_sdk, *around])
+    assert finding.draft.title == "otel and otel (SDK) seem to report the same calls"
+    assert finding.draft.cost_impact == "3.00"
+    assert "ANTHROPIC_OPEN_TELEMETRY=false" in finding.draft.description
+    assert [] == found(doubled_source, recent=around * 2)
+    for report, other in zip(by_sdk, around, strict=True):
+        report.also = (report.also or b"") + (other.also or b"")
+    assert [] == found(doubled_source, recent=[*by_sdk, *around])
+
+
+def told(index: int, start: int, *, is_inner: bool, **fields: Any) -> Inference:
+    """Return a call with the name that nested reports have."""
+    record = call(start_time=start, source="otel", input_tokens=1600 + index, cost="0.1", **fields)
+    nesting = of_nested(record, ["desk"], start, start + NS, is_inner=is_inner)
+    assert nesting is not None
+    record.also = times_name(nesting)
+    return record

@@ -1,0 +1,181 @@
+"""
+Search for the other of two nested reports of a call: the SDK's own, and the one of the code around the SDK.
+Both are from one process, without a common id.
+
+An SDK's report belongs to a call if its times lie within exactly one call with the same model and the same
+counts, and no other SDK's report belongs to that call. So the calls of a loop, equal calls at the same time,
+and calls that only the SDK reports are not joined to other calls.
+
+The index of known ids only finds names. So a report is filed under its step of time with an ordinal, and the
+records that a search finds are read, to compare their times exactly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from spool.identity import STEP_NS, Nesting, nested_inputs, nested_name, nested_times, of_derived, times_name
+from spool.record import Inference, names_of
+
+MOST_IN_STEP: Final = 4096  # limit of reports with one key in one step; further reports are not joined
+MOST_READ: Final = 32  # limit of records that a search reads per key and step, newest first
+# Tolerance for times of one process. OpenTelemetry for JavaScript drops the fraction of a millisecond from a
+# start, and computes the end from that start.
+SLACK_NS: Final = 2_000_000
+LATEST_END_NS: Final = STEP_NS  # longest time between the ends of the SDK's report and of the call around it
+
+PlaceOf = Callable[[bytes], int | None]  # place of the record that is known under a name
+RecordsOf = Callable[
+    [int], Sequence[Inference]
+]  # record at a place, then the record that counts it, and so on
+Times = tuple[int, int]
+
+
+class Found(NamedTuple):
+    """Place of the record with the other report, if there is one, and the names to remember with this report."""
+
+    place: int | None
+    names: tuple[bytes, ...]
+
+
+class _Fit(NamedTuple):
+    key: str
+    place: int
+    record: Inference
+    times: Times
+    is_exact: bool  # False if the times are from another report of the call, and may be by another clock
+
+
+def others(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
+    """Yield the reports of the other kind that end at about this time: the common key, and the place."""
+    first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
+    if nesting.is_inner:
+        first, last = nesting.end - SLACK_NS, nesting.end + LATEST_END_NS
+    for key in nesting.keys:
+        for step in range(first // STEP_NS, last // STEP_NS + 1):
+            count = _count_filed(key, step, place_of, is_inner=not nesting.is_inner)
+            for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
+                place = place_of(nested_name(key, step, ordinal, is_inner=not nesting.is_inner))
+                if place is not None:
+                    yield key, place
+
+
+def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> int:
+    """Return the number of reports that are filed under a key and a step of time. Their ordinals have no gap."""
+
+    def is_filed(ordinal: int) -> bool:
+        return place_of(nested_name(key, step, ordinal, is_inner=is_inner)) is not None
+
+    above = 1
+    while above <= MOST_IN_STEP and is_filed(above - 1):
+        above *= 2
+    filed = above // 2
+    return filed + bisect_left(range(filed, above - 1), True, key=lambda ordinal: not is_filed(ordinal))
+
+
+def pair_name(counting: Inference) -> bytes:
+    """Return the name that a record has once it is the call of both reports."""
+    return of_derived(counting.id, "nested")
+
+
+class NestedReports:
+    """Search in the records that are known so far."""
+
+    def __init__(self, place_of: PlaceOf, records_of: RecordsOf) -> None:
+        self._place_of = place_of
+        self._records_of = records_of
+
+    def find(self, record: Inference, nesting: Nesting, own: int | None = None) -> Found:
+        """
+        Search for the record with the other report of a call. `own` is the place of the record that has this
+        report, if the report is known under another name.
+        """
+        filed = times_name(nesting)
+        if self._place_of(filed) is not None:
+            return Found(None, ())  # a repeated report
+        counting = None if own is None else self._counting(own)
+        if counting is not None and self._place_of(pair_name(counting)) is not None:
+            return Found(None, (filed,))
+        fitting = self._fitting(record, nesting)
+        if not nesting.is_inner:
+            fitting = {id: fit for id, fit in fitting.items() if not self._is_within_another(fit)}
+        if counting is not None and counting.id in fitting:
+            return Found(None, (filed, pair_name(counting)))
+        exact = [fit for fit in fitting.values() if fit.is_exact]
+        fits = exact or list(fitting.values())
+        if len(fits) == 1 or (exact and not nesting.is_inner):
+            return Found(max(fits, key=_end).place, (filed,))
+        return Found(None, (filed, *self._filing_names(nesting)))
+
+    def _counting(self, place: int) -> Inference | None:
+        records = self._records_of(place)
+        return records[-1] if records else None
+
+    def _fitting(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
+        """Return the calls that have the other report and no report of this kind, by id."""
+        fitting: dict[bytes, _Fit] = {}
+        is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
+        for key, place in others(nesting, self._place_of):
+            records = self._records_of(place)
+            if not records or records[-1].shadow:
+                continue
+            other = records[0]
+            if not _are_same(*((record, other) if is_inner else (other, record))):
+                continue
+            # a report that joined a closed record could not add its times
+            stated = nested_times(names_of(other), is_inner=not is_inner)
+            slack = SLACK_NS if stated else LATEST_END_NS
+            for other_times in stated or [_times(other)]:
+                nested = (times, other_times) if is_inner else (other_times, times)
+                if _is_within(*nested, slack):
+                    if self._is_free(records, is_inner=is_inner):
+                        fitting[records[-1].id] = _Fit(key, place, other, other_times, bool(stated))
+                    break
+        return fitting
+
+    def _is_free(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
+        """Return True if a call has no report of this kind. `records` is its record and those that count it."""
+        if any(self._place_of(pair_name(record)) is not None for record in records):
+            return False
+        return not any(nested_times(names_of(record), is_inner=is_inner) for record in records)
+
+    def _is_within_another(self, fit: _Fit) -> bool:
+        """Return True if the SDK's report was filed because it is within several other calls."""
+        key_of_call, _, _ = fit.key.rpartition("\0")
+        keys = tuple([f"{key_of_call}\0{count}" for count in nested_inputs(fit.record)])
+        return bool(self._fitting(fit.record, Nesting(True, keys, *fit.times)))
+
+    def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
+        """Yield the first unused name for each key of a report."""
+        for key in nesting.keys:
+            step = nesting.end // STEP_NS
+            count = _count_filed(key, step, self._place_of, is_inner=nesting.is_inner)
+            yield nested_name(key, step, count, is_inner=nesting.is_inner)
+
+
+def _times(record: Inference) -> Times:
+    return record.start_time or 0, record.end_time or 0
+
+
+def _end(fit: _Fit) -> int:
+    return fit.times[1]
+
+
+def _is_within(inner: Times, outer: Times, slack: int) -> bool:
+    starts_inside = outer[0] - slack <= inner[0]
+    return starts_inside and inner[1] - slack <= outer[1] <= inner[1] + LATEST_END_NS
+
+
+def _are_same(inner: Inference, outer: Inference) -> bool:
+    """Return True if two reports have the same model and the same counts."""
+    has_input = (outer.input_tokens or 0) in nested_inputs(inner)
+    has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)
+    return has_counts and not _models(inner).isdisjoint(_models(outer))
+
+
+def _models(record: Inference) -> set[str]:
+    """Return the models that a record names, without a prefix of the provider."""
+    models = (record.request_model, record.response_model)
+    return {model.rpartition("/")[2].lower() for model in models if model is not None}

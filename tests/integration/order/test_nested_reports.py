@@ -1,0 +1,192 @@
+"""
+A call that a framework and the SDK below it report in traces of their own, without a common id. The SDK's span
+belongs to the framework's call if its times lie within exactly that call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.otlp.items import SECOND
+from tests.gateway.normalise.otlp.payloads import span
+from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+from tests.spool.contract.examples import NOON
+
+FRAMEWORK, SDK = "agents", "com.anthropic.sdk.typescript"
+MODEL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-haiku-4-5"}
+Report = tuple[str, dict[str, Any]]  # a span with the name of its scope
+DESK = {"service.name": "desk"}
+
+
+def report(scope: str, number: int, start: float, end: float, **more: Any) -> Report:
+    """Return a span in a trace of its own. Times are seconds after NOON."""
+    counts = {"input_tokens": 610, "output_tokens": 33}
+    failed = more.pop("failed", False)
+    counts |= {name: more.pop(name) for name in ("input_tokens", "output_tokens") if name in more}
+    attributes = {**MODEL, **more}
+    if failed:
+        attributes["error.type"] = "api_error"
+    else:
+        attributes |= {f"gen_ai.usage.{name}": count for name, count in counts.items()}
+    at = {"start": int((NOON + start) * SECOND), "end": int((NOON + end) * SECOND)}
+    return scope, span(number, attributes, traceId=f"{number:032x}", **at)
+
+
+def around(number: int, start: float, end: float, **more: Any) -> Report:
+    return report(FRAMEWORK, 2 * number, start, end, **more)
+
+
+def by_sdk(number: int, start: float, end: float, **more: Any) -> Report:
+    if not more.get("failed"):
+        more["gen_ai.response.id"] = f"msg_1111222233334444aa{number:02}"
+    return report(SDK, 2 * number + 1, start, end, **more)
+
+
+def request(*reports: Report, resource: dict[str, str] = DESK) -> Request:
+    attributes = [{"key": key, "value": {"stringValue": text}} for key, text in resource.items()]
+    scopes = [{"scope": {"name": scope}, "spans": [one]} for scope, one in reports]
+    payload = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scopes}]}
+    return Request("otlp/traces", json.dumps(payload).encode())
+
+
+def counted(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if not row["shadow"]]
+
+
+def ways(reports: Sequence[Report]) -> Iterable[list[Request]]:
+    """Return the reports in every order, in one request, and in requests of their own."""
+    for order in permutations(reports):
+        yield [request(*order)]
+        yield [request(one) for one in order]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_both_reports_are_one_call(failed: bool) -> None:
+    """Both reports in one request or in two, in each order, repeated, with restarts, and after the record closed."""
+    for requests in ways([around(1, 0, 1, failed=failed), by_sdk(1, 0.1, 0.9, failed=failed)]):
+        for rows, conflicts in (
+            told_in_memory(requests),
+            told_in_memory([*requests, *requests]),
+            told_on_disk([*requests, *requests], [True]),
+            told_in_memory([*requests, *requests], [20.0]),
+        ):
+            [row] = counted(rows)
+            assert 0 == conflicts
+            assert (None if failed else 610) == row["input_tokens"]
+
+
+def test_loops_and_strangers_stay_calls() -> None:
+    """Equal calls one after the other stay separate, and so does an SDK's call outside all of them."""
+    loop = [around(n, n, n + 0.9) for n in (1, 2)] + [by_sdk(n, n + 0.1, n + 0.8) for n in (1, 2)]
+    for requests in ways(loop):
+        assert 2 == len(counted(told_in_memory(requests)[0]))
+    alone = [around(1, 1, 2), by_sdk(1, 1.1, 1.9), by_sdk(2, 3.1, 3.9)]
+    for requests in ways(alone):
+        assert 2 == len(counted(told_in_memory(requests)[0]))
+
+
+def by_provider(number: int, start: float, end: float, **more: Any) -> Report:
+    """Return the span of Anthropic's platform. Its clock is 0.3 s behind."""
+    more["gen_ai.response.id"] = f"msg_1111222233334444aa{number:02}"
+    return report("com.anthropic.claude-platform", 100 + number, start - 0.3, end - 0.3, **more)
+
+
+def test_with_the_span_of_the_provider() -> None:
+    """The provider's span has the id of the SDK's span, and times by another clock."""
+    for requests in ways([around(1, 0, 1), by_sdk(1, 0.1, 0.9), by_provider(1, 0.2, 0.8)]):
+        for rows, conflicts in (told_in_memory(requests), told_on_disk([*requests, *requests], [True])):
+            assert (1, 0) == (len(counted(rows)), conflicts)
+    first = [request(by_provider(1, 0.2, 0.8)), request(by_sdk(1, 0.1, 0.9)), request(around(1, 0, 1))]
+    assert 1 == len(counted(told_in_memory(first, [20.0])[0]))
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_counts_are_those_of_the_sdk(is_closed: bool) -> None:
+    """The framework leaves the cache out of the input. The record and its correction have the SDK's counts."""
+    cache = {"gen_ai.usage.cache_read.input_tokens": 400, "gen_ai.usage.cache_write.input_tokens": 200}
+    for told_cache in ({}, cache):
+        reports = [
+            around(1, 0, 1, input_tokens=1010, **told_cache),
+            by_sdk(1, 0.1, 0.9, input_tokens=1610, **cache),
+        ]
+        for requests in ways(reports):
+            rows, conflicts = told_in_memory([*requests, *requests], [20.0] if is_closed else ())
+            [row] = [row for row in counted(rows) if row["kind"] == "inference"]
+            corrections = [row for row in rows if row["kind"] == "correction"]
+            added = sum(correction["input_tokens"] or 0 for correction in corrections)
+            assert (1610, 0) == ((row["input_tokens"] or 0) + added, conflicts)
+
+
+def test_what_does_not_fit_is_another_call() -> None:
+    """Another process, model, output, input or outcome, or times that overlap, are of another call."""
+    ours = around(1, 0, 1)
+    others = [
+        request(by_sdk(1, 0.1, 0.9), resource={"service.name": "till"}),
+        request(by_sdk(1, 0.1, 0.9), resource={**DESK, "service.instance.id": "2"}),
+        request(by_sdk(1, 0.1, 0.9), resource={**DESK, "process.pid": "2"}),
+        *map(request, [
+            by_sdk(1, 0.1, 0.9, **{"gen_ai.request.model": "claude-opus-4-5"}),
+            by_sdk(1, 0.1, 0.9, output_tokens=34),
+            by_sdk(1, 0.1, 0.9, input_tokens=611),
+            by_sdk(1, 0.1, 0.9, failed=True),
+            by_sdk(1, -0.1, 0.9),
+            by_sdk(1, 0.1, 1.1),
+        ]),
+    ]  # fmt: skip
+    for other in others:
+        for requests in permutations([request(ours), other]):
+            assert 2 == len(counted(told_in_memory(requests)[0])), other
+
+
+def test_an_end_may_be_a_millisecond_late() -> None:
+    """OpenTelemetry for JavaScript drops fractions of a millisecond from a start."""
+    for requests in ways([around(1, 0, 1), by_sdk(1, 0, 1.0009)]):
+        assert 1 == len(counted(told_in_memory(requests)[0]))
+
+
+def test_equal_calls_at_the_same_time() -> None:
+    """
+    If a span of the SDK lies within two calls, it is not joined. If only one of them is known when it arrives,
+    it is joined to that one. No order makes fewer records than calls were made.
+    """
+    two = [around(1, 0, 2), around(2, 0.1, 2.1)]
+    within_both, within_second = by_sdk(1, 0.2, 1.8), by_sdk(2, 0.3, 2.05)
+    assert 3 == len(counted(told_in_memory([request(*two, within_both)])[0]))
+    in_order_of_their_ends = [within_both, two[0], within_second, two[1]]
+    assert 2 == len(counted(told_in_memory([request(*in_order_of_their_ends)])[0]))
+    for requests in ways([*two, within_both, within_second]):
+        assert 2 <= len(counted(told_in_memory(requests)[0])) <= 3
+    for requests in ways([around(1, 0, 2), by_sdk(1, 0.2, 1.8), by_sdk(2, 0.3, 1.7)]):
+        assert 2 == len(counted(told_in_memory(requests)[0]))
+
+
+def test_below_other_spans() -> None:
+    """If the SDK's span is below a span that is not a call, only a call of the same trace is around it."""
+    scope, sdk = by_sdk(1, 0.1, 0.9)
+    framework_scope, call = around(1, 0, 1)
+    server = span(90, {"http.request.method": "POST"}, traceId=f"{9:032x}")
+    ours = {"traceId": f"{9:032x}", "parentSpanId": server["spanId"]}
+    spans = [("http", server), (scope, {**sdk, **ours}), (framework_scope, {**call, **ours})]
+    for requests in ways(spans):
+        assert 1 == len(counted(told_in_memory(requests)[0]))
+    spans[2] = framework_scope, {**call, **ours, "traceId": f"{8:032x}"}
+    for requests in ways(spans):
+        assert 2 == len(counted(told_in_memory(requests)[0]))
+
+
+def test_more_equal_calls_than_are_searched() -> None:
+    """A search reads the newest 32 equal calls of a step of time. A call before these counts twice."""
+    calls = [
+        one
+        for n in range(1, 41)
+        for one in (around(n, n / 20, n / 20 + 0.04), by_sdk(n, n / 20, n / 20 + 0.04))
+    ]
+    frameworks = [one for one in calls if one[0] == FRAMEWORK]
+    sdks = [one for one in calls if one[0] == SDK]
+    assert 40 == len(counted(told_in_memory([request(*calls)])[0]))
+    assert 48 == len(counted(told_in_memory([request(*frameworks), request(*sdks)])[0]))
