@@ -55,6 +55,7 @@ COMMANDS = {
     "budgets": "gateway.money.budgets.command",
     "export": "gateway.cli.operator.export",
     "ledger": "gateway.cli.operator.money.ledger",
+    "prices": "gateway.cli.prices.command",
     "report": "gateway.cli.operator.money.report",
     "reconcile": "gateway.cli.operator.money.reconcile",
     "billed": "gateway.cli.operator.money.billed",

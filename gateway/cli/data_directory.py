@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import SERVICE_CONFIG, configured, fail
+from gateway.intake.rate_cards.lists import DIRECTORY as PRICE_LISTS
 from gateway.service.configuration.sections import Config
 from gateway.service.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
@@ -37,7 +38,7 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
         ).exists():  # a server is running, and most commands then need only its socket
             return
 
-        names = {path.name for path in directory.iterdir()} - {"lost+found"}
+        names = {path.name for path in directory.iterdir()} - {"lost+found", PRICE_LISTS}
     except (FileNotFoundError, NotADirectoryError):
         fail(_no_directory(directory, None if data else config), 2)
     except OSError:  # the later attempt to open the directory reports the reason

@@ -32,13 +32,14 @@ from gateway.intake.rate_cards.card import (
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
 from gateway.intake.rates import row_in_force
 from spool.processing import STANDARD
-from spool.record import NS
+from spool.record import NS, decimal_text
 
 # What becomes of a model's prices.
 NEWER: Final = "newer"  # the newer list's prices apply from a day on
 REPLACE: Final = "replace"  # the newer list's prices apply to all days
 FILL: Final = "fill"  # the newer list fills in prices that are missing, as if they had always been known
 KEEP: Final = "keep"
+_ROUNDING: Final = 1000  # a difference of less than one part in this number is rounding of a list
 _NOON_NS: Final = 12 * 3600 * NS
 
 
@@ -158,7 +159,10 @@ def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[P
         if before is None:
             rows += _new_mode(found, standard, row)
             continue
-        after = _filled(before, row) if what == FILL else _overlaid(before, row)
+        if what == FILL:
+            after = _filled(before, row)
+        else:
+            after = _overlaid(before, _stated(row, newer.prices[0]))
         if replace(after, since="") == replace(before, since="", hours=None):
             continue
         if what == FILL or before.since == since:
@@ -194,35 +198,83 @@ def has_hours(model: Model) -> bool:
 
 def _overlaid(before: Price, row: Price) -> Price:
     """Return a row with the prices and the mode of `row`. Prices that `row` lacks are those of `before`."""
-    amounts = _both(before, row)
+    amounts = _both(before, row, _newer)
     if row.tiers:
-        sizes = {tier.above: tier for tier in before.tiers}
-        tiers = tuple(
-            Tier(above=tier.above, **_both(sizes.get(tier.above, before), tier)) for tier in row.tiers
-        )
+        tiers = tuple(_overlaid_tier(before, tier) for tier in row.tiers)
     else:
         is_same = row.mode == before.mode and (row.input, row.output) == (before.input, before.output)
         tiers = before.tiers if is_same else ()
     return Price(mode=row.mode, since=before.since, tiers=tiers, **amounts)
 
 
+def _overlaid_tier(before: Price, tier: Tier) -> Tier:
+    same = next((each for each in before.tiers if _size(each) == _size(tier)), None)
+    if same is None:
+        return Tier(above=tier.above, **_both(before, tier, _newer))
+    return Tier(above=same.above, **_both(same, tier, _newer))
+
+
+def _size(tier: Tier) -> int:
+    """Return the size of a tier. Some lists write 199,999 for 200,000."""
+    return tier.above + 1 if tier.above % 1000 == 999 else tier.above
+
+
+def _stated(row: Price, standard: Price) -> Price:
+    """
+    Return a row without the prices that its list only repeats: from the standard row in another mode, and from the
+    row in its tiers.
+    """
+    tiers = tuple(Tier(above=tier.above, **_kept(_without(tier, row))) for tier in row.tiers)
+    own = row if row.mode == STANDARD else _without(row, standard)
+    return replace(row, tiers=tiers, **_kept(own))
+
+
+def _without(amounts: Amounts, repeated: Amounts) -> Amounts:
+    """Return the prices that differ from `repeated`. The prices of input and output always stay."""
+    kept = {
+        name: None if name not in _COMPARED and price == getattr(repeated, name) else price
+        for name in TOKEN_PRICES
+        for price in (getattr(amounts, name),)
+    }
+    meters = {name: price for name, price in amounts.meters.items() if price != repeated.meters.get(name)}
+    return Amounts(**kept, meters=meters)
+
+
+def _kept(amounts: Amounts) -> dict[str, Any]:
+    return {**{name: getattr(amounts, name) for name in TOKEN_PRICES}, "meters": amounts.meters}
+
+
 def _filled(before: Price, row: Price) -> Price:
     sizes = {tier.above: tier for tier in row.tiers}
     tiers = tuple(
-        Tier(above=tier.above, **_both(sizes[tier.above], tier)) if tier.above in sizes else tier
+        Tier(above=tier.above, **_both(sizes[tier.above], tier, _known)) if tier.above in sizes else tier
         for tier in before.tiers
     )
     if row.mode != STANDARD and not tiers and (row.input, row.output) == (before.input, before.output):
         tiers = row.tiers
-    return replace(before, tiers=tiers, **_both(row, before))
+    return replace(before, tiers=tiers, **_both(row, before, _known))
 
 
-def _both(under: Amounts, over: Amounts) -> dict[str, Any]:
-    amounts = {
-        name: getattr(under, name) if getattr(over, name) is None else getattr(over, name)
-        for name in TOKEN_PRICES
+def _both(
+    under: Amounts, over: Amounts, chosen: Callable[[Decimal | None, Decimal | None], Decimal | None]
+) -> dict[str, Any]:
+    amounts = {name: chosen(getattr(under, name), getattr(over, name)) for name in TOKEN_PRICES}
+    meters = {**under.meters, **over.meters}
+    return {
+        **amounts,
+        "meters": {name: chosen(under.meters.get(name), over.meters.get(name)) for name in meters},
     }
-    return {**amounts, "meters": {**under.meters, **over.meters}}
+
+
+def _known(under: Decimal | None, over: Decimal | None) -> Decimal | None:
+    return under if over is None else over
+
+
+def _newer(under: Decimal | None, over: Decimal | None) -> Decimal | None:
+    """Return the price that is on top, unless it is unknown or differs only by rounding."""
+    if over is None or (under is not None and abs(over - under) * _ROUNDING <= under):
+        return under
+    return over
 
 
 def differences(before: Card, after: Card, *, time: int) -> list[Change]:
@@ -285,24 +337,33 @@ def refusals(
         yield f"the list is dated {newer.source['date']}, which is in the future"
     elif newer.source["date"] < before.source["date"]:
         yield f"the list is dated {newer.source['date']}, but the list in use is of {before.source['date']}"
-    jumps: dict[tuple[str, str], Decimal] = {}
+    jumps = _jumps(before, changes)
+    far = [
+        f"{change.model} of {change.provider} from {decimal_text(change.before)} to {decimal_text(change.after)}"
+        for change, factor in jumps.values()
+        if factor >= LARGEST_JUMP and change.before is not None and change.after is not None
+    ]
+    if far:
+        yield f"impossible jumps of {len(far)} prices: {', '.join(far[:3])}"
+    wide = sum(factor >= WIDE_JUMP for _, factor in jumps.values())
+    if wide > WIDE_SHARE * min(models_in(newer), models_in(before)):
+        yield (
+            f"the prices of {wide} models change by a factor of {WIDE_JUMP} or more; the list may have another "
+            "currency or another unit"
+        )
+
+
+def _jumps(before: Card, changes: Sequence[Change]) -> dict[tuple[str, str], tuple[Change, Decimal]]:
+    """Return the largest change of each model's standard prices, with its factor, where the seller listed the model."""
+    jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
     for change in changes:
         place = change.provider, change.model
         factor = _factor(change)
         is_compared = change.mode == STANDARD and change.above == 0 and change.unit in _COMPARED
         if is_compared and factor is not None and book.listed_by(*place)[0] == change.provider:
-            jumps[place] = max(factor, jumps.get(place, factor))
-    far = [f"{name} of {seller} by a factor of {factor:.4g}" for (seller, name), factor in jumps.items()
-           if factor >= LARGEST_JUMP]  # fmt: skip
-    if far:
-        yield f"impossible jumps of {len(far)} prices: {', '.join(far[:3])}"
-    wide = sum(factor >= WIDE_JUMP for factor in jumps.values())
-    if wide > WIDE_SHARE * min(models_in(newer), models_in(before)):
-        yield (
-            f"the prices of {wide} models change by a factor of {WIDE_JUMP} or more; the list may have another "
-            "currency or another unit"
-        )
+            jumps[place] = max((change, factor), jumps.get(place, (change, factor)), key=lambda jump: jump[1])
+    return jumps
 
 
 def _of_size(before: Card, newer: Card) -> Iterator[str]:

@@ -151,6 +151,14 @@ class PriceBook:
         mode = mode_of(record.tags)
         return self._quoted((record.provider, record.response_model, record.request_model, mode), time)
 
+    def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
+        """Return the prices that apply to a model's calls of a mode at a time (ns)."""
+        return self._quoted((provider, model, None, mode), time)
+
+    def has_own_prices(self, provider: str | None, model: str) -> bool:
+        """Return whether [[prices.override]] has a price for a model, at any time."""
+        return bool(self._overriding(provider, model))
+
     def estimate_sum(self, total: TokenSum) -> str | None:
         """
         Return the cost of calls that the ledger has summed. The cost equals the sum of the costs of the

@@ -112,6 +112,10 @@ class OperatorClient:
             return nullcontext(self.opened.socket)
         return _socket(self.config, names_routes=self.has_file)
 
+    def is_served(self) -> bool:
+        """Return whether a server runs on the data directory. Never opens the storage."""
+        return asyncio.run(_running(self.config.data_dir)) is not None
+
     async def ask_running(self, path: str) -> JsonObject:
         """
         Query the running server. Return {} if no server runs, or if it refuses. Never opens the storage.

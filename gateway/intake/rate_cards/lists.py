@@ -23,7 +23,7 @@ from gateway.intake.rate_cards import litellm
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.service.configuration.sections import PriceSettings
 
-_DIRECTORY: Final = "prices"
+DIRECTORY: Final = "prices"
 _KEPT: Final = 5  # lists in the data directory; older ones are deleted
 
 
@@ -78,7 +78,7 @@ def named(card: Card, newer: Card) -> Card:
 
 def stored_lists(data_dir: Path) -> list[Path]:
     """Return the files of the stored lists, the newest last."""
-    files = (data_dir / _DIRECTORY).glob("*.json")
+    files = (data_dir / DIRECTORY).glob("*.json")
     return sorted(file for file in files if file.stem.isdigit())
 
 
@@ -88,7 +88,7 @@ def store(data_dir: Path, card: Card) -> Path:
 
     The file is flushed to disk before it gets its name. A crash leaves the list before, or this one.
     """
-    directory = data_dir / _DIRECTORY
+    directory = data_dir / DIRECTORY
     directory.mkdir(parents=True, exist_ok=True)
     existing = stored_lists(data_dir)
     number = int(existing[-1].stem) + 1 if existing else 1

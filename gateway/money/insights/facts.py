@@ -142,6 +142,8 @@ class Facts:
     reconciled: Sequence[ReconciledMonth] = ()  # for each provider with bills: this month and the last month
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
+    prices: str = ""  # name of the price list in use
+    prices_day: str = ""  # its day, or "" if it states none
     # a function that returns the estimated cost of a call
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)
 

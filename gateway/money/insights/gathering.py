@@ -132,6 +132,8 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
         lakes=await sources.lakes(),
+        prices=book.version,
+        prices_day=book.card.source.get("date", ""),
         estimate=book.estimate,
     )
 

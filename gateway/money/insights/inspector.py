@@ -25,6 +25,7 @@ DETECTORS: tuple[Detector, ...] = (
     spending.view_anomaly,
     prices.missing_price,
     prices.missing_tier_price,
+    prices.old_prices,
     prices.missing_rate,
     prices.cost_gap,
     statements.reconciliation_difference,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.intake.prices import missing_prices
@@ -18,6 +19,8 @@ from spool.registry.insights import LOW, MEDIUM, Finding
 
 # Thresholds of the detector missing_price.
 LEAST_UNPRICED = 5  # minimum calls without a price
+# Threshold of the detector old_prices.
+LONGEST_AGE_D = 30
 # Thresholds of the detector cost_gap.
 LEAST_CALLS = 20
 LEAST_GAP = Decimal("0.15")  # minimum difference between the two costs, as a share of the larger cost
@@ -121,6 +124,37 @@ def _at_standard(
         impact=Decimal(0),
         newest=_newest(calls),
     )
+
+
+def old_prices(facts: Facts) -> Sequence[Finding]:
+    """Find a price list that is too old, if calls are estimated with it."""
+    estimated = [call for call in facts.recent if call.cost_source == "estimated"]
+    if not facts.prices_day or not estimated:
+        return []
+    day = datetime.fromisoformat(facts.prices_day).replace(tzinfo=UTC)
+    age = (datetime.fromtimestamp(facts.now, UTC) - day).days
+    if age <= LONGEST_AGE_D:
+        return []
+    return [
+        finding(
+            "old_prices",
+            (),
+            title=f"The price list is {age} days old",
+            seen=(
+                f"The price list {facts.prices} is of {facts.prices_day}. {len(estimated):,} of the newest calls are "
+                "estimated with it. Their models may have other prices by now."
+            ),
+            advice=(
+                "Load a newer list: `tollhouse prices update --from URL`, or install a newer release. If "
+                "prices.file names the list, replace that file. Then run `tollhouse ledger reprice`. The page "
+                "Prices has an address of a public list."
+            ),
+            category="prices",
+            effort=LOW,
+            impact=Decimal(0),
+            newest=_newest(estimated),
+        )
+    ]
 
 
 def missing_rate(facts: Facts) -> Sequence[Finding]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gateway.money.insights.detectors.prices import cost_gap, missing_price, missing_tier_price
+from gateway.money.insights.detectors.prices import cost_gap, missing_price, missing_tier_price, old_prices
 from gateway.money.insights.facts import Spend
-from tests.gateway.money.insights.examples import TODAY, call, found, impacts, spend
+from tests.gateway.money.insights.examples import NOW, TODAY, call, found, impacts, spend
 
 
 def unpriced(calls: int = 40, **fields: Any) -> Spend:
@@ -112,3 +113,20 @@ def test_tiers_without_a_price_are_named() -> None:
     assert "No batch, flex price for models of openai, so standard prices apply" == finding.draft.title
     assert "- gpt-4o, flex: 3 calls, $0.30\n- gpt-4o, batch: 1 calls, $0.10" in finding.draft.description
     assert [] == found(missing_tier_price, recent=calls[-2:])
+
+
+def test_an_old_price_list_is_named() -> None:
+    """
+    A list of 31 days ago is reported if calls are estimated with it. A list of 30 days ago, a list without a day, and a
+    list that estimates nothing are not.
+    """
+    day = datetime.fromtimestamp(NOW, UTC).date()
+    calls = [call(cost_source="estimated", estimated_cost="0.1"), call(cost="0.2", cost_source="reported")]
+    old = {"prices": "list-1", "prices_day": (day - timedelta(days=31)).isoformat()}
+    [finding] = found(old_prices, recent=calls, **old)
+    assert "The price list is 31 days old" == finding.draft.title
+    assert "1 of the newest calls" in finding.draft.description
+    assert "tollhouse prices update" in finding.draft.description
+    assert [] == found(old_prices, recent=calls[1:], **old)
+    assert [] == found(old_prices, recent=calls, prices_day=(day - timedelta(days=30)).isoformat())
+    assert [] == found(old_prices, recent=calls, prices_day="")

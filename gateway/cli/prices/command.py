@@ -1,0 +1,288 @@
+"""`tollhouse prices`: shows the list prices of a model, loads a newer list, and undoes that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli import config_option, data_option, fail
+from gateway.cli.data_directory import installation
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.output import JsonObject, show_json, show_table
+from gateway.cli.parameters import Moment
+from gateway.cli.prices.download import downloaded, is_address
+from gateway.intake import price_updates
+from gateway.intake.price_updates import Change
+from gateway.intake.price_view import ModelPrices, prices_of_model, similar
+from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards import lists
+from gateway.intake.rate_cards.card import Card, CardUnreadable
+from gateway.intake.rate_cards.litellm import NAME as LITELLM
+from gateway.service.configuration.sections import Config
+from spool.printable import printable
+from spool.providers import PROVIDERS
+from spool.record import NS, decimal_text
+
+DAY = click.DateTime(["%Y-%m-%d"])
+_COLUMNS = ("tier", "above", "unit", "price", "per", "since", "until")
+_TITLES = {"above": "input above", "price": "dollars"}
+_SHOWN = 30  # changes that are printed without --json
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with all changes.")
+
+
+@click.group()
+def prices() -> None:
+    """Show the list prices of a model, load a newer price list, or undo that."""
+
+
+@prices.command()
+@click.argument("model")
+@click.option("--provider", help="Provider of the calls; default: every provider that lists the model.")
+@click.option(
+    "--at", "moment", type=Moment(), metavar="TIME", help="Day or time (UTC) of the calls; default: now."
+)
+@data_option
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(
+    model: str,
+    provider: str | None,
+    moment: str | None,
+    data: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """
+    Show all prices that apply to a model.
+
+    Lists the price of each unit by service tier, by size of the input, and by time. Prices include those of
+    [[prices.override]]. No server is needed.
+    """
+    book = _book(installation(config, data))
+    at = datetime.fromisoformat(moment) if moment else datetime.now(UTC)
+    time = int(at.timestamp()) * NS
+    found = prices_of_model(book, model, provider, time)
+    if not found:
+        near = similar(book, model)
+        hint = f"; similar names: {', '.join(near)}" if near else ""
+        where = f" at {provider}" if provider else ""
+        fail(f"the price list {book.version} has no price for {model}{where}{hint}", 2)
+    if as_json:
+        rows = [{**asdict(each), "rows": [row._asdict() for row in each.rows]} for each in found]
+        show_json({"list": _described(book.card, book.version), "prices": rows})
+        return
+    click.echo(f"list: {book.version}, of {book.card.source['date']}")
+    for each in found:
+        _show_model(each)
+
+
+def _show_model(each: ModelPrices) -> None:
+    click.echo(f"\n{printable(each.provider or 'any provider')}: {printable(each.model)}")
+    if each.listed_by and each.listed_by != each.provider:
+        click.echo(f"prices of {printable(each.listed_by)}")
+    if each.has_own_prices:
+        click.echo("with prices of [[prices.override]]")
+    names = [*each.names, *each.patterns]
+    if names:
+        click.echo(f"names: {printable(', '.join(names))}")
+    if each.at_standard:
+        click.echo(f"at standard prices: {', '.join(each.at_standard)}")
+    show_table([row._asdict() for row in each.rows], _COLUMNS, _TITLES)
+
+
+@prices.command()
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="FILE|URL",
+    help="Price list in Tollhouse's format, or LiteLLM's model_prices_and_context_window.json.",
+)
+@click.option(
+    "--since",
+    type=DAY,
+    metavar="DAY",
+    help="First day (UTC) of changed prices of LiteLLM's list; default: today.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and store nothing.")
+@_as_json
+@with_client
+def update(client: OperatorClient, source: str, since: datetime | None, dry_run: bool, as_json: bool) -> None:
+    """
+    Load a newer price list.
+
+    The list is checked, stored in the data directory, and used from the next call on, because a running server
+    reloads its configuration. A list that is incomplete, has impossible prices or is older than the list in use is
+    refused with the reason. Existing estimates stay; `tollhouse ledger reprice` recalculates them. With several
+    gateways, run the command on each of them.
+    """
+    config = client.config
+    if config.prices.file is not None:
+        fail(
+            f"prices.file names the price list {config.prices.file}; replace that file, or remove the setting",
+            2,
+        )
+    today = datetime.now(UTC).date().isoformat()
+    before = _book(config).card
+    try:
+        newer = lists.decoded(_content(config, source), day=today, max_bytes=config.prices.max_file_bytes)
+        after = _after(
+            before, newer, since.date().isoformat() if since else today, is_stated=since is not None
+        )
+    except CardUnreadable as error:
+        fail(str(error), 2)
+    changes = price_updates.differences(before, after, time=int(datetime.now(UTC).timestamp()) * NS)
+    problems = list(price_updates.refusals(before, newer, after, changes, today=today))
+    if problems:
+        fail("\n".join(f"the price list is refused: {problem}" for problem in problems), 2)
+    if before.version == after.version:
+        changes = []
+    stored = not dry_run and before.version != after.version
+    reloaded = None
+    if stored:
+        try:
+            lists.store(config.data_dir, after)
+        except OSError as error:
+            fail(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
+        reloaded = _reload(client)
+    if as_json:
+        show_json({
+            "list": _described(after, after.version),
+            "before": before.version,
+            "stored": stored,
+            "reloaded": reloaded is not None,
+            "changes": [_change(change) for change in changes],
+        })  # fmt: skip
+        return
+    _show_changes(changes, before.version, after.version)
+    if dry_run:
+        click.echo("nothing was stored")
+    elif stored:
+        _show_reload(reloaded)
+        click.echo(
+            "stored estimates are unchanged: tollhouse ledger reprice recalculates them; tollhouse prices undo "
+            "restores the list before"
+        )
+
+
+@prices.command()
+@_as_json
+@with_client
+def undo(client: OperatorClient, as_json: bool) -> None:
+    """Delete the price list of the last `prices update`, so that the list before it applies again."""
+    config = client.config
+    try:
+        deleted = lists.undo(config.data_dir)
+    except OSError as error:
+        fail(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
+    if deleted is None:
+        fail("there is no list of `prices update` to undo", 2)
+    book = _book(config)
+    reloaded = _reload(client)
+    if as_json:
+        show_json({"list": _described(book.card, book.version), "reloaded": reloaded is not None})
+        return
+    click.echo(f"the price list {book.version} of {book.card.source['date']} applies again")
+    _show_reload(reloaded)
+
+
+def _book(config: Config) -> PriceBook:
+    try:
+        return PriceBook.load(config.prices, config.data_dir)
+    except CardUnreadable as error:
+        fail(str(error), 2)
+
+
+def _content(config: Config, source: str) -> bytes:
+    section = config.prices
+    if is_address(source):
+        return downloaded(source, max_bytes=section.max_file_bytes, timeout_s=section.download_timeout)
+    try:
+        with Path(source).open("rb") as file:
+            return file.read(section.max_file_bytes + 1)
+    except OSError as error:
+        raise CardUnreadable(f"{source}: {error.strerror}") from error
+
+
+def _after(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
+    """Return the list that would be in use. A list in Tollhouse's format replaces the list before."""
+    if newer.source.get("name") == LITELLM and "merged_with" not in newer.source:
+        return lists.named(price_updates.updated(before, newer, since=since), newer)
+    if is_stated:
+        raise CardUnreadable(
+            "--since is only for LiteLLM's list, because this list states the days of its prices"
+        )
+    return newer
+
+
+def _reload(client: OperatorClient) -> JsonObject | None:
+    """Make a running server read the list. Return None if no server runs."""
+    if not client.is_served():
+        return None
+    status, payload = client.answer("POST", "/reload", body={})
+    if status >= 400:
+        message = payload["error"]["message"]
+        fail(f"the list is stored, but the server keeps the list before: {message}")
+    result: JsonObject = payload["reload"]
+    return result
+
+
+def _show_reload(reloaded: JsonObject | None) -> None:
+    if reloaded is None:
+        click.echo("no server runs here; the list applies from the next start on")
+        return
+    for name in reloaded["changed"]:
+        click.echo(f"changed: {name}")
+    for name in reloaded["needs_restart"]:
+        click.echo(f"needs a restart: {name}", err=True)
+
+
+def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
+    """Print how many prices change, and the first changes of those that are known now."""
+    if before == after:
+        click.echo(f"{after} is the list in use")
+        return
+    click.echo(f"from {before} to {after}")
+    known = [change for change in changes if change.before is not None]
+    for words, some in (
+        ("changed", [change for change in known if change.after is not None]),
+        ("added", [change for change in changes if change.before is None]),
+        ("removed", [change for change in known if change.after is None]),
+    ):
+        models = len({(change.provider, change.model) for change in some})
+        click.echo(f"{words}: {len(some)} prices of {models} models")
+    if known:
+        show_table(
+            [_change(change) for change in sorted(known, key=_rank)[:_SHOWN]],
+            ("provider", "model", "tier", "above", "unit", "before", "after"),
+            {"above": "input above"},
+        )
+    if len(known) > _SHOWN:
+        click.echo(f"and {len(known) - _SHOWN} more changes; --json lists all", err=True)
+
+
+def _rank(change: Change) -> tuple[int, Change]:
+    """Order changes by provider, in the order of the table of providers."""
+    cards = [provider.card for provider in PROVIDERS]
+    return cards.index(change.provider) if change.provider in cards else len(cards), change
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "provider": change.provider,
+        "model": change.model,
+        "tier": change.mode or "standard",
+        "above": change.above,
+        "unit": change.unit,
+        "before": None if change.before is None else decimal_text(change.before),
+        "after": None if change.after is None else decimal_text(change.after),
+    }
+
+
+def _described(card: Card, version: str) -> dict[str, Any]:
+    return {"version": version, **{name: value for name, value in card.source.items() if name != "version"}}

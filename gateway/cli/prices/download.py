@@ -1,0 +1,46 @@
+"""Download of a price list: over https, without redirects, and with limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from exporters.errors import SendError
+from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_reach
+from gateway.intake.rate_cards.card import CardUnreadable
+from spool.clock import SystemClock
+
+
+def is_address(source: str) -> bool:
+    return "://" in source
+
+
+def downloaded(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
+    """
+    Return the content of an address. Raises CardUnreadable with the reason.
+
+    A redirect is not followed, because it may lead to an address that nobody chose. Link-local addresses and
+    services that give a machine its credentials are refused after the name was resolved.
+    """
+    if not url.startswith("https://"):
+        raise CardUnreadable(f"{url}: the address must begin with https://")
+    try:
+        content = asyncio.run(_fetched(url, max_bytes, timeout_s))
+    except SendError as error:
+        if error.status is not None and 300 <= error.status < 400:
+            raise CardUnreadable(
+                f"{url}: the address redirects ({error.status}); name the final address"
+            ) from error
+        raise CardUnreadable(f"{url}: {error}") from error
+    if len(content) > max_bytes:
+        raise CardUnreadable(f"{url}: the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
+    return content
+
+
+async def _fetched(url: str, max_bytes: int, timeout_s: float) -> bytes:
+    settings = ClientSettings(timeout_s=timeout_s, compression="none", check=check_reach)
+    async with Client(settings, clock=SystemClock()) as client:
+        answer = await client.send(
+            url, b"", content_type="application/json", method="GET", max_answer_bytes=max_bytes + 1
+        )
+    return answer.body

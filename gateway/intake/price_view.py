@@ -1,0 +1,170 @@
+"""
+All prices that apply to calls of a model, for display to people.
+
+The prices come from the same quotes as estimates, so they include the operator's own prices and the rule for a tier
+without a price.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from gateway.intake.leaves import UNITS, PartRate
+from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards import names
+from gateway.intake.rate_cards.card import DAY_NS, Clause, Model
+from gateway.intake.rates import NO_TIME, Quote
+from spool import providers
+from spool.processing import MODES, PROVISIONED, STANDARD
+from spool.record import NS, decimal_text
+
+_SUGGESTIONS: Final = 5
+_MOST_SPANS: Final = 20  # price changes that are shown
+_STANDARD_NAME: Final = "standard"
+
+
+class PriceRow(NamedTuple):
+    """
+    One price. `above` is the number of input tokens above which it applies to the whole call. `per` is the quantity
+    of the price. `since` and `until` are empty if the price has no beginning or no end.
+    """
+
+    tier: str
+    above: int
+    unit: str
+    price: str
+    per: str
+    since: str
+    until: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPrices:
+    """
+    The prices of a model at one provider. `listed_by` is the provider whose prices apply. `names` are the exact
+    names of the model, and `patterns` the conditions for others. `at_standard` are tiers without a price.
+    """
+
+    provider: str
+    model: str
+    listed_by: str
+    names: Sequence[str]
+    patterns: Sequence[str]
+    has_own_prices: bool
+    at_standard: Sequence[str]
+    rows: Sequence[PriceRow]
+
+
+def prices_of_model(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
+    """
+    List the prices of a model at a time (ns), and their changes after it. Without a provider, the list has every
+    provider that lists the model, the model's maker first.
+    """
+    sellers = [providers.card_name(provider)] if provider else _sellers(book, model)
+    return [found for seller in sellers if (found := _at(book, model, seller, time)) is not None]
+
+
+def similar(book: PriceBook, model: str) -> list[str]:
+    """Return names of the price list that resemble an unknown name."""
+    known = {
+        name.rpartition("/")[2]
+        for seller in book.card.providers.values()
+        for listed in seller.models
+        for name in (listed.id.lower(), *listed.match.equals)
+    }
+    return difflib.get_close_matches(model.lower().rpartition("/")[2], sorted(known), _SUGGESTIONS, 0.6)
+
+
+def _sellers(book: PriceBook, model: str) -> list[str]:
+    maker = next(
+        (names.maker(spelling) for spelling in names.spellings(model) if names.maker(spelling)), None
+    )
+    own = [seller for seller in book.card.providers if book.listed_by(seller, model)[0] == seller]
+    own.sort(key=lambda seller: (seller != maker, seller))
+    if own:
+        return own
+    seller, _ = book.listed_by(None, model)
+    return [seller or ""]  # "" stands for any provider, for which only the operator's own prices may apply
+
+
+def _at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
+    listed_by, listed = book.listed_by(seller or None, model)
+    rows: list[PriceRow] = []
+    at_standard = []
+    for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
+        spans = list(_spans(book, model, seller, tier, time))
+        if tier and spans and spans[0].missing_mode:
+            at_standard.append(tier)
+        rows += [
+            row for quote in spans if not quote.missing_mode for row in _rows(tier or _STANDARD_NAME, quote)
+        ]
+    if not rows:
+        return None
+    return ModelPrices(
+        provider=seller,
+        model=listed.id if listed is not None else model,
+        listed_by=listed_by or "",
+        names=listed.match.equals if listed is not None else (),
+        patterns=tuple(_patterns(listed.match)) if listed is not None else (),
+        has_own_prices=book.has_own_prices(seller or None, model),
+        at_standard=at_standard,
+        rows=rows,
+    )
+
+
+def _spans(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
+    """
+    Yield the quote of a time and those after it. Prices that depend on the hour are shown for one day.
+    """
+    listed = book.listed(seller or None, model)
+    end = time + DAY_NS if _is_by_hour(listed) else NO_TIME
+    for _ in range(_MOST_SPANS):
+        quote = book.quote_of(seller or None, model, tier, time)
+        yield quote
+        time = quote.high
+        if time >= end:
+            return
+
+
+def _is_by_hour(model: Model | None) -> bool:
+    return model is not None and any(row.hours for row in model.prices)
+
+
+def _rows(tier: str, quote: Quote) -> Iterator[PriceRow]:
+    since, until = _moment(quote.low), _moment(quote.high)
+    for above, rate in reversed(quote.parts):
+        for unit, price in _shown(rate):
+            per = UNITS[unit].per_words if unit in UNITS else "one"
+            words = UNITS[unit].words if unit in UNITS else unit
+            yield PriceRow(tier, max(above, 0), words, price, per, since, until)
+
+
+def _shown(rate: PartRate) -> Iterator[tuple[str, str]]:
+    """Yield the price of each unit as the list states it."""
+    yield from ((unit, rate.shown[unit]) for unit in UNITS if unit in rate.shown)
+    if rate.per_request:
+        yield "request", decimal_text(Decimal(rate.per_request).scaleb(-rate.digits))
+
+
+def _moment(time: int) -> str:
+    """Return a day, or a time if it is not midnight. Return "" before all and after all times."""
+    if not 0 < time < NO_TIME:
+        return ""
+    moment = datetime.fromtimestamp(time // NS, UTC)
+    return f"{moment:%Y-%m-%d}" if time % DAY_NS == 0 else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _patterns(clause: Clause) -> Iterator[str]:
+    """Yield the conditions on names other than exact ones, in words."""
+    yield from (f"{text}*" for text in clause.starts_with)
+    yield from (f"*{text}" for text in clause.ends_with)
+    yield from (f"*{text}*" for text in clause.contains)
+    yield from (f"/{text}/" for text in clause.regex)
+    if clause.all:
+        parts = [" or ".join((*part.equals, *_patterns(part))) for part in clause.all]
+        yield " and ".join(parts)
