@@ -90,8 +90,13 @@ def calls(rows: Sequence[Row]) -> list[Row]:
 
 
 def spent(rows: Sequence[Row]) -> Decimal:
-    """Return the reported cost, with corrections of closed records."""
-    return sum((Decimal(row["cost"] or 0) for row in rows if not row["shadow"]), Decimal(0))
+    """Return the cost that counts, with corrections of closed records."""
+    return sum((Decimal(_counted(row) or 0) for row in rows if not row["shadow"]), Decimal(0))
+
+
+def _counted(row: Row) -> str | None:
+    cost: str | None = row["cost"]
+    return cost if cost is not None or row["kind"] != "inference" else row["estimated_cost"]
 
 
 def every_order(*requests: Request, pauses: Sequence[float] = ()) -> list[list[Row]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import Request, told_in_memory, told_on_disk
-from tests.integration.order.test_claude_code_behind_litellm import FAILED, of_claude, of_litellm
+from tests.integration.order.test_claude_code_behind_litellm import FAILED, of_claude, of_litellm, spent
 
 REQUEST_ID = "req_011CSHoEeqs5C35K2UUqR7Fy"
 SDK = {
@@ -54,6 +55,22 @@ def test_equal_request_ids_are_one_call(reports: tuple[Request, ...]) -> None:
     for order in permutations(reports):
         for rows, _ in (told_in_memory(order * 2), told_on_disk(order, [True], [60.0])):
             assert 1 == len([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
+
+
+@pytest.mark.parametrize("pauses", [(), (60.0,)])
+@pytest.mark.parametrize(
+    "counts", [{}, {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 50}]
+)
+def test_three_reports_that_share_ids_only_in_pairs(
+    counts: dict[str, int], pauses: tuple[float, ...]
+) -> None:
+    """The SDK knows both ids, LiteLLM's log of a stream only the response id, Claude Code only the request id."""
+    sdk = of_sdk(**{"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQr1"}, **counts)
+    for order in permutations((sdk, of_claude(), of_litellm())):
+        for rows, conflicts in (told_in_memory(order * 2, pauses), told_on_disk(order, [True], pauses)):
+            assert 1 == len([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
+            assert Decimal("0.25") == spent(rows)
+            assert conflicts == 0
 
 
 def test_without_the_id_a_line_is_a_call_of_its_own() -> None:
