@@ -76,7 +76,11 @@ def litellm(wheel: Path) -> dict[str, Any]:
         content = package.read("litellm/model_prices_and_context_window_backup.json")
     document = _exact(content)
     entries = {
-        name: {field: value for field, value in entry.items() if "cost" in field or field in _KEPT}
+        name: {
+            field: value
+            for field, value in entry.items()
+            if "cost" in field or "uplift" in field or field in _KEPT
+        }
         for name, entry in document.items()
         if document.get(entry.get("alias_of"), entry).get("litellm_provider") in LITELLM_SELLERS
     }

@@ -98,6 +98,7 @@ class _Named:
     name: str
     rows: tuple[Price, ...] | None
     is_newer: bool
+    regional: dict[str, Decimal]
 
 
 def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, decide: Decide) -> Seller:
@@ -113,7 +114,9 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
             rows = found.prices  # a seller with a list of its own no longer gets prices of other sellers
         if is_own:
             is_newer = rows is not None and decision.what == NEWER
-            of_models[positions[id(found)]].append(_Named(name=model.id, rows=rows, is_newer=is_newer))
+            of_models[positions[id(found)]].append(
+                _Named(name=model.id, rows=rows, is_newer=is_newer, regional=model.regional)
+            )
         elif rows is not None:
             apart = model.apart if found is None else found.apart
             added.append(replace(model, prices=rows, apart=apart))
@@ -136,12 +139,14 @@ def _split(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     for each in named:
         rows = model.prices if each.rows is None else each.rows
         if rows != prices:
-            yield replace(model, id=each.name, match=Clause(equals=(each.name,)), prices=rows)
+            clause = Clause(equals=(each.name,))
+            regional = each.regional or model.regional
+            yield replace(model, id=each.name, match=clause, prices=rows, regional=regional)
     if own is not None and own.is_newer:
         rest = tuple(name for name in model.match.equals if name not in {each.name for each in named})
         if rest:
             yield replace(model, id=rest[0], match=Clause(equals=rest))
-    yield replace(model, prices=prices)
+    yield replace(model, prices=prices, regional=(own.regional if own else {}) or model.regional)
 
 
 def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:

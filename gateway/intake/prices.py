@@ -13,8 +13,8 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
   have their own price. Without such a price, and for other models, they cost as much as other writes.
 - Cached tokens without their own price cost as much as other input. Only Anthropic differs: a Claude model
   without such a price has no estimate.
-- A batch, or another service tier without a price in the list, has the standard price. The `price_book` of
-  such a record says so.
+- A batch, or another service tier without a price in the list, has the standard price. A region in which the
+  seller charges more has the price without a region. The `price_book` of such a record says so.
 - A call of an audio or image model has no estimate if it does not report the number of tokens of each kind.
 - Tokens of prepaid capacity cost nothing, but additional fees are charged.
 - `gateway.intake.leaves` prices units other than text tokens.
@@ -104,7 +104,8 @@ class PriceBook:
     def _named_for(self, record: Inference) -> str:
         """Return the name of the price list, with the prices of the call that the list lacks."""
         tags = record.tags
-        if (not tags or MARKS.isdisjoint(tags)) and not record.cache_write_1h_tokens:
+        region = record.region
+        if (not tags or MARKS.isdisjoint(tags)) and not record.cache_write_1h_tokens and region is None:
             return self.version
         quote = self.quote(record)
         name = self.version
@@ -112,6 +113,8 @@ class PriceBook:
             name += f"+{quote.missing_mode}{_AT_STANDARD}"
         if quote.is_1h_missing and record.cache_write_1h_tokens:
             name += f"+{_1H}{_AT_STANDARD}"
+        if region is not None and quote.regional is not None and quote.regional.is_regional(region):
+            name += f"+{region}{_AT_STANDARD}"
         return name
 
     def estimate(self, record: Inference) -> str | None:
@@ -266,6 +269,7 @@ class PriceBook:
             override = max(in_force, key=lambda row: (since_ns(row), row[0]), default=None)
             if override is not None:
                 row, id, apart = overridden(override[1], row), override[1].model, ()
+                listed_model = None  # an own price applies in every region
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
@@ -275,7 +279,8 @@ class PriceBook:
         rate = None if apart else token_rate(row, id)
         tiers = () if apart else tiers_of(row, id)
         parts = parts_of(row, id, apart)
-        return Quote(low, high, rate, tiers, parts, missing_mode, is_1h_missing(row, id))
+        regional = listed_model if listed_model is not None and listed_model.regional else None
+        return Quote(low, high, rate, tiers, parts, missing_mode, is_1h_missing(row, id), regional)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """Return the operator's prices for this model, each with its position in the configuration."""
@@ -325,7 +330,7 @@ class PriceBook:
 
 
 def missing_prices(price_book: str | None) -> list[str]:
-    """Return the modes, and `cache_write_1h`, whose price the list of a record lacked, by the list's name."""
+    """Return the modes and regions, and `cache_write_1h`, whose price the list of a record lacked, by its name."""
     endings = (price_book or "").split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
 

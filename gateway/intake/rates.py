@@ -50,6 +50,7 @@ class Quote(NamedTuple):
     # The call's mode, if the price list lacks a price for it. Standard prices apply instead.
     missing_mode: str = ""
     is_1h_missing: bool = False  # the price of cache writes for an hour is unknown, so that of others applies
+    regional: Model | None = None  # the model, if the list lacks its prices in some regions
 
 
 NEVER = Quote(1, 0, None)

@@ -26,6 +26,8 @@ from spool.processing import MODES, STANDARD
 from spool.record import NS
 
 DAY_NS = 86400 * NS
+GLOBAL = "global"  # region of a call that any region may serve
+ANY_REGION = "*"
 FORMAT = 1
 
 
@@ -127,13 +129,18 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     A model as one provider sells it. If several rows of its prices apply, the last of them is used.
 
     `apart` lists directions (`input`, `output`) in which most tokens are not text and have other prices. A
-    call of such a model has a price only if it reports its parts.
+    call of such a model has a price only if it reports its parts. `regional` are regions in which the seller charges
+    more, with the factor; ANY_REGION stands for each region. Estimates have the price without a region, and say so.
     """
 
     id: str
     match: Clause
     prices: tuple[Price, ...]
     apart: tuple[str, ...] = ()
+    regional: dict[str, Decimal] = {}
+
+    def is_regional(self, region: str) -> bool:
+        return region in self.regional or (region != GLOBAL and ANY_REGION in self.regional)
 
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -218,6 +225,8 @@ def _problems(card: Card) -> Iterator[str]:
         for model in of_seller.models:
             for problem in (*_problems_of_clause(model.match), *_problems_of_prices(model.prices)):
                 yield f"{seller}, {model.id}: {problem}"
+            if not all(factor.is_finite() and factor > 0 for factor in model.regional.values()):
+                yield f"{seller}, {model.id}: the factors of regional must be above 0"
 
 
 def _problems_of_clause(clause: Clause) -> Iterator[str]:

@@ -14,8 +14,11 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from gateway.intake.rate_cards import names
 from gateway.intake.rate_cards.card import (
+    ANY_REGION,
     FORMAT,
     Amounts,
     Card,
@@ -74,6 +77,12 @@ _MODES: Final = {"": "", "_batches": "batch", "_flex": "flex", "_priority": "pri
 _FIELD: Final = re.compile(
     r"(?P<name>.*?)(?:_above_(?P<above>\d+)k_tokens)?(?P<mode>_batches|_flex|_priority)?"
 )
+# Factors of prices by region. The list's regions of Vertex AI are all but the global endpoint.
+_REGIONAL: Final = {
+    "regional_processing_uplift_multiplier_eu": "eu",
+    "regional_processing_uplift_multiplier_us": "us",
+    "regional_endpoint_uplift_multiplier": ANY_REGION,
+}
 _SEARCH_SIZES: Final = ("search_context_size_low", "search_context_size_medium", "search_context_size_high")
 # Sellers whose entries have a region, a size of images or a commitment in front of the model's name.
 _PLAIN_NAMES: Final = frozenset({"openai", "azure", "aws", "anthropic"})
@@ -108,8 +117,13 @@ def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
         prices = tuple(_prices(key, entry, seller))
         if name is not None and prices:
             apart = directions_apart(name, {meter for row in prices for meter in row.meters})
-            model = Model(id=name, match=Clause(equals=(name,)), prices=prices, apart=apart)
+            regional = _regional(key, entry)
+            model = Model(
+                id=name, match=Clause(equals=(name,)), prices=prices, apart=apart, regional=regional
+            )
             known = sellers.setdefault(seller, {}).setdefault(name, model)
+            if regional and not known.regional:
+                known = sellers[seller][name] = replace(known, regional=regional)
             if known.prices[0] == prices[0] and len(known.prices) < len(prices):
                 sellers[seller][name] = (
                     model  # two services of a seller list the model, and one lists more tiers
@@ -229,6 +243,18 @@ def _searches(key: str, entry: Mapping[str, Any]) -> Decimal | None:
         return None
     amounts = {_amount(key, size, sizes.get(size), _THOUSAND) for size in _SEARCH_SIZES}
     return amounts.pop() if len(amounts) == 1 else None
+
+
+def _regional(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Return by how much all prices are multiplied in some regions."""
+    specific = entry.get("provider_specific_entry")
+    us = specific.get("us") if isinstance(specific, dict) else None
+    factors = {region: entry.get(field) for field, region in _REGIONAL.items()}
+    factors["us"] = factors["us"] or us
+    for factor in factors.values():
+        if factor is not None and (not isinstance(factor, Decimal) or factor <= 0):
+            raise CardUnreadable(f"{key}: the factor of a region is not a number above 0")
+    return {region: _plain(factor) for region, factor in factors.items() if factor not in (None, 1)}
 
 
 def _fast(key: str, entry: Mapping[str, Any]) -> Decimal | None:

@@ -294,6 +294,33 @@ def test_cache_writes_for_an_hour_without_a_price() -> None:
     assert not missing_prices(other.price_book)
 
 
+@pytest.mark.parametrize(
+    ("provider", "model", "region", "is_named"),
+    [
+        ("anthropic", "claude-opus-5", "us", True),
+        ("anthropic", "claude-opus-5", "global", False),
+        ("anthropic", "claude-opus-5", None, False),
+        ("anthropic", "claude-3-5-haiku-latest", "us", False),
+        ("openai", "gpt-5.6-terra", "eu", True),
+        ("gcp.vertex_ai", "claude-sonnet-4-5@20250929", "europe-west4", True),
+        ("gcp.vertex_ai", "claude-sonnet-4-5@20250929", "global", False),
+        ("gcp.vertex_ai", "gemini-2.5-pro", "europe-west4", False),
+        ("aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "us-east-1", False),
+    ],
+)
+def test_a_region_with_another_price_is_named(
+    provider: str, model: str, region: str | None, is_named: bool
+) -> None:
+    """If the seller charges more in a region, the estimate has the price without a region, and the record says so."""
+    record, other = call(model, provider=provider), call(model, provider=provider)
+    record.region = region
+    for each in (record, other):
+        BOOK.price(each)
+    assert record.estimated_cost == other.estimated_cost is not None
+    assert ([region] if is_named else []) == missing_prices(record.price_book)
+    assert is_named == (f"no {region} price" in reasons(record, BOOK)["estimated_cost"])
+
+
 def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
     """
     If the capacity for tokens is paid separately, text, audio and large inputs cost nothing, and only

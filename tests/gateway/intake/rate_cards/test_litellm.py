@@ -114,6 +114,24 @@ def test_other_units() -> None:
     ]
 
 
+def test_regions_with_another_price() -> None:
+    """The factors of regions are kept, also if only another service of the seller states them."""
+    prices = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
+    card = read(
+        openai__a={**MODEL, "regional_processing_uplift_multiplier_eu": 1.1},
+        b={**prices, "litellm_provider": "anthropic", "provider_specific_entry": {"us": 1.1}},
+        gemini__c={**prices, "litellm_provider": "gemini"},
+        vertex_ai__c={
+            **prices, "litellm_provider": "vertex_ai-language-models", "regional_endpoint_uplift_multiplier": 1.1,
+        },
+    )  # fmt: skip
+    regional = {model.id: model.regional for of in card.providers.values() for model in of.models}
+    factor = Decimal("1.1")
+    assert {"a": {"eu": factor}, "b": {"us": factor}, "c": {"*": factor}} == regional
+    [model] = card.providers["google"].models
+    assert [True, True, False] == [model.is_regional(name) for name in ("us", "europe-west4", "global")]
+
+
 def test_aliases_and_fast_mode() -> None:
     """An alias has the price of its model. A factor for fast mode multiplies every price."""
     listed = {"litellm_provider": "anthropic", "input_cost_per_token": 5e-6, "output_cost_per_token": 2.5e-5}
