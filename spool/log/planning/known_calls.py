@@ -300,9 +300,16 @@ class KnownCalls:
             yield place
 
     def _records(self, place: int) -> list[Inference]:
-        """Return the record at a place, then the record that counts the same call, and so on."""
-        records = map(self._at, self._counted_by(place))
-        return [record for record in records if isinstance(record, Inference)]
+        """
+        Return the record at a place, then the record that counts the same call, and so on. Each is as its newest
+        correction describes it, with its names.
+        """
+        records = []
+        for each in self._counted_by(place):
+            known, (current, _) = self._at(each), self._current(each)
+            if isinstance(known, Inference) and isinstance(current, Inference):
+                records.append(current if current is known else amended(current, {"also": known.also}))
+        return records
 
     def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """

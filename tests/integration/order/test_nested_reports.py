@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.normalise.otlp.items import SECOND
+from spool.log.planning.corrections import SAME_CALL
+from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import span
 from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+from tests.integration.order.test_request_ids import REQUEST, USED, assistant, orders
 from tests.spool.contract.examples import NOON
 
 FRAMEWORK, SDK = "agents", "com.anthropic.sdk.typescript"
@@ -190,3 +192,51 @@ def test_more_equal_calls_than_are_searched() -> None:
     sdks = [one for one in calls if one[0] == SDK]
     assert 40 == len(counted(told_in_memory([request(*calls)])[0]))
     assert 48 == len(counted(told_in_memory([request(*frameworks), request(*sdks)])[0]))
+
+
+def reports_of_all(failed: bool) -> dict[str, Request]:
+    """Return the reports of one call by the SDK, a framework, the provider, an assistant and a gateway."""
+    model = {"gen_ai.request.model": "claude-sonnet-4-5"}
+    ids = {"anthropic.request.id": REQUEST, **model}
+    counts = {} if failed else {"input_tokens": 1500, "output_tokens": 70}
+    used = ids if failed else ids | {name: n for name, n in USED.items() if ".cache_" in name}
+    without_cache = {} if failed else counts | {"input_tokens": 300}
+    answered = {} if failed else {"gen_ai.response.id": "msg_1111222233334444aa01"}
+    platform = report(
+        "com.anthropic.claude-platform", 101, -0.2, 0.5, failed=failed, **used, **counts, **answered
+    )
+    log = {
+        "id": "chatcmpl-1" if failed else answered["gen_ai.response.id"], "call_type": "anthropic_messages",
+        "model": "claude-sonnet-4-5", "status": "failure" if failed else "success",
+        "prompt_tokens": counts.get("input_tokens", 0), "completion_tokens": counts.get("output_tokens", 0),
+        "startTime": NOON, "endTime": NOON + 1,
+        "hidden_params": {"additional_headers": {"llm_provider-request-id": REQUEST}},
+    }  # fmt: skip
+    event = assistant(REQUEST, failed=failed)
+    event_body = event.body.replace(str(NOW + SECOND).encode(), str((NOON + 1) * SECOND).encode())
+    return {
+        "sdk": request(by_sdk(1, 0.1, 0.9, failed=failed, **used, **counts)),
+        "framework": request(around(1, 0, 1, failed=failed, **model, **without_cache)),
+        "provider": request(platform, resource={"service.name": "claude-platform"}),
+        "assistant": Request(event.format, event_body),
+        "gateway": Request("litellm", json.dumps(log).encode()),
+    }
+
+
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("others", [(), ("provider",), ("provider", "assistant", "gateway")])
+def test_with_further_reporters(failed: bool, others: tuple[str, ...]) -> None:
+    """Reports with common ids join the SDK's report, open or closed. With the framework's, all are one call."""
+    requests = reports_of_all(failed)
+    names = ("sdk", "framework", *others)
+    for order in orders([requests[name] for name in names]):
+        for rows, conflicts in (
+            told_in_memory(order),
+            told_in_memory(order, [20.0]),
+            told_on_disk([*order, *order], [True, False]),
+        ):
+            # before the SDK's report arrives, the gateway's input may disagree with that of the framework
+            assert 0 == conflicts or "gateway" in others
+            taken_back = sum(row.get("reason") == SAME_CALL for row in rows)
+            assert 1 == len([row for row in counted(rows) if row["kind"] == "inference"]) - taken_back
+            assert (0 if failed else 1500) == sum(row["input_tokens"] or 0 for row in counted(rows))
