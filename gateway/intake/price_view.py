@@ -98,10 +98,13 @@ def _at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | No
     at_standard = []
     for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
         spans = list(_spans(book, model, seller, tier, time))
-        if tier and spans and spans[0].missing_mode:
+        if spans and _is_at_standard(spans[0]):
             at_standard.append(tier)
         rows += [
-            row for quote in spans if not quote.missing_mode for row in _rows(tier or _STANDARD_NAME, quote)
+            row
+            for quote in spans
+            if not _is_at_standard(quote)
+            for row in _rows(tier or _STANDARD_NAME, quote)
         ]
     if not rows:
         return None
@@ -129,6 +132,10 @@ def _spans(book: PriceBook, model: str, seller: str, tier: str, time: int) -> It
         time = quote.high
         if time >= end:
             return
+
+
+def _is_at_standard(quote: Quote) -> bool:
+    return quote.missing is not None and bool(quote.missing.mode)
 
 
 def _is_by_hour(model: Model | None) -> bool:

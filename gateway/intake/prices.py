@@ -35,6 +35,7 @@ from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
 from gateway.intake.rates import (
     NEVER,
     NO_TIME,
+    Missing,
     Quote,
     Rate,
     amount_of_tokens,
@@ -91,49 +92,51 @@ class PriceBook:
 
     def price(self, record: Inference) -> None:
         """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
-        estimate = self.estimate(record)
+        estimate, missing = self._estimated(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
             scale_credits(record, estimate)
         record.estimated_cost = estimate
-        record.price_book = None if estimate is None else self._named_for(record)
+        if estimate is None:
+            record.price_book = None
+        else:
+            record.price_book = self.version if missing is None else self._named_for(record, missing)
         if record.cost is not None or record.charges:
             record.cost_source = "reported"
         else:
             record.cost_source = "none" if estimate is None else "estimated"
 
-    def _named_for(self, record: Inference) -> str:
+    def _named_for(self, record: Inference, missing: Missing) -> str:
         """Return the name of the price list, with the prices of the call that the list lacks."""
-        tags = record.tags
-        region = record.region
-        if (not tags or MARKS.isdisjoint(tags)) and not record.cache_write_1h_tokens and region is None:
-            return self.version
-        quote = self.quote(record)
-        name = self.version
-        if quote.missing_mode:
-            name += f"+{quote.missing_mode}{_AT_STANDARD}"
-        if quote.is_1h_missing and record.cache_write_1h_tokens:
+        name, region = self.version, record.region
+        if missing.mode:
+            name += f"+{missing.mode}{_AT_STANDARD}"
+        if missing.is_1h and record.cache_write_1h_tokens:
             name += f"+{_1H}{_AT_STANDARD}"
-        if region is not None and quote.regional is not None and quote.regional.is_regional(region):
+        if region is not None and missing.regional is not None and missing.regional.is_regional(region):
             name += f"+{region}{_AT_STANDARD}"
         return name
 
     def estimate(self, record: Inference) -> str | None:
         """Return the cost of a call as plain decimal text, or None if any part of it is unknown."""
+        return self._estimated(record)[0]
+
+    def _estimated(self, record: Inference) -> tuple[str | None, Missing | None]:
+        """Return the cost of a call, with the prices that the list lacks for calls of its model and mode."""
         tags = record.tags
         mode = STANDARD if not tags or MARKS.isdisjoint(tags) else mode_of(tags)
         key = (record.provider, record.response_model, record.request_model, mode)
         time = record.start_time
         if time is None:
             time = NO_TIME
-        quote = self._memo.get(key, NEVER)
-        if not quote.low <= time < quote.high:
-            quote = self._remember(key, time)
+        low, high, rate, tiers, parts, missing = self._memo.get(key, NEVER)
+        if not low <= time < high:
+            low, high, rate, tiers, parts, missing = self._remember(key, time)
         if record.meters:
-            return _sum_of_parts(quote.parts, record)
-        rate, input_tokens = quote.rate, record.input_tokens
+            return _sum_of_parts(parts, record), missing
+        input_tokens = record.input_tokens
         if rate is None or input_tokens is None:
-            return None
-        for above, dearer in quote.tiers:
+            return None, missing
+        for above, dearer in tiers:
             if input_tokens > above:
                 rate = dearer
                 break
@@ -146,7 +149,7 @@ class PriceBook:
             record.reasoning_tokens or 0,
             record.cache_write_1h_tokens or 0,
         )
-        return text_of(amount, rate.digits)
+        return text_of(amount, rate.digits), missing
 
     def quote(self, record: Inference) -> Quote:
         """Return the prices that apply to a call."""
@@ -280,7 +283,8 @@ class PriceBook:
         tiers = () if apart else tiers_of(row, id)
         parts = parts_of(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
-        return Quote(low, high, rate, tiers, parts, missing_mode, is_1h_missing(row, id), regional)
+        missing = Missing(missing_mode, is_1h_missing(row, id), regional)
+        return Quote(low, high, rate, tiers, parts, missing if any(missing) else None)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """Return the operator's prices for this model, each with its position in the configuration."""

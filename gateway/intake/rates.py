@@ -35,6 +35,16 @@ class Rate(NamedTuple):
     digits: int
 
 
+class Missing(NamedTuple):
+    """
+    The prices of a model that the list lacks, so that standard prices apply. Each concerns only some of its calls.
+    """
+
+    mode: str  # the mode of the quote, or ""
+    is_1h: bool  # whether cache writes for an hour have the price of others
+    regional: Model | None  # the model, if its price differs in some regions
+
+
 class Quote(NamedTuple):
     """
     The rates that apply from `low` until `high` (ns). `tiers` are the rates of larger inputs, the largest
@@ -47,10 +57,7 @@ class Quote(NamedTuple):
     tiers: tuple[tuple[int, Rate], ...] = ()
     # Rates of all calls, each with the minimum input from which it applies. The largest minimum is first.
     parts: tuple[tuple[int, PartRate], ...] = ()
-    # The call's mode, if the price list lacks a price for it. Standard prices apply instead.
-    missing_mode: str = ""
-    is_1h_missing: bool = False  # the price of cache writes for an hour is unknown, so that of others applies
-    regional: Model | None = None  # the model, if the list lacks its prices in some regions
+    missing: Missing | None = None
 
 
 NEVER = Quote(1, 0, None)
