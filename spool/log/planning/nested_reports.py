@@ -12,6 +12,7 @@ records that a search finds are read, to compare their times exactly.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -25,6 +26,7 @@ MOST_READ: Final = 32  # limit of records that a search reads per key and step, 
 # start, and computes the end from that start.
 SLACK_NS: Final = 2_000_000
 LATEST_END_NS: Final = STEP_NS  # longest time between the ends of the SDK's report and of the call around it
+_DATE: Final = re.compile(r"[-@]\d{8}$")
 
 PlaceOf = Callable[[bytes], int | None]  # place of the record that is known under a name
 RecordsOf = Callable[
@@ -176,6 +178,9 @@ def _are_same(inner: Inference, outer: Inference) -> bool:
 
 
 def _models(record: Inference) -> set[str]:
-    """Return the models that a record names, without a prefix of the provider."""
+    """
+    Return the models that a record names, without a prefix of the provider and without a date, because one of
+    two reports may name only the alias or only the dated model.
+    """
     models = (record.request_model, record.response_model)
-    return {model.rpartition("/")[2].lower() for model in models if model is not None}
+    return {_DATE.sub("", model.rpartition("/")[2].lower()) for model in models if model is not None}

@@ -91,6 +91,22 @@ async def test_two_records_become_one(open_spool: Opener, clock: MovedClock) -> 
 
 
 @pytest.mark.rule
+async def test_a_model_and_its_dated_name_are_the_same(open_spool: Opener, clock: MovedClock) -> None:
+    """An assistant named only the dated model, and its record has the SDK's report. The framework knows the alias."""
+    log = (await open_spool(hold=10)).log
+    dated = "claude-haiku-4-5-20251001"
+    for one in [
+        by_sdk(1, request_model=dated, response_model=dated),
+        around(2),
+        around(3, 5, 6, request_model="claude-haiku-4-6"),
+        by_sdk(4, 5.1, 5.9, request_model=dated),
+    ]:
+        await add(log, one)
+    clock.move(11)
+    assert 3 == len(counted(await everything(log)))
+
+
+@pytest.mark.rule
 async def test_a_report_within_two_calls_joins_none(open_spool: Opener, clock: MovedClock) -> None:
     """A third call around it does not join it later."""
     log = (await open_spool(hold=10)).log
