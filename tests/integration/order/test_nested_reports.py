@@ -107,6 +107,16 @@ def test_with_the_span_of_the_provider() -> None:
     assert 1 == len(counted(told_in_memory(first, [20.0])[0]))
 
 
+def test_with_the_model_run_of_a_failed_request() -> None:
+    """The run of the model is below the SDK's span and has no id, like the framework's call. It is no call around."""
+    framework, sdk = around(1, 0, 1, failed=True), by_sdk(1, 0.1, 0.9, failed=True)
+    scope, run = report("com.anthropic.claude-platform", 100, 0.2, 0.8, failed=True)
+    run |= {"name": "anthropic.model_run", "traceId": sdk[1]["traceId"], "parentSpanId": sdk[1]["spanId"]}
+    for order in permutations([framework, sdk, (scope, run)]):
+        rows, _ = told_in_memory([request(one) for one in order])
+        assert 1 == len(counted(rows))
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_the_counts_are_those_of_the_sdk(is_closed: bool) -> None:
     """The framework leaves the cache out of the input. The record and its correction have the SDK's counts."""

@@ -475,7 +475,8 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
     of_span = sdk or call
-    if call.is_nested or of_span.resource is None:
+    is_of_api = call.is_of_provider and sdk is None  # the provider's API is in another process
+    if call.is_nested or is_of_api or of_span.resource is None:
         return None
     process, trace = f"process {process_of(of_span.resource)}", f"trace {of_span.record.trace_id}"
     places = [process, trace]
