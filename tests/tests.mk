@@ -82,7 +82,7 @@ test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environme
 	$(BIN)/python -m pytest -q -m clients --timeout 900
 
 faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what was lost and counted twice
-	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults tests/integration/order/dealt tests/acceptance/restarts --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults tests/integration/order/dealt tests/acceptance/reporters tests/acceptance/restarts --timeout 3600
 
 MINUTES ?= 30
 soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler

@@ -1,0 +1,87 @@
+"""One call has one record, whoever reports it and in whatever order: every set of reporters of `table.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.reporters.excepted import EXCEPTED
+from tests.acceptance.reporters.rounds import (
+    NOTHING,
+    ROUNDS,
+    SEED,
+    SET_CALLS,
+    SETS,
+    Played,
+    Round,
+    played,
+    total,
+)
+from tests.acceptance.reporters.table import ReporterSet
+from tests.spool.postgres_cluster import Schemas, storage_table
+
+pytestmark = pytest.mark.timeout(1800)  # the first test of a round waits for the whole round
+
+
+@pytest.fixture(scope="module", params=ROUNDS, ids=lambda one: one.name)
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    print(f"TOLLHOUSE_ORDER_SEED={SEED}")
+    one: Round = request.param
+    place = tmp_path_factory.mktemp("gateways")
+    folders = [place / f"gateway-{number}" for number in range(one.gateways)]
+    storage = [""]
+    if one.gateways > 1:
+        schemas: Schemas = request.getfixturevalue("schemas")
+        schema = schemas.take()
+        request.addfinalizer(lambda: schemas.give_back(schema))
+        storage = [storage_table(place, dsn=schema.dsn, schema=schema.name)] * one.gateways
+    with played(one, folders, storage) as found:
+        print(summary(one, found))
+        yield found
+
+
+def summary(one: Round, found: Played) -> str:
+    """Return the sets that are not right, with their numbers of doubles, losses and other differences."""
+    lines = []
+    for each in SETS:
+        calls = [call for call in SET_CALLS if call.set == each]
+        counts = [found.archived.get(call.place, NOTHING) for call in calls]
+        wrong = sum(call.right != counted for call, counted in zip(calls, counts, strict=True))
+        more = [counted.calls - call.right.calls for call, counted in zip(calls, counts, strict=True)]
+        doubles, losses = sum(max(one, 0) for one in more), sum(max(-one, 0) for one in more)
+        if wrong:
+            lines.append(
+                f"{each.name}: {wrong} of {len(calls)} calls wrong, {doubles} doubles, {losses} losses"
+            )
+    return "\n".join([f"{one.name}: {len(SET_CALLS)} calls of {len(SETS)} sets", *lines])
+
+
+@pytest.mark.parametrize("one", [one for one in SETS if one.name not in EXCEPTED], ids=lambda one: one.name)
+def test_each_call_counts_once(results: Played, one: ReporterSet) -> None:
+    """The record file has one record per call, with its outcome, tokens and cost, corrections included."""
+    calls = [each for each in SET_CALLS if each.set == one]
+    expected = {each.number: each.right for each in calls}
+    assert expected == {each.number: results.archived.get(each.place, NOTHING) for each in calls}
+
+
+@pytest.mark.parametrize("name", EXCEPTED)
+def test_an_excepted_set_counts_twice_and_loses_nothing(results: Played, name: str) -> None:
+    """If this fails because the call counts once, the set is no exception any more."""
+    calls = [each for each in SET_CALLS if each.set.name == name]
+    more = [results.archived[each.place].calls - each.right.calls for each in calls]
+    assert min(more) >= 0
+    assert max(more) > 0
+
+
+def test_the_ledger_has_the_sums_of_the_records(results: Played) -> None:
+    expected = {
+        one.name: total(found for (name, _), found in results.archived.items() if name == one.name)
+        for one in SETS
+    }
+    assert expected == dict(results.ledger)
+
+
+def test_the_upstream_has_the_records_and_the_corrections(results: Played) -> None:
+    assert results.archived_calls == results.sent
+    assert results.corrections == results.sent_corrections
