@@ -4,6 +4,7 @@ The semantic conventions as a product. Their rules read telemetry of unknown sen
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.otlp import semconv
@@ -128,6 +129,7 @@ _COMPACTIONS = frozenset({_COMPACTION_IN, _COMPACTION_OUT})
 SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
 
 
+@lru_cache(maxsize=2048)
 def is_model_of_sdk(model: str) -> bool:
     """Return True if an SDK that writes spans of its own accord may call the model."""
     return any(word in model.lower() for word in SDKS.values())

@@ -474,6 +474,13 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
     """Return the nesting of a call that an SDK reports, or of a call without an id that an SDK may report as well."""
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
+    if sdk is None:
+        model = record.request_model or record.response_model
+        if model is None or not is_model_of_sdk(model):
+            return None
+        ids = (call.response_id, call.shared_id, call.own_id, call.provider_request_id)
+        if any(id is not None for id in ids):
+            return None
     of_span = sdk or call
     is_of_api = call.is_of_provider and sdk is None  # the provider's API is in another process
     if call.is_nested or is_of_api or of_span.resource is None:
@@ -484,11 +491,6 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
         above = parent if sdk is call else tree.parent_of(sdk)
         # a span below another span is in the trace of the call around it
         places = [process if above is None else trace]
-    else:
-        model = record.request_model or record.response_model
-        ids = (call.response_id, call.shared_id, call.own_id, call.provider_request_id)
-        if model is None or not is_model_of_sdk(model) or any(id is not None for id in ids):
-            return None
     start, end = of_span.record.start_time, of_span.record.end_time
     return of_nested(record, places, start, end, is_inner=sdk is not None)
 
