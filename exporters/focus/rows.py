@@ -40,6 +40,7 @@ from spool.ledger import money
 from spool.ledger.repricing import SumLine
 from spool.meters import METERS, millionths, quantity_of
 from spool.printable import csv_lines
+from spool.record import decimal_text
 
 _UNITS = {"usd": "USD at list prices", "credits": "Credits", "calls": "Requests"}
 
@@ -133,7 +134,7 @@ def _without(charge: Charge, part: Charge) -> Charge:
 
 def _less(amount: str, subtracted: str) -> str:
     with localcontext(EXACT):
-        return format(Decimal(amount) - Decimal(subtracted), "f")
+        return decimal_text(Decimal(amount) - Decimal(subtracted))
 
 
 def _text(row: Mapping[str, object], name: str) -> str | None:

@@ -175,6 +175,11 @@ class PriceBook:
         rate = self.rate_of_sum(total)
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
 
+    def is_at_standard(self, total: TokenSum) -> bool:
+        """Return whether summed calls have standard prices, because the list lacks those of their mode."""
+        missing = self._quote_of_sum(total).missing
+        return missing is not None and bool(missing.mode)
+
     def rate_of_sum(self, total: TokenSum) -> Rate | None:
         """
         Return the token prices of text calls that the ledger has summed. Return None if the calls

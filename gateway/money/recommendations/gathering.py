@@ -160,7 +160,8 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
 
 def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:
     def estimate(total: TokenSum) -> int | None:
-        return _units(book.estimate_sum(total))
+        # a tier without a price is unknown here, because its standard price would look like a saving
+        return None if book.is_at_standard(total) else _units(book.estimate_sum(total))
 
     return estimate
 

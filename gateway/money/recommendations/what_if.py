@@ -22,7 +22,6 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import limit_of_question
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
-from spool.processing import STANDARD
 from spool.record import NS, Inference
 
 ASSUMPTIONS = (
@@ -135,9 +134,7 @@ class _Savings:
 
     def of(self, one: DaySum) -> int | None:
         """
-        Return the saving with the other model in the same processing mode.
-
-        If the other model has no price in that mode, its standard price is used. Return None if a price is unknown.
+        Return the saving with the other model in the same processing mode, or None if a price is unknown.
         """
         tokens = one.tokens
         named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)
@@ -145,8 +142,6 @@ class _Savings:
         if not estimate:
             return None
         price = self._price(tokens, (None, self._model, None, tokens.mode, self._time))
-        if price is None and tokens.mode != STANDARD:
-            price = self._price(tokens, (None, self._model, None, STANDARD, self._time))
         return None if price is None else share_of(estimate - price, one.cost, estimate)
 
     def _price(self, tokens: TokenSum, named: _Named) -> int | None:
