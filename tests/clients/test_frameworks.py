@@ -155,6 +155,18 @@ def dspy(name: str, calls: list[Call]) -> list[Call]:
     return [_of_litellm_below(call) if call.status == "ok" else call for call in calls]
 
 
+def mirascope(_: str, calls: list[Call]) -> list[Call]:
+    """Mirascope has one operation name. It reports 0 for OpenAI's cache writes and Anthropic's reasoning."""
+    return [_of_mirascope(call) if call.status == "ok" else replace(call, operation="chat") for call in calls]
+
+
+def _of_mirascope(call: Call) -> Call:
+    written = call.cache_write_tokens if call.provider == "anthropic" else 0
+    return replace(
+        call, operation="chat", cache_write_tokens=written, reasoning_tokens=call.reasoning_tokens or 0
+    )
+
+
 def mlflow(name: str, calls: list[Call]) -> list[Call]:
     """MLflow reports no tokens for Anthropic's raw streams, and does not report managed streams at all."""
     if name != "streams":
@@ -191,6 +203,7 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "autogen": (autogen, (*AGENTS, "nested")),
     "haystack": (haystack, (*AGENTS, "embeddings")),
     "crewai": (unchanged, AGENTS),
+    "mirascope": (mirascope, (*AGENTS, "functions")),
     "mlflow": (mlflow, (*AGENTS, "embeddings")),
     "dspy": (dspy, ("answers", "predictions", "failures", "nested")),
 }

@@ -63,6 +63,43 @@ def strands_js(calls: list[Call]) -> list[Call]:
     return [call if call.provider == "anthropic" else forgotten(call) for call in calls]
 
 
+def voltagent(calls: list[Call]) -> list[Call]:
+    """
+    VoltAgent reports the calls of a run with tools as one sum, and no cache writes. A run whose answer is not
+    the wanted object failed.
+    """
+    answers, tools, objects, failures, nested = (
+        calls[:8],
+        calls[8:16],
+        calls[16:20],
+        calls[20:24],
+        calls[24:],
+    )
+    sums = [_summed(pair) for pair in zip(tools[::2], tools[1::2], strict=True)]
+    failed = [replace(call, status="error") for call in objects]
+    outer = [_summed(pair) for pair in zip(nested[::3], nested[2::3], strict=True)]
+    return [_of_voltagent(call) for call in [*answers, *sums, *failed, *failures, *outer, *nested[1::3]]]
+
+
+def _of_voltagent(call: Call) -> Call:
+    reasoning = call.reasoning_tokens if call.input_tokens is None else call.reasoning_tokens or 0
+    return replace(call, operation="chat", cache_write_tokens=None, reasoning_tokens=reasoning)
+
+
+def _summed(calls: tuple[Call, ...]) -> Call:
+    names = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
+    sums: dict[str, Any] = {name: sum(getattr(call, name) or 0 for call in calls) for name in names}
+    return replace(calls[0], **sums)
+
+
+def google_adk_js(calls: list[Call]) -> list[Call]:
+    """The span of a failure names neither a model nor a provider, and answers have no operation."""
+    return [
+        replace(call, operation="chat") if call.status == "ok" else without("provider")(call)
+        for call in calls
+    ]
+
+
 def unchanged(calls: list[Call]) -> list[Call]:
     return calls
 
@@ -70,6 +107,8 @@ def unchanged(calls: list[Call]) -> list[Call]:
 CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "langchain_js": (unchanged, ("answers", "streams", "tools", "failures", "together")),
     "strands_js": (strands_js, ("answers", "streams", "tools", "failures", "together")),
+    "voltagent": (voltagent, ("answers", "streams", "tools", "objects", "failures", "nested")),
+    "google_adk_js": (google_adk_js, ("answers", "streams", "tools", "failures")),
     "openai_agents_js": (openai_agents_js, ("answers", "streams", "tools", "failures")),
     "genkit": (genkit, ("answers", "streams", "tools", "failures", "embeddings")),
     "langfuse_js": (

@@ -778,5 +778,56 @@ export const TOOLS = [
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    }
   ]
+ },
+ {
+  "id": "google-adk",
+  "title": "Google ADK",
+  "kind": "applications",
+  "source": "google_adk",
+  "steps": [
+   {
+    "text": "JavaScript:"
+   },
+   {
+    "code": "import { maybeSetOtelProviders } from \"@google/adk\";\n\nmaybeSetOtelProviders();"
+   },
+   {
+    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. Both read these variables:"
+   },
+   {
+    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
+   }
+  ]
+ },
+ {
+  "id": "voltagent",
+  "title": "VoltAgent",
+  "kind": "applications",
+  "source": "voltagent",
+  "steps": [
+   {
+    "text": "Give the span processor to the observability of your agents:"
+   },
+   {
+    "code": "import { OTLPTraceExporter } from \"@opentelemetry/exporter-trace-otlp-http\";\nimport { BatchSpanProcessor } from \"@opentelemetry/sdk-trace-base\";\nimport { VoltAgentObservability } from \"@voltagent/core\";\n\nexport const observability = new VoltAgentObservability({\n  serviceName: \"NAME\",\n  spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())],\n});"
+   },
+   {
+    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
+   }
+  ]
+ },
+ {
+  "id": "mirascope",
+  "title": "Mirascope",
+  "kind": "applications",
+  "source": "mirascope",
+  "steps": [
+   {
+    "code": "from mirascope import ops\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\nops.configure(tracer_provider=provider)\nops.instrument_llm()"
+   },
+   {
+    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
+   }
+  ]
  }
 ];

@@ -34,6 +34,7 @@ from gateway.normalise.otlp.products import (
     langsmith,
     litellm,
     llama_cpp,
+    mirascope,
     mlflow,
     nim,
     ollama,
@@ -54,6 +55,7 @@ from gateway.normalise.otlp.products import (
     tollhouse,
     vercel_ai,
     vllm,
+    voltagent,
 )
 
 PRODUCTS: tuple[Product, ...] = (
@@ -76,6 +78,8 @@ PRODUCTS: tuple[Product, ...] = (
     ag2.PRODUCT,
     azure_ai.PRODUCT,
     genkit.PRODUCT,
+    voltagent.PRODUCT,
+    mirascope.PRODUCT,
     openllmetry.PRODUCT,
     copilot_cli.PRODUCT,
     pydantic_ai.PRODUCT,  # last of the products with marks, because Logfire marks every span of the process

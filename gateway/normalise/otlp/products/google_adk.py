@@ -1,31 +1,86 @@
-"""Google's Agent Development Kit: spans of the conventions, with the model's response as an object."""
+"""
+Google's Agent Development Kit: spans of the conventions, with the model's response as an object. The kit for
+Python writes the members of that object in snake case, and the kit for JavaScript in camel case.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.usage_objects import counts, object_in, token_counts_under
-from gateway.normalise.reading import operations
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.usage_objects import UsageObject, first_counts
+from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.reading import operations, values
+from gateway.normalise.reading.tokens import Tokens, added
+from gateway.normalise.reading.values import Other, decoder, first_readable
 from spool.identity import of_call_id
 
 SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
-_USAGE = "usage_metadata"
 _THOUGHTS_APART = "gen_ai.usage.experimental.reasoning_tokens"
 # Id of the model's response, on its span and its event. OpenInference's spans cover a whole turn, so one such
 # span has several responses.
 _ANSWER = ("gcp.vertex.agent.event_id",)
+_CALL = "call_llm"
+_ANSWERED = frozenset({*semconv.PROVIDER, *semconv.REQUEST_MODEL, semconv.OPERATION_NAME})
+# Finish reasons that the kit states as an error if the response has no content.
+_ENDS = frozenset({"STOP", "MAX_TOKENS"})
+_LANGUAGE = "telemetry.sdk.language"
+_JAVASCRIPT = frozenset({None, "nodejs", "webjs"})  # the kit for JavaScript sends no language by default
 
 
-def _response(value: Any) -> Fields:
-    names = {"cache_read": ("cached_content_token_count",), "total": ("total_token_count",)}
-    return counts(object_in(value, _USAGE), names)
+class AdkResponse(msgspec.Struct):
+    """The model's response in both spellings. Content is not decoded."""
+
+    usage_metadata: UsageObject | Other = None
+    usageMetadata: UsageObject | Other = None
+    error_code: Any = None
+    errorCode: Any = None
+
+
+def _response(written: str) -> dict[str, Any]:
+    """Return the counts and the error code of a response."""
+    try:
+        response = decoder(AdkResponse).decode(written)
+    except UNREADABLE:
+        return {}
+    stated = first_counts(response.usageMetadata, response.usage_metadata)
+    error = values.text(response.errorCode) or values.text(response.error_code)
+    return stated if error is None or error in _ENDS else {**stated, "error": first_readable((error,))}
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    return operations.GENERATE if _is_unanswered(span) else by_operation_name(span, shape)
+
+
+def _is_unanswered(span: Span) -> bool:
+    """
+    Return True if a call raised an exception in the kit for JavaScript. Its span then has neither a model nor
+    a status.
+    """
+    if span.name != _CALL or not _ANSWERED.isdisjoint(span.attributes):
+        return False
+    return span.resource.attributes.get(_LANGUAGE) in _JAVASCRIPT
+
+
+def _refine(span: Span, call: SpanCall) -> None:
+    record, response = call.record, span.attributes.get(_RESPONSE)
+    response = response if isinstance(response, dict) else {}
+    # The attributes of the counts leave out the results of tools, and some leave out reasoning.
+    whole = Tokens(*[response.get(field) for field in Tokens._fields])
+    if "total" in response and added(whole.input, whole.output) == response["total"]:
+        call.count_as(whole)
+    error = response.get("error")
+    if record.status == "ok" and (error is not None or _is_unanswered(span)):
+        record.status, record.error_type = "error", error or values.OTHER
 
 
 def _leaves_thoughts_out(span: Span) -> bool:
@@ -47,8 +102,13 @@ def _role(span: Span, shape: AttributeShape) -> SpanRole:
 PRODUCT = Product(
     source=SOURCE,
     scopes=("gcp.vertex.agent",),
-    containers={_RESPONSE: _response},
-    reductions={_RESPONSE: token_counts_under(_USAGE)},
+    texts={_RESPONSE: _response},
     details=replace(LOGGED, own_id=_ANSWER, call_id=_ANSWER, operation=operations.GENERATE),
-    spans=SpanDialect(without_reasoning=_leaves_thoughts_out, refine_sent=_name_answer, role=_role),
+    spans=SpanDialect(
+        operation=_operation,
+        without_reasoning=_leaves_thoughts_out,
+        refine=_refine,
+        refine_sent=_name_answer,
+        role=_role,
+    ),
 )

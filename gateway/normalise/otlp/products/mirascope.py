@@ -1,0 +1,60 @@
+"""Mirascope: spans of the conventions, with the parts of the counts in an object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import Fields, Product, SpanDialect
+from gateway.normalise.otlp.usage_objects import counts, token_counts_in
+from gateway.normalise.reading import values
+
+_USAGE = "mirascope.response.usage"
+_NAMES = {
+    "cache_read": ("cache_read_tokens",),
+    "cache_write": ("cache_write_tokens",),
+    "reasoning": ("reasoning_tokens",),
+    "total": ("total_tokens",),
+}
+_APIS = (":completions", ":responses")
+_BETA = "-beta"  # Mirascope's provider `anthropic-beta` is Anthropic
+
+
+def _usage(value: Any) -> Fields:
+    return counts(values.mapping(value), _NAMES)
+
+
+def _provider(stated: str | None, model: str | None) -> str | None:
+    return None if stated is None else semconv.provider(_without_api(stated).removesuffix(_BETA))
+
+
+def _without_api(name: str) -> str:
+    """Remove the API of OpenAI from a model's or a provider's name."""
+    return next((name.removesuffix(api) for api in _APIS if name.endswith(api)), name)
+
+
+def _refine(span: Span, call: SpanCall) -> None:
+    """
+    Set the model as the provider names it. Mirascope adds its name of the provider and the API, and repeats
+    the requested model as the response's.
+    """
+    record = call.record
+    record.response_model = None
+    if record.request_model is not None:
+        provider, slash, model = record.request_model.partition("/")
+        stated = values.text(span.attributes.get(semconv.PROVIDER[0])) or ""
+        is_prefixed = slash and provider == _without_api(stated)
+        record.request_model = _without_api(model if is_prefixed else record.request_model)
+
+
+PRODUCT = Product(
+    source="mirascope",
+    scopes=("mirascope.llm", "mirascope.ops"),
+    mark_beginnings=("mirascope.",),
+    names={"session": ("mirascope.ops.session.id",)},
+    containers={_USAGE: _usage},
+    reductions={_USAGE: token_counts_in},
+    spans=SpanDialect(provider=_provider, refine=_refine),
+)

@@ -1,0 +1,81 @@
+"""Google's Agent Development Kit for JavaScript: failures, and counts in the model's response."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
+from tests.gateway.normalise.outcomes import inferences
+
+SCOPE = "gcp.vertex.agent"
+USAGE = {
+    "promptTokenCount": 300,
+    "candidatesTokenCount": 40,
+    "thoughtsTokenCount": 210,
+    "totalTokenCount": 550,
+}
+
+
+def answered(response: dict[str, Any], **counts: int) -> dict[str, Any]:
+    attributes = {
+        "gen_ai.system": "gcp.vertex.agent",
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "gcp.vertex.agent.llm_response": json.dumps(response),
+        **{f"gen_ai.usage.{name}_tokens": count for name, count in counts.items()},
+    }
+    return span(1, attributes, name="call_llm")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("resource", "failures"),
+    [
+        ({}, 1),
+        ({"telemetry.sdk.language": "nodejs"}, 1),
+        ({"telemetry.sdk.language": "python"}, 0),
+        ({"telemetry.sdk.language": "java"}, 0),
+    ],
+)
+def test_a_span_without_attributes_is_a_failed_call(
+    resource: dict[str, Any], failures: int, encoding: str
+) -> None:
+    """
+    The kit for JavaScript writes them if a call raised. Other kits write the error into the span. A collector
+    may add attributes of its own.
+    """
+    spans = (span(1, {"shop.region": "west"}, name="call_llm"), span(2, {}, name="invocation"))
+    records = inferences(normalised(traces(*spans, scope=SCOPE, resource=resource), encoding=encoding))
+    assert [("error", "_OTHER")] * failures == [(one.status, one.error_type) for one in records]
+
+
+@pytest.mark.parametrize("spelling", ["errorCode", "error_code"])
+@pytest.mark.parametrize(
+    ("code", "status"), [("SAFETY", "error"), ("STOP", "ok"), ("MAX_TOKENS", "ok"), ("", "ok")]
+)
+def test_an_error_code_is_a_failure(spelling: str, code: str, status: str) -> None:
+    """Without content, the kit states the reason why the answer ended as an error, even if it is a good one."""
+    record = only(traces(answered({spelling: code, "usageMetadata": USAGE}, input=300), scope=SCOPE))
+    assert (record.status, record.error_type) == (status, code if status == "error" else None)
+    assert record.output_tokens == 250
+
+
+def test_a_sentence_is_no_error_type() -> None:
+    """Error types are names or codes, because a text may be content."""
+    record = only(traces(answered({"errorCode": "What is the toll?"}, input=300), scope=SCOPE))
+    assert record.error_type == "_OTHER"
+
+
+def test_results_of_tools_are_input() -> None:
+    """The attribute has only the prompt. The response has the tokens of built-in tools as well."""
+    usage = {**USAGE, "toolUsePromptTokenCount": 60, "totalTokenCount": 610}
+    record = only(traces(answered({"usageMetadata": usage}, input=300, output=40), scope=SCOPE))
+    assert (record.input_tokens, record.output_tokens, record.reasoning_tokens) == (360, 250, 210)
+
+
+def test_without_the_response_the_attributes_count() -> None:
+    """With `ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`, the response is empty."""
+    record = only(traces(answered({}, input=300, output=40), scope=SCOPE))
+    assert (record.input_tokens, record.output_tokens) == (300, 40)
