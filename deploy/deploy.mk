@@ -41,7 +41,7 @@ prices: $(VENV)/test.stamp  ## make the rate card again from today's public pric
 	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
 	rm -rf .venv-prices/lists && mkdir .venv-prices/lists
 	.venv-prices/bin/python -m pip download --quiet --no-deps --dest .venv-prices/lists litellm
-	cd .venv-prices/lists && npm pack --silent $(PI_AI)
+	cd .venv-prices/lists && npm pack --silent '$(PI_AI)'
 	$(BIN)/python -m docs.generate.price_sources .venv-prices/lists/*.whl .venv-prices/lists/*.tgz
 	$(BIN)/python -m docs.generate.merged_card $$(.venv-prices/bin/python -m docs.generate.rate_card)
 

@@ -89,7 +89,8 @@ def store(data_dir: Path, card: Card) -> Path:
     The file is flushed to disk before it gets its name. A crash leaves the list before, or this one.
     """
     directory = data_dir / DIRECTORY
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _give_to_owner(data_dir, directory)
     existing = stored_lists(data_dir)
     number = int(existing[-1].stem) + 1 if existing else 1
     path = directory / f"{number:06}.json"
@@ -97,9 +98,9 @@ def store(data_dir: Path, card: Card) -> Path:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(cards.write(card))
-            os.fchmod(file.fileno(), 0o644)  # the server may run as another user
             file.flush()
             os.fsync(file.fileno())
+        _give_to_owner(data_dir, Path(draft))
         os.link(draft, path)  # fails if another command has stored a list in the meantime
     finally:
         Path(draft).unlink()
@@ -117,6 +118,13 @@ def undo(data_dir: Path) -> Path | None:
     existing[-1].unlink()
     _flush(existing[-1].parent)
     return existing[-1]
+
+
+def _give_to_owner(data_dir: Path, path: Path) -> None:
+    """Let the server read what root stored, because it runs as the owner of the data directory."""
+    if os.geteuid() == 0:
+        owner = data_dir.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _flush(directory: Path) -> None:

@@ -70,6 +70,16 @@ def test_a_crash_leaves_the_list_before(tmp_path: Path, monkeypatch: pytest.Monk
     assert "list-2027-01-03" == lists.in_use(SECTION, tmp_path).version
 
 
+def test_only_the_owner_of_the_data_directory_reads_a_list(tmp_path: Path) -> None:
+    """A list that root stores belongs to the owner of the data directory, as whom the server runs."""
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 65534, 65534)
+    owner = tmp_path.stat().st_uid
+    path = lists.store(tmp_path, dated("2027-01-01"))
+    for each, mode in ((path, 0o600), (path.parent, 0o700)):
+        assert (owner, mode) == (each.stat().st_uid, each.stat().st_mode & 0o777)
+
+
 def test_two_commands_do_not_overwrite_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two commands that store a list under the same number, the second one fails."""
     monkeypatch.setattr(lists, "stored_lists", lambda _: [])
