@@ -48,7 +48,8 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `amount_list`, `amount_contracted` and `amount_effective` are the cost at list prices, at negotiated
     prices, and with fees assigned to the usage that they cover. `line_type` is one of LINE_TYPES. `line_id`
     is set only for lines without tokens, because a cell of tokens combines many lines. A credit or a later
-    charge is for calls in the time from `corrects` to `corrects_until`.
+    charge is for calls in the time from `corrects` to `corrects_until`. `context` is the lower limit, in
+    tokens of input, of the context window that the row is about.
     """
 
     source: str
@@ -75,6 +76,7 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     commitment_id: str | None = None
     corrects: int | None = None
     corrects_until: int | None = None
+    context: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,7 @@ EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (
     "source", "provider", "account", "key", "model", "start", "end", "unit", "kind", "currency", "tier", "region",
     "batch", "settled", "line_type", "invoice_id", "line_id", "commitment_id", "corrects", "corrects_until",
+    "context",
 )  # fmt: skip
 _TEXTS = (
     "provider",

@@ -43,6 +43,7 @@ class Bucket:
     commitment_id: str | None = None
     corrects: int | None = None
     corrects_until: int | None = None
+    context: int | None = None
 
 
 _Cell = tuple[Bucket, str, str, str | None]  # bucket, unit, kind, currency
@@ -176,6 +177,7 @@ class Cells:
                 commitment_id=bucket.commitment_id,
                 corrects=bucket.corrects,
                 corrects_until=bucket.corrects_until,
+                context=bucket.context,
                 **amounts.each(_rounded_or_none)._asdict(),
             )
             for (bucket, unit, kind, currency), amounts in self._cells.items()

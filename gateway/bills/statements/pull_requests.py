@@ -193,7 +193,12 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "openai_usage_embeddings": _openai("/organization/usage/embeddings", "project_id", "api_key_id", "model"),
     "openai_costs": _openai("/organization/costs", "project_id", "line_item", "api_key_id"),
     "anthropic_usage": _anthropic_report(
-        "/v1/organizations/usage_report/messages", "bucket_width", MOST_DAYS, *_ANTHROPIC, whole_pages=True
+        "/v1/organizations/usage_report/messages",
+        "bucket_width",
+        MOST_DAYS,
+        *_ANTHROPIC,
+        "context_window",
+        whole_pages=True,
     ),
     "anthropic_costs": _anthropic_report(
         "/v1/organizations/cost_report",

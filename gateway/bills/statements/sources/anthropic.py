@@ -7,6 +7,7 @@ appear in the usage but never in the costs.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 from gateway.bills.statements.cells import Bucket, Cells
@@ -23,6 +24,8 @@ TOKEN_KINDS = {
     "cache_creation.ephemeral_1h_input_tokens": "cache_write_1h",
     "output_tokens": "output",
 }
+_WINDOW = re.compile(r"(\d+)(k|m)?-\d", re.IGNORECASE)
+_THOUSANDS = {"k": 1000, "m": 1_000_000}
 COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "session_usage": "session"}
 
 
@@ -40,7 +43,14 @@ def bucket_of(row: Row, start: int, end: int) -> Bucket:
         tier="fast" if text(row, "speed") == "fast" and tier in (None, "standard") else tier,
         region=None if geo == "not_available" else geo,
         batch=None if tier is None else tier == "batch",
+        context=_context(text(row, "context_window")),
     )
+
+
+def _context(window: str | None) -> int | None:
+    """Return the lower limit of a window such as `200k-1M`, in tokens, or None if it is not stated."""
+    match = _WINDOW.match(window or "")
+    return None if match is None else int(match[1]) * _THOUSANDS.get((match[2] or "").lower(), 1)
 
 
 def add_tokens(row: Row, bucket: Bucket, cells: Cells) -> None:

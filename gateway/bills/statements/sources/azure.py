@@ -31,6 +31,8 @@ _REGIONS = {
     "rgnl": "regional",
     "regional": "regional",
 }
+# input tokens above which Azure bills a call under the meter of long contexts
+_CONTEXTS = {"shortco": 0, "longco": 272_000}
 # Words of a meter that are not part of the model's name.
 _NO_MODEL = frozenset({
     *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",
@@ -67,6 +69,7 @@ def _add(row: Row, cells: Cells) -> None:
         tier=tier,
         region=next((_REGIONS[word] for word in meter_words if word in _REGIONS), None),
         batch=tier == "batch",
+        context=next((least for word, least in _CONTEXTS.items() if word in meter.lower()), None),
         invoice_id=text(row, "invoiceid"),
         commitment_id=text(row, "reservationid") or text(row, "benefitid"),
     )

@@ -24,6 +24,7 @@ _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")
 _COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
 _ADJUSTMENT = "adjustment"
+_LONG = 200_000  # input tokens above which Google bills a call under the SKU of long inputs
 _NO_TOKENS = frozenset(
     {
         "storage",
@@ -116,6 +117,7 @@ def _add(row: Row, cells: Cells) -> None:
         tier=tier,
         region="global" if "global" in sku_words else text(inner(row, "location"), "region"),
         batch=tier == "batch",
+        context=_LONG if "long" in sku_words else None,
     )
     cost = required(number(row, "cost"), "cost")
     currency = text(row, "currency")
