@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
+from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.claims import Claim
-from gateway.bills.reconciliation.comparing import Line, Reconciliation, together
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation, together
 from gateway.bills.reconciliation.counting import calls_of
 from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
@@ -68,21 +70,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     form = query.get("format", "json")
     check_one_of("by", by, LEVELS)
     check_one_of("format", form, FORMATS)
-    month = None
-    month_name = query.get("month")
-    if month_name is not None:
-        try:
-            month = CalendarMonth.of(month_name)
-        except (ValueError, OverflowError):
-            raise Invalid("month must be written as a year and a month, such as 2026-10") from None
-    provider_name = query.get("provider")
-    reconciler = request.services.require_reconciler()
-    try:
-        reconciled = await reconciler.reconcile(
-            month, None if provider_name is None else providers.canonical(provider_name)
-        )
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    reconciled = await _reconciled(request)
     whole = await request.services.ledger.whole_since()
     row_limit = sys.maxsize
     if form != "csv":
@@ -113,6 +101,60 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     return payload
 
 
+@call(
+    "GET",
+    "/reconciliation/claim",
+    VIEW_COSTS,
+    "Write a claim for discounts that a provider owes",
+    required=("provider",),
+    optional=("month", "format"),
+    gives={"text/plain": TEXT, "text/csv": TEXT},
+    in_turn=True,
+    asks_closed=asks_closed_month,
+)
+async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Write a claim for the calls that a provider billed without the discount of their tier, as text or CSV.
+
+    Every line has the exact billed, due and owed amount. If nothing is owed, the text says so and the CSV has no row.
+    """
+    form = request.http.query.get("format", "text")
+    check_one_of("format", form, owed.FORMATS)
+    if "provider" not in request.http.query:
+        raise Invalid("provider is required")
+    reconciled = await _reconciled(request)
+    name = providers.canonical(request.http.query["provider"])
+    result = next((each for each in reconciled.providers if each.provider == name), None)
+    if result is None:
+        raise Invalid(f"{reconciled.month.name} has no bill of this provider; import one first")
+    if form == "csv":
+        rows = owed.owed_rows(result.provider, result.accounts, result.owed)
+        return Pieces(pieces=csv_pieces(rows), content_type=CSV)
+    days = [int(line.name) for line in result.days if line.state in (AGREES, DIFFERS)]
+    period = tuple(day_text(edge(days or reconciled.month.days)) for edge in (min, max))
+    text = owed.owed_text(result.provider, result.accounts, (period[0], period[1]), result.owed)
+    return Pieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")
+
+
+async def _reconciled(request: OperatorRequest[MoneyServices, None]) -> ReconciledMonth:
+    """Reconcile the month and the provider of a request."""
+    query = request.http.query
+    month = None
+    month_name = query.get("month")
+    if month_name is not None:
+        try:
+            month = CalendarMonth.of(month_name)
+        except (ValueError, OverflowError):
+            raise Invalid("month must be written as a year and a month, such as 2026-10") from None
+    provider_name = query.get("provider")
+    try:
+        return await request.services.require_reconciler().reconcile(
+            month, None if provider_name is None else providers.canonical(provider_name)
+        )
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+
+
 def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     """
     Return at most `limit` rows. The remaining rows are merged into one, so the rows still add up to `total`.
@@ -122,7 +164,13 @@ def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     shown = lines
     if len(lines) > limit:
         shown = [*lines[: limit - 1], together(lines[limit - 1 :], name=OTHER)]
-    lists: list[Sequence[object]] = [result.claims, result.renamed, result.overrides, result.owners]
+    lists: list[Sequence[object]] = [
+        result.claims,
+        result.hints,
+        result.renamed,
+        result.overrides,
+        result.owners,
+    ]
     lists += [*result.only_billed.values(), *result.only_counted.values()]
     return {
         "provider": result.provider,
@@ -137,6 +185,8 @@ def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
         "row_count": len(lines),
         "truncated": len(shown) < len(lines) or any(len(rows) > limit for rows in lists),
         "causes": [{**_cause(claim), "where": result.where(claim)} for claim in result.claims[:limit]],
+        "hints": [{**_hint(hint), "where": result.where(hint)} for hint in result.hints[:limit]],
+        "owed": money.text(sum(line.owed for line in result.owed)),
         "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
         "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},
         "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in result.renamed[:limit]],
@@ -174,11 +224,18 @@ def _describe(line: Line, by: str) -> dict[str, object]:
 
 def _cause(claim: Claim) -> Mapping[str, object]:
     return {
-        "cause": claim.cause,
+        **_hint(claim),
         "amount": money.text(claim.amount),
         "moved": money.text(claim.moved),
         "tokens": claim.tokens,
         "sure": claim.sure,
+    }
+
+
+def _hint(claim: Claim) -> dict[str, object]:
+    """Return a cause without its amount."""
+    return {
+        "cause": claim.cause,
         "evidence": claim.evidence,
         "beside": list(claim.beside),
         "advice": claim.advice,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from gateway.bills.reconciliation.counting import beside_of
+from gateway.bills.reconciliation.limits import SAME
 from gateway.bills.reconciliation.repeats import Repeats, repeats_of
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
@@ -45,7 +46,7 @@ from gateway.bills.reconciliation.sides import (
     divided,
 )
 
-VARIES = 200  # prices that differ by more than 1/VARIES count as different prices
+CHEAPER = frozenset({"batch", "flex"})  # tiers that cost less than the standard tier
 Entry = tuple[str, Cell, str]  # a part of the difference, its cell, and the meter ("" for OWN)
 Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by region
 
@@ -53,12 +54,14 @@ Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by regio
 @dataclass(slots=True)
 class _Worth:
     """
-    Billed tokens of a meter at our prices and at list prices, and the value per region according to each side.
+    Billed tokens of a meter at our prices, at list prices and at our prices without discounts of tiers, and the value
+    per region according to each side.
     """
 
     tokens: int = 0
     worth: int = 0
     listed: int = 0
+    full: int = 0
     counted_in: dict[str, int] = field(default_factory=counts)
     billed_in: dict[str, int] = field(default_factory=counts)
 
@@ -76,10 +79,12 @@ class Levels:
     model: bool = True
     tier: bool = False
     region: bool = False
+    contexts: tuple[int, ...] = ()  # lower limits of the context windows that the bill states
     money_key: bool = False
     money_model: bool = True
     money_tier: bool = False
     money_region: bool = False
+    money_context: bool = False
 
     def fine(self, row: BilledTokens | BilledMoney | CountedUse) -> Cell:
         return Cell(
@@ -88,6 +93,7 @@ class Levels:
             row.model if self.model else "",
             tier_of(row.tier) if self.tier else STANDARD,
             row.region if self.region and row.region not in ANYWHERE else "",
+            max((least for least in self.contexts if least <= (row.context or 0)), default=0),
         )
 
     def coarse(self, cell: Cell) -> Cell:
@@ -98,6 +104,7 @@ class Levels:
             cell.model if self.money_model else "",
             cell.tier if self.money_tier else STANDARD,
             cell.region if self.money_region else "",
+            cell.context if self.money_context else 0,
         )
 
     @property
@@ -110,6 +117,7 @@ class Levels:
                 ("key", self.key),
                 ("tier", self.tier),
                 ("region", self.region),
+                ("context window", bool(self.contexts)),
             )
             if is_told
         ]
@@ -121,8 +129,9 @@ class Split:
     """
     Both sides of all cells, and the parts of the difference.
 
-    By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `paid` is the
-    billed amount, and `lines` the number of billed lines. WHOLE stands for amounts that name no meter.
+    By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `full` is this value
+    without the discounts of tiers, `paid` is the billed amount, and `lines` the number of billed lines. WHOLE stands
+    for amounts that name no meter.
     `counted_in` and `billed_in` divide `worth` by region, according to the ledger and the bill.
 
     By cell and meter: `values` is the value of counted tokens at our prices, and `listed` the list
@@ -139,6 +148,7 @@ class Split:
     listed: dict[Place, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
     worth: dict[Place, int] = field(default_factory=counts)
+    full: dict[Place, int] = field(default_factory=counts)
     paid: dict[Place, int] = field(default_factory=counts)
     sold: dict[Place, int] = field(default_factory=counts)
     lines: dict[Place, int] = field(default_factory=counts)
@@ -192,7 +202,8 @@ def split(
         billed = result.billed.get(cell, BilledSums())
         ours = result.counted.get(cell, CountedSums())
         coarse = levels.coarse(cell)
-        listed = prices(cell.model, cell.tier, cell.day)
+        listed = prices(cell.model, cell.tier, cell.day, cell.context)
+        standard = prices(cell.model, STANDARD, cell.day, cell.context) if cell.tier in CHEAPER else listed
         own_cost = 0
         for meter in METERS:
             have = ours.tokens.get(meter, 0)
@@ -202,7 +213,7 @@ def split(
             price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
             if ours.valued.get(meter):
                 own_price = ours.values[meter] // ours.valued[meter]
-                if abs(own_price - price) * VARIES > price:
+                if abs(own_price - price) > SAME * price:
                     result.varying.add(cell.model)
                 price = own_price
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
@@ -221,6 +232,7 @@ def split(
             sums.tokens += billed_count
             sums.worth += value + volume
             sums.listed += billed_count * listed.get(meter, price)
+            sums.full += (value + volume) * max(standard.get(meter, 0), 1) // max(listed.get(meter, 0), 1)
             _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
@@ -250,6 +262,7 @@ def _add_sides(
             sums.calls = (sums.calls or 0) + billed_row.quantity
         else:
             sums.tokens[billed_row.meter] += billed_row.quantity
+            sums.reasoning += billed_row.quantity if billed_row.is_reasoning else 0
             if billed_row.region:
                 sums.regional[billed_row.region, billed_row.meter] += billed_row.quantity
             split_sides.metered.add(billed_row.day)
@@ -365,6 +378,7 @@ def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) ->
             paid_meter = _paid_as(split_sides, cell, meter)
             split_sides.sold[cell, paid_meter] += sums.tokens
             split_sides.worth[cell, paid_meter] += sums.worth
+            split_sides.full[cell, paid_meter] += sums.full
             for regional, region_worth in (
                 (split_sides.counted_in, sums.counted_in),
                 (split_sides.billed_in, sums.billed_in),
@@ -415,14 +429,14 @@ def moves(
     times: Callable[[Cell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[Move]:
     """
-    Yield the moves between the tiers of a model, and then between kinds of its input. `billed` are billed
-    tokens by METERS.
+    Yield the moves between the tiers and context windows of a model, and then between kinds of its input.
+    `billed` are billed tokens by METERS.
 
     If the bill repeats rows, tokens are compared once and the moves multiplied by `times`.
     """
     groups: dict[Cell, list[Cell]] = defaultdict(list)
     for cell in sorted(billed):
-        groups[cell._replace(tier=STANDARD)].append(cell)
+        groups[cell._replace(tier=STANDARD, context=0)].append(cell)
     for cells in groups.values():
         extras = {
             (cell, meter): int(billed[cell].get(meter, 0) / times(cell))
@@ -449,13 +463,16 @@ def _matched(
         cell, meter = source
         valued, listed = (
             counted[cell].valued.get(meter, 0),
-            prices(cell.model, cell.tier, cell.day).get(meter, 0),
+            prices(cell.model, cell.tier, cell.day, cell.context).get(meter, 0),
         )
         for target in (
             (cell_meter for cell_meter, extra in chosen.items() if extra > 0) if valued and listed else ()
         ):
             tokens = min(-remaining[source], remaining[target])
-            target_listed = prices(target[0].model, target[0].tier, target[0].day).get(target[1], 0)
+            target_cell, target_meter = target
+            target_listed = prices(
+                target_cell.model, target_cell.tier, target_cell.day, target_cell.context
+            ).get(target_meter, 0)
             if tokens <= 0 or not target_listed:
                 continue
             remaining[source] += tokens

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gateway.bills.reconciliation.cells import Entry, Split
+from gateway.bills.reconciliation.limits import ALIKE, MOST_LISTED
 from gateway.bills.reconciliation.rate_series import of_model
 from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, Place
 from gateway.bills.reconciliation.wording import dollars
@@ -18,14 +19,12 @@ from gateway.bills.reconciliation.wording import dollars
 # Confidence. EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of
 # the difference suggests the cause.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
-APART = 50  # a claim about tokens mentions a price difference of more than 1/APART of the claimed amount
 # Placeholders for cause names: other claims about the same days and models, claims about their prices, and
 # claims about kinds of input.
 OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
-EXCHANGED = 0.1  # maximum share of missing tokens that may be surplus in other places
-MOST_NAMES = 20  # maximum models, keys or regions listed per claim
+TIER_NOT_GIVEN = "tier_not_given"
 
 
 class Portion(NamedTuple):
@@ -60,6 +59,53 @@ class Claim:
     since: int = 0  # first day on which the cause applies; 0 means all days
     is_of_tokens: bool = True
     beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
+    parts: Mapping[Entry, Portion] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_hint(self) -> bool:
+        """Return whether the cause is only likely. Its amount then stays unexplained."""
+        return self.sure == WEAK or bool(self.beside)
+
+
+def claim_of(
+    cause: str,
+    by_cell: Mapping[Cell, int],
+    *,
+    sure: str,
+    evidence: str,
+    advice: str,
+    tokens: int = 0,
+    exchange: bool = False,
+    keys: Iterable[str] = (),
+    regions: Iterable[str] = (),
+    since: int = 0,
+    is_of_tokens: bool = True,
+    beside: Iterable[str] = (),
+    taken: Mapping[Entry, Portion] | None = None,
+) -> Claim:
+    """Return a claim of amounts by cell. `exchange` means that days only exchange amounts."""
+    by_day: dict[int, int] = defaultdict(int)
+    for cell, amount in by_cell.items():
+        by_day[cell.day] += amount
+    moved = sum(map(abs, by_day.values()))
+    return Claim(
+        cause=cause,
+        amount=sum(by_cell.values()),
+        tokens=tokens,
+        moved=moved // 2 if exchange else moved,
+        sure=sure,
+        evidence=evidence,
+        advice=advice,
+        days=tuple(sorted(by_day)),
+        models=tuple(sorted({cell.model for cell in by_cell if cell.model})[:MOST_LISTED]),
+        keys=tuple(sorted({cell.key for cell in by_cell if cell.key}.union(keys))[:MOST_LISTED]),
+        regions=tuple(sorted(regions)[:MOST_LISTED]),
+        by_cell=dict(by_cell),
+        since=since,
+        is_of_tokens=is_of_tokens,
+        beside=tuple(dict.fromkeys(beside)),
+        parts=taken or {},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +126,26 @@ class Case:
     days: tuple[int, ...] = ()
     precision: Mapping[int, int] = field(default_factory=dict)
 
-    def is_rounded(self, entry: Entry) -> bool:
-        """Return whether the remaining rate is within half of the last digit per line."""
+    def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:
+        """
+        Return whether the remaining rate is within half of the last digit per line. `worth` is the value of the tokens
+        if it is not at our prices.
+        """
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
-        return 2 * abs(self.remainder.amounts.get(entry, 0)) <= digit * max(
-            1, self.split.lines.get((cell, meter), 0)
-        )
+        left = self.remainder.amounts.get(entry, 0)
+        if worth is not None:  # the provider may have rounded before and after it applied a factor
+            left += self.split.worth[cell, meter] - worth
+            digit *= 2
+        return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
+
+    def priced(self, model: str) -> list[Entry]:
+        """Return the rates of a model's places with a billed amount, including those that are 0."""
+        return [
+            (RATE, cell, meter)
+            for (cell, meter), worth in self.split.worth.items()
+            if cell.model == model and worth > 0 and (cell, meter) in self.split.paid
+        ]
 
     def taken(
         self,
@@ -124,7 +183,10 @@ class Left:
         self.extra: dict[Place, int] = dict(split.extra)
         self.explained: set[Cell] = set()  # cells whose one-sided calls are explained
         self.unreported_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
-        self.counted_again: set[str] = set()  # models with more counted than billed tokens
+        self.changed: set[str] = set()  # models with calls on both sides whose tokens a claim has taken
+        self.doubtful: set[Cell] = (
+            set()
+        )  # cells whose tokens a hint has taken, so the rest of them is uncertain
         self.may_be_silent: list[int] = []  # days with hours without calls, which may be silent by chance
         self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
         self._priced: set[Place] = set()  # money cells and meters whose whole rate was claimed
@@ -212,7 +274,7 @@ class Left:
             return False
         share = Fraction(sum(self.amounts[entry] for entry in rates), whole)
         deviation = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
-        return deviation * APART <= sum(abs(self.amounts[entry]) for entry in rates)
+        return deviation <= ALIKE * sum(abs(self.amounts[entry]) for entry in rates)
 
     def of(self, part: str) -> list[Entry]:
         return [entry for entry in self.amounts if entry[0] == part]
@@ -246,8 +308,14 @@ class Left:
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
-        by_day: dict[int, int] = defaultdict(int)
+        entries = list(entries)
         is_any_taken, parts = False, set()
+        taken: dict[Entry, Portion] = {}
+        touched = {cell for part, cell, _ in entries if part == VOLUME}
+        if not touched.isdisjoint(self.doubtful):
+            sure = WEAK
+        if sure == WEAK or beside:
+            self.doubtful |= touched
         priced_whole: set[Place] = set()
         for entry in entries:
             part, cell, meter = entry
@@ -259,43 +327,41 @@ class Left:
             if portion is not None:
                 share, moved_tokens = self._leave(entry, share, moved_tokens, portion)
             is_any_taken = True
+            taken[entry] = Portion(share or 0, moved_tokens or 0)
             parts.add(part)
             if part == RATE and portion is None:
                 priced_whole.add((cell, meter))
             if part == VOLUME and explains_calls:
                 self.explained.add(cell)
+            elif part == VOLUME:
+                self.changed.add(cell.model)
             amount += share or 0
             priced += (share or 0) if part == RATE else 0
             prices += abs(share or 0) if part == RATE else 0
             tokens += moved_tokens or 0
             by_cell[cell] += share or 0
-            by_day[cell.day] += share or 0
         if not is_any_taken:
             return None
         # If a claim about tokens leaves only a difference of rates, this difference does not show a price.
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
-        moved_amount = sum(map(abs, by_day.values()))
         # The evidence mentions the price even if the price differences cancel each other out.
-        if VOLUME in parts and prices * APART > abs(amount):
+        if VOLUME in parts and prices > ALIKE * abs(amount):
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
-        return Claim(
-            cause=cause,
-            amount=amount,
-            tokens=tokens,
-            moved=moved_amount // 2 if exchange else moved_amount,
+        return claim_of(
+            cause,
+            by_cell,
             sure=sure,
             evidence=evidence,
             advice=advice,
-            days=tuple(sorted(by_day)),
-            models=tuple(sorted({cell.model for cell in by_cell if cell.model})[:MOST_NAMES]),
-            keys=tuple(sorted({cell.key for cell in by_cell if cell.key})[:MOST_NAMES]),
-            regions=tuple(sorted(regions)[:MOST_NAMES]),
-            by_cell=dict(by_cell),
+            tokens=tokens,
+            exchange=exchange,
+            regions=regions,
             since=since,
             is_of_tokens=parts != {OTHER},
-            beside=tuple(dict.fromkeys(beside)),
+            beside=beside,
+            taken=taken,
         )
 
     def portion(self, entry: Entry, share: Fraction) -> Portion:

@@ -16,9 +16,22 @@ from typing import TypeVar
 from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
-from gateway.bills.reconciliation.claims import Case, Claim, Left
+from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
+from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
+from gateway.bills.reconciliation.owed import OwedLine, owed_lines
 from gateway.bills.reconciliation.rate_series import of_model
+from gateway.bills.reconciliation.restating import (
+    EXCHANGE_RATE,
+    Conversion,
+    digit_of,
+    exchange_rate,
+    exchanged_keys,
+    fixed_rate,
+    keys_exchanged,
+    restated_keys,
+    restated_money,
+)
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
     DAY,
@@ -38,16 +51,13 @@ from gateway.bills.reconciliation.sides import (
     are_alike,
 )
 from gateway.bills.reconciliation.wording import day_text, per_million
-from spool.ledger.money import UNIT
 from spool.statements import StatementRow
 
 _Row = TypeVar("_Row", BilledTokens, BilledMoney, CountedUse)
 
 OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
-CENT = UNIT // 100
 
 Naming = Callable[[Cell], str]
-LEAST_DAYS = 7
 _PRICES = {
     INPUT: "input",
     OUTPUT: "output",
@@ -75,10 +85,12 @@ class Tolerance:
         cent does not apply to it.
         """
         share = abs(line.billed) * self.money / 100
-        of_tokens = line.billed_tokens * self.tokens / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
-        is_within = difference <= max(CENT, share) and claimed <= share
-        return is_within and abs(line.billed_tokens - line.counted_tokens) <= of_tokens
+        is_within = difference <= max(COARSEST, share) and claimed <= share
+        return is_within and self.holds_tokens(line)
+
+    def holds_tokens(self, line: Line) -> bool:
+        return abs(line.billed_tokens - line.counted_tokens) <= line.billed_tokens * self.tokens / 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,6 +146,9 @@ class Reconciliation:
     renamed: Sequence[tuple[str, str]]
     spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names in the ledger, by model family
     regions: frozenset[str] = frozenset()  # regions that our calls report
+    hints: Sequence[Claim] = ()  # causes that are only likely, so their amounts are unexplained
+    accounts: Sequence[str] = ()  # accounts of the compared bills
+    owed: Sequence[OwedLine] = ()  # discounts that the provider owes
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
 
@@ -172,6 +187,7 @@ class BothSides:
     hours: Mapping[int, int] = field(default_factory=dict)
     owners: Sequence[Owner] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
+    conversion: Conversion | None = None  # if one currency was converted to dollars
 
 
 def compare(facts: BothSides) -> Reconciliation:
@@ -203,22 +219,42 @@ def compare(facts: BothSides) -> Reconciliation:
     amounts = [replace(row, key=keys.of_billed(row)) for row in amounts]
     counted = [replace(row, key=keys.of_counted(row)) for row in counted]
 
-    def prices(model: str, tier: str, day: int) -> Mapping[str, int]:
-        return facts.prices(priced_as(model), tier, day)
+    def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
+        return facts.prices(priced_as(model), tier, day, context)
 
-    split_sides = split(
-        tokens,
-        amounts,
-        counted,
-        prices=prices,
-        levels=levels_of(tokens, amounts, counted, keys=keys.any),
-        metered=compared & set(of_tokens),
-        imputed=not of_money,
-    )
+    levels = levels_of(tokens, amounts, counted, keys=keys.any)
+    own = counted
+    exchanged = exchanged_keys(tokens, counted) if levels.key else {}
+    counted = restated_keys(counted, exchanged)
+    converted = amounts
+    conversion = facts.conversion
+    rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
+    for row in amounts:
+        rows_by_source[row.source].append(row)
     digits = {
-        source: last_digit(row.amount for row in amounts if row.source == source)
-        for source in {row.source for row in amounts}
+        source: digit_of(rows, conversion)
+        if conversion is not None and source in conversion.sources
+        else last_digit(row.amount for row in rows)
+        for source, rows in rows_by_source.items()
     }
+    precision = {day: digits[source] for day, source in of_money.items() if source in digits}
+
+    def sides() -> Split:
+        return split(
+            tokens,
+            amounts,
+            counted,
+            prices=prices,
+            levels=levels,
+            metered=compared & set(of_tokens),
+            imputed=not of_money,
+        )
+
+    split_sides = sides()
+    fixed = None if conversion is None else fixed_rate(split_sides, conversion, precision)
+    if conversion is not None and fixed is not None:
+        amounts = restated_money(converted, conversion, fixed)
+        split_sides = sides()
     case = Case(
         split=split_sides,
         remainder=Left(split_sides),
@@ -226,26 +262,46 @@ def compare(facts: BothSides) -> Reconciliation:
         own_keys=own_keys,
         hours=facts.hours,
         days=tuple(sorted(compared)),
-        precision={day: digits[source] for day, source in of_money.items() if source in digits},
+        precision=precision,
     )
-    claimed = claims(case)
+    found = claims(case)
+    if exchanged:
+        found.append(keys_exchanged(split_sides, own, exchanged))
+    if conversion is not None and (fixed is None or not fixed.is_of_market):
+        # an unknown rate of exchange would explain any price
+        found = [
+            replace(claim, beside=(*claim.beside, EXCHANGE_RATE)) if claim.cause in OF_PRICES else claim
+            for claim in found
+        ]
+    if conversion is not None and fixed is not None:
+        found.append(exchange_rate(split_sides, converted, amounts, conversion, fixed))
+    found.sort(key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause))
+    claimed = [claim for claim in found if not claim.is_hint]
     days = _lines(split_sides, claimed, lambda cell: str(cell.day))
     models, by_key = (_lines(split_sides, claimed, attrgetter(name)) for name in (MODEL, KEY))
     for line in models.values():
         line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
     for line in by_key.values():
         line.where = keys.where(line.name)
-    largest = _largest_claims(claimed)
+    largest = _largest_claims(found)
+    days_apart = _days_with_keys_apart(split_sides, facts.tolerance) if levels.key else ()
     return Reconciliation(
         provider=facts.provider,
         total=next(iter(_lines(split_sides, claimed, lambda _: "").values()), Line()),
         days=[
-            _with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, largest[day])
+            _with_state(
+                days.get(str(day), Line(name=str(day))),
+                state,
+                facts.tolerance,
+                largest[day],
+                are_keys_apart=day in days_apart,
+            )
             for day, state in sorted(states.items())
         ],
         models=sorted(models.values(), key=_largest),
         keys=sorted(by_key.values(), key=_largest) if split_sides.levels.key else (),
         claims=claimed,
+        hints=[claim for claim in found if claim.is_hint],
         finest=split_sides.levels.finest,
         has_money=bool(of_money),
         sources=sorted({*of_tokens.values(), *of_money.values()}),
@@ -256,6 +312,8 @@ def compare(facts: BothSides) -> Reconciliation:
         renamed=renamed,
         spelled={name: sorted(names) for name, names in spelled.items() if name},
         regions=frozenset(row.region for row in counted if row.region),
+        accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
+        owed=owed_lines(claimed, split_sides),
         overrides=overrides(facts.provider, split_sides, claimed, prices, priced_as),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
     )
@@ -383,9 +441,15 @@ def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
     return largest
 
 
-def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int) -> Line:
+def _days_with_keys_apart(split_sides: Split, tolerance: Tolerance) -> set[int]:
+    """Return the days on which the tokens of a key are not within the tolerance."""
+    by_key = _lines(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
+    return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.holds_tokens(line)}
+
+
+def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int, *, are_keys_apart: bool) -> Line:
     if state == AGREES:
-        state = AGREES if tolerance.holds(line, claimed) else DIFFERS
+        state = AGREES if tolerance.holds(line, claimed) and not are_keys_apart else DIFFERS
     line.state = state
     return line
 
@@ -457,7 +521,7 @@ def overrides(
         named: dict[str, str] = {}
         for meter, days in of_model(split_sides, model, _PRICES).items():
             later = {day for day in days.worth if day >= since}
-            listed = prices(model, STANDARD, max(days.worth)).get(meter)
+            listed = prices(model, STANDARD, max(days.worth), 0).get(meter)
             if not later:
                 continue
             if listed is not None:
@@ -488,6 +552,6 @@ def owner_pairs(
         for (day, _), count in tokens.items():
             days[day] += count
         partners = [own_key for own_key, by_day in sorted(ours.items()) if are_alike(days, by_day)]
-        if len(partners) == 1 and len(days) >= LEAST_DAYS:
+        if len(partners) == 1 and len(days) >= OWNER_DAYS:
             pairs.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
     return pairs

@@ -185,9 +185,9 @@ class TokenPrices:
                 amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
         return amounts
 
-    def listed(self, provider: str, model: str, tier: str, day: int) -> Mapping[str, int]:
-        """Return list prices on a day, without surcharges for large inputs."""
-        return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, 0), _NONE))
+    def listed(self, provider: str, model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
+        """Return list prices on a day, for inputs in the context window that begins at `context` tokens."""
+        return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, context), _NONE))
 
 
 def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
@@ -274,6 +274,8 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
         cost=usage_sum.cost,
         region=dimensions.region or "",
         fees=fees,
+        context=total.beyond,
+        reasoning=total.reasoning_tokens,
         beside=_beside(total.meters) if total.meters else {},
     )
 

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 
 from gateway.bills.reconciliation.comparing import BothSides, Tolerance
 from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted, seller
+from gateway.bills.reconciliation.limits import DAYS_OF_RATES
 from gateway.bills.reconciliation.matching import Owner, day_of
+from gateway.bills.reconciliation.restating import Conversion
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from gateway.intake.prices import PriceBook
 from spool import providers
@@ -140,6 +142,22 @@ async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) ->
     return amounts
 
 
+def conversion_of(
+    rows: Sequence[StatementRow], rates: Rates | None, month: CalendarMonth
+) -> Conversion | None:
+    """Return how the money of rows is converted, or None unless one currency is converted."""
+    codes = currencies_of(rows)
+    if rates is None or len(codes) != 1:
+        return None
+    [code] = codes
+    foreign = {row.source for row in rows if is_foreign(row)}
+    in_dollars = {row.source for row in rows if row.currency == CURRENCY}
+    days = range(month.start - DAYS_OF_RATES * DAY_S, month.end, DAY_S)
+    known = {day: rate for day in days if (rate := rates(code, CURRENCY, day)) is not None}
+    sources = frozenset(foreign - in_dollars)
+    return Conversion(currency=code, sources=sources, rates=known) if known and sources else None
+
+
 async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
     """Convert the rows' money to dollars where a rate is known."""
     rates = ledger.rates
@@ -170,12 +188,13 @@ async def _sides(
         open_from=int(now) // DAY_S * DAY_S,
         rows=rows,
         counted=by_provider.get(provider, ()),
-        prices=lambda model, tier, day: prices.listed(provider, model, tier, day),
+        prices=lambda model, tier, day, context: prices.listed(provider, model, tier, day, context),
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         hours=await _hours(sources.ledger, provider, month, now),
         owners=sources.owners(),
         tolerance=sources.tolerance(),
+        conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),
     )
 
 

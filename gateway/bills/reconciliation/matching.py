@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.bills.reconciliation.cells import Levels
+from gateway.bills.reconciliation.limits import ALIKE, LEAST_DAYS
 from gateway.bills.reconciliation.sides import (
-    ALIKE,
     ANYWHERE,
     DAY_S,
     INPUT,
@@ -30,11 +30,29 @@ from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, Statemen
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # name that joins all keys of both sides without a known counterpart
-CREDIT = "credit"
+CREDIT, TAX, REASONING = "credit", "tax", "reasoning"
+# words of lines that are taxes, in the languages of bills
+_TAXES = frozenset(
+    {
+        "tax",
+        "taxes",
+        "vat",
+        "gst",
+        "hst",
+        "pst",
+        "qst",
+        "mwst",
+        "ust",
+        "umsatzsteuer",
+        "tva",
+        "iva",
+        "btw",
+        "moms",
+    }
+)
 # kinds of lines that are a cause by themselves
-NAMED = frozenset({"tax", CREDIT, "discount", "rounding", SEAT})
+NAMED = frozenset({TAX, CREDIT, "discount", "rounding", SEAT})
 _HALF_DAY = DAY_S // 2
-LEAST_DAYS = 3  # minimum days with tokens to join two names by their tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +120,7 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
             "model": row.model or "",
             "tier": "batch" if row.batch else row.tier,
             "region": row.region or "",
+            "context": row.context,
         }
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
@@ -119,7 +138,10 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
-                tokens.append(BilledTokens(**fields, meter=meter, quantity=quantity))  # type: ignore[arg-type]
+                is_reasoning = row.kind == REASONING
+                tokens.append(
+                    BilledTokens(**fields, meter=meter, quantity=quantity, is_reasoning=is_reasoning)  # type: ignore[arg-type]
+                )
     return Billed(
         tokens=tokens,
         money=amounts,
@@ -181,9 +203,11 @@ def meter_of(kind: str) -> str:
     """
     if kind in METERS or kind in POOLED:
         return kind
-    if kind == "reasoning" or kind.endswith("_output"):
+    if kind == REASONING or kind.endswith("_output"):
         return OUTPUT
-    return INPUT if kind.endswith("_input") else kind
+    if kind.endswith("_input"):
+        return INPUT
+    return TAX if _TAXES.intersection(kind.lower().replace("_", " ").split()) else kind
 
 
 def one_source(
@@ -232,15 +256,18 @@ def levels_of(
     key = keys and any(row.key for row in (token_rows or paid))
     tier = any(row.tier is not None for row in token_rows)
     region = _are_regions_alike([row for row in tokens if row.meter is not None], counted)
+    contexts = sorted({row.context for row in token_rows if row.context})
     return Levels(
         model=model,
         key=key,
         tier=tier,
         region=region,
+        contexts=tuple(contexts),
         money_model=model and any(row.model for row in paid) if paid else model,
         money_key=key and any(row.key for row in paid) if paid else key,
         money_tier=tier and any(row.tier is not None for row in paid) if paid else tier,
         money_region=region and any(row.region for row in paid) if paid else region,
+        money_context=any(row.context for row in paid) if contexts and paid else bool(contexts),
     )
 
 

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 
 from gateway.bills.reconciliation.cells import Split
+from gateway.bills.reconciliation.limits import MOST_SETS, SAME
 from gateway.bills.reconciliation.sides import Cell
-
-SAME = Decimal("0.005")  # ratios within this share count as equal
-MOST_SETS = 4  # maximum number of sets of days that have their own prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +117,30 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
         if len(sets) > MOST_SETS or is_chance or single > 1
         else [(days, ratios) for days, ratios in sets if ratios]
     )
+
+
+def usual_ratios(
+    split: Split, model: str, paid_of: Paid, is_usual: Callable[[Cell, str], bool]
+) -> Callable[[Cell, str], list[Fraction]]:
+    """
+    Return a function that returns possible values of paid / worth of the usual places of a model, most likely first:
+    that of a cell and kind of token, of its day and kind, of its day, and of the kind on the nearest days.
+    """
+    paid: dict[tuple[object, str], int] = defaultdict(int)
+    worth: dict[tuple[object, str], int] = defaultdict(int)
+    for (cell, meter), value in split.worth.items():
+        if cell.model != model or value <= 0 or (cell, meter) not in split.paid or not is_usual(cell, meter):
+            continue
+        amount = paid_of(cell, meter)
+        for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if amount is not None else ():
+            paid[name] += amount or 0
+            worth[name] += value
+    days = sorted({cell.day for cell in split.cells(model)})
+
+    def ratios(cell: Cell, meter: str) -> list[Fraction]:
+        earlier = [(day, meter) for day in days if day < cell.day and (day, meter) in worth]
+        later = [(day, meter) for day in days if day > cell.day and (day, meter) in worth]
+        names = [(cell, meter), (cell.day, meter), (cell.day, ""), *earlier[-1:], *later[:1]]
+        return [Fraction(paid[name], worth[name]) for name in names if name in worth] or [Fraction(1)]
+
+    return ratios

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_AGAIN
 from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
 
-LEAST_DAYS = 3  # minimum days with twice as many tokens; fewer days prove nothing
 _NOTHING = [0, 0]  # no input and no output tokens
-MOST_AGAIN = 3  # maximum number of times that a report may contain the same rows
 
 Owner = tuple[str, str]  # key and model
 BilledByCell = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gateway.bills.reconciliation.limits import ALIKE
+
 # Levels of the rows, output formats, and parts of a difference.
 DAY, MODEL, KEY = "day", "model", "key"
 LEVELS = (DAY, MODEL, KEY)
@@ -35,19 +37,22 @@ WHOLE = "cost"  # meter for an amount that covers all tokens of a cell
 
 STANDARD = ""
 ANYWHERE = frozenset({"", "global"})  # regions in which the price book's prices apply unchanged
-# a function that returns list prices per token by meter, for a model, tier and day
-Prices = Callable[[str, str, int], Mapping[str, int]]
-ALIKE = 0.02  # share by which two series may differ and still count as equal
+# a function that returns list prices per token by meter, for a model, tier, day and context window
+Prices = Callable[[str, str, int, int], Mapping[str, int]]
 
 
 class Cell(NamedTuple):
-    """The unit of comparison. `day` is in epoch seconds. A dimension that one side does not state is ""."""
+    """
+    The unit of comparison. `day` is in epoch seconds. A dimension that one side does not state is "". `context` is
+    the lower limit of the context window, in tokens; 0 is the smallest window.
+    """
 
     day: int
     key: str = ""
     model: str = ""
     tier: str = STANDARD
     region: str = ""
+    context: int = 0
 
 
 Place = tuple[Cell, str]  # a cell and a meter
@@ -70,6 +75,8 @@ class BilledTokens:
     meter: str | None
     quantity: int
     region: str = ""
+    context: int | None = None
+    is_reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,7 @@ class BilledMoney:
     meter: str
     amount: int
     region: str = ""
+    context: int | None = None
     line: str = ""
     of: str = ""
     corrects: int = 0
@@ -108,7 +116,8 @@ class CountedUse:
     Counted calls of one day with the same price.
 
     `values` are the tokens of each meter at the price of the time; meters without a known price are omitted.
-    `unsized` is the number of calls with incomplete token counts. `cost` is the total cost.
+    `unsized` is the number of calls with incomplete token counts. `cost` is the total cost. `context` is an input size
+    that each call exceeds, or -1 if the sizes are unknown.
     """
 
     day: int
@@ -128,15 +137,18 @@ class CountedUse:
     fees: Mapping[str, int] = field(default_factory=dict)
     # quantities of the fees above and of units such as images, in millionths
     beside: Mapping[str, int] = field(default_factory=dict)
+    context: int = 0
+    reasoning: int = 0  # tokens that the source reports as reasoning, also if its output excludes them
 
 
 @dataclass(slots=True)
 class BilledSums:
-    """Billed sums of one cell. `regional` are tokens by region and meter."""
+    """Billed sums of one cell. `regional` are tokens by region and meter, and `reasoning` is part of the output."""
 
     tokens: dict[str, int] = field(default_factory=counts)
     regional: dict[tuple[str, str], int] = field(default_factory=counts)
     calls: int | None = None
+    reasoning: int = 0
 
 
 @dataclass(slots=True)
@@ -156,6 +168,7 @@ class CountedSums:
     unsized: int = 0
     cost: int = 0
     fees: dict[str, int] = field(default_factory=counts)
+    reasoning: int = 0
 
     def add(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():
@@ -170,6 +183,7 @@ class CountedSums:
         self.errors += row.errors
         self.unsized += row.unsized
         self.cost += row.cost
+        self.reasoning += row.reasoning
         for kind, fee in row.fees.items():
             self.fees[kind] += fee
 

@@ -66,6 +66,14 @@ class ExplainedDifference(ToolOutput):
     advice: str
 
 
+class PossibleCause(ToolOutput):
+    """A cause that is only likely. Its amount is part of `unexplained`."""
+
+    cause: str
+    evidence: str
+    advice: str
+
+
 class ReconciledProvider(ToolOutput):
     """
     A provider. `rest` sums the rows that are not shown, so rows and rest equal the total.
@@ -79,6 +87,7 @@ class ReconciledProvider(ToolOutput):
     rest: BilledLine | None
     causes: list[ExplainedDifference]
     cause_count: int
+    hints: list[PossibleCause]
     not_compared: int
 
 
@@ -154,6 +163,12 @@ def _provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider
         rest=_line(rest, None) if rest else None,
         causes=[_cause(claim) for claim in result.claims[:MOST_CAUSES]],
         cause_count=len(result.claims),
+        hints=[
+            PossibleCause(
+                cause=hint.cause, evidence=cut(hint.evidence, _TEXT), advice=cut(hint.advice, _TEXT)
+            )
+            for hint in result.hints[:MOST_CAUSES]
+        ],
         not_compared=sum(not _is_compared(line) for line in result.days),
     )
 

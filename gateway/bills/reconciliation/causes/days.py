@@ -10,26 +10,11 @@ from statistics import median
 
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import OTHERS, STRONG, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.sides import DAY_S
+from gateway.bills.reconciliation.limits import CARRIED, FAR, GAP, LACKING, LARGE_SHARE, QUARTER, ROUGHLY
+from gateway.bills.reconciliation.sides import DAY_S, Place
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_SHARE = 0.01  # minimum share of all tokens that the bill must have on another day than the ledger
-EXCHANGED = 0.15  # the month's difference may be at most this share of the sum of the daily differences
-SOLVED = 0.2  # maximum share of the daily differences that may remain after the shift
-FEW = 4  # at most 1/FEW of the days may also have a difference that the shift does not explain
-# share of a day's tokens; if a shift leaves a larger difference, the day has another cause as well
-BESIDE = 0.1
-# Share of all tokens. A smaller difference between tiers comes from calls that a shift moves into or out
-# of the month.
-TIERS_APART = 0.03
-LACKING = 0.03  # share of all tokens; if a shift leaves a larger difference, calls are missing as well
-HINTS = 0.83  # maximum share of the daily differences that a shift may leave; a shift that leaves more fits by chance
-# the limit instead of HINTS if some calls came without tokens, because such calls also make days differ
-CLEAR_HINTS = 0.8
-# If a shift leaves more than FAR times the median of all days unexplained, in tokens, the day has another
-# cause as well.
-FAR = 3
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
 SHIFTS = [hours for hours in range(-14, 15) if hours]
 
@@ -45,6 +30,12 @@ class Shift:
     moved_by_day: Mapping[int, int]
     unexplained_by_day: Mapping[int, int]
 
+    @property
+    def is_exact(self) -> bool:
+        """Return whether most days agree to the token."""
+        tokens = self.unexplained_by_day.values()
+        return sum(not left for left in tokens) * 2 > len(tokens)
+
     def from_day(self, day: int) -> int:
         """Return the day in the ledger that has the moved tokens of a day in the bill."""
         return day + (DAY_S if self.hours > 0 else -DAY_S)
@@ -55,9 +46,9 @@ class Shift:
         days = [
             day
             for day, tokens in sorted(self.unexplained_by_day.items())
-            if abs(tokens) > max(FAR * usual, BESIDE * billed.get(day, 0))
+            if abs(tokens) > max(FAR * usual, LARGE_SHARE * billed.get(day, 0))
         ]
-        return days if len(days) * FEW <= len(self.unexplained_by_day) else []
+        return days if len(days) * QUARTER <= len(self.unexplained_by_day) else []
 
 
 def time_edge(case: Case) -> Iterator[Claim]:
@@ -69,11 +60,11 @@ def time_edge(case: Case) -> Iterator[Claim]:
     remainder = case.remainder
     by_day, counted = _days(case)
     difference = sum(map(abs, by_day.values()))
-    if len(by_day) < 3 or difference <= LEAST_SHARE * sum(counted.values()):
+    if len(by_day) < 3 or difference <= GAP * sum(counted.values()):
         return
     shift = shift_of(case)
     if shift is None and not (
-        abs(sum(by_day.values())) <= EXCHANGED * difference and _is_carried(by_day, counted)
+        abs(sum(by_day.values())) <= CARRIED * difference and _is_carried(by_day, counted)
     ):
         return
     evidence = f"days differ by {difference:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
@@ -104,16 +95,21 @@ def time_edge(case: Case) -> Iterator[Claim]:
             beside.append("unreported_calls")
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
     amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.volume())
-    if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * difference:
+    if abs(amount - price * sum(by_day.values())) > CARRIED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    if remainder.unreported_tiers or _are_tiers_apart(case, counted):
-        evidence += "; tokens with an unreported tier are among them"
+    is_apart = _is_apart(case)
+    if is_apart:
+        evidence += (
+            "; over the month, a model, tier or kind of token differs by more than the edges of the month"
+        )
+        beside.append(OTHERS)
+    if remainder.unreported_tiers:
         beside.append("tier_unknown")
     claim = remainder.take(
         "time_edge",
         remainder.with_rates(remainder.volume()),
-        sure=WEAK if shift is None else STRONG,
+        sure=STRONG if shift is not None and shift.is_exact and not is_apart else WEAK,
         evidence=evidence,
         advice=(
             "Check whether a source reports local time as UTC, or the bill is in a time zone other than UTC."
@@ -126,16 +122,21 @@ def time_edge(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
+def _is_apart(case: Case) -> bool:
     """
-    Return whether one tier has too many tokens over the whole month and another tier about as many too few.
+    Return whether a key, model, tier or kind of token differs over the whole month by more than its tokens on the
+    first and last day. Shifted times only move tokens over the edges of the month.
     """
-    by_tier: dict[str, int] = defaultdict(int)
-    for (cell, _), extra in case.remainder.extra.items():
-        by_tier[cell.tier] += extra
-    surplus = sum(extra for extra in by_tier.values() if extra > 0)
-    fewer = -sum(extra for extra in by_tier.values() if extra < 0)
-    return min(surplus, fewer) > TIERS_APART * sum(counted.values())
+    net: dict[Place, int] = defaultdict(int)
+    edges: dict[Place, int] = defaultdict(int)
+    for (cell, meter), extra in case.remainder.extra.items():
+        net[cell._replace(day=0), meter] += extra
+    days = {case.days[0], case.days[-1]}
+    for cell, meter in case.split.values:
+        if cell.day in days:
+            counted = case.split.counted[cell].tokens.get(meter, 0) if cell in case.split.counted else 0
+            edges[cell._replace(day=0), meter] += max(counted, case.remainder.said_tokens(cell, meter))
+    return any(abs(extra) > edges[place] for place, extra in net.items())
 
 
 def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
@@ -146,7 +147,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
     highest = max(*sums, 0)
     least = min(*sums, 0)
-    is_one_way = min(highest, -least) <= EXCHANGED * max(highest, -least)
+    is_one_way = min(highest, -least) <= CARRIED * max(highest, -least)
     return is_one_way and max(highest, -least) * len(counted) <= sum(counted.values())
 
 
@@ -179,32 +180,6 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
     return by_day, counted
 
 
-def hints_at_shift(case: Case) -> bool:
-    """
-    Return whether a shift of hours would clearly reduce the days' differences. A share of tokens that all
-    days lack is subtracted first.
-    """
-    by_day, counted = _days(case)
-    billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}
-    billed_days = [day for day in case.days if billed[day] > 0]
-    if not case.hours or len(billed_days) < 3:
-        return False
-    usual = median(by_day.get(day, 0) / billed[day] for day in billed_days)
-    if usual >= 1:
-        return False
-    differences = {day: by_day.get(day, 0) - usual * billed[day] for day in billed_days}
-    size = sum(map(abs, differences.values()))
-    if size <= LEAST_SHARE * sum(billed.values()):
-        return False
-
-    def left_by(hours: int) -> float:
-        moved_by_day = _moved(case, hours, counted)
-        return sum(abs(differences[day] - moved_by_day[day]) for day in billed_days)
-
-    are_sized = not any(sums.unsized for sums in case.split.counted.values())
-    return min(map(left_by, SHIFTS)) < (HINTS if are_sized else CLEAR_HINTS) * size
-
-
 def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
     """Return the tokens that a shift by `hours` moves into each day."""
     moved_by_day = {}
@@ -220,7 +195,7 @@ def shift_of(case: Case) -> Shift | None:
     Return the hours by which the ledger's times are ahead, or None if no shift explains all or most days.
     """
     by_day, counted = _days(case)
-    if not case.hours or sum(map(abs, by_day.values())) <= LEAST_SHARE * sum(counted.values()):
+    if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None
 
     def shifted(hours: int) -> Shift:
@@ -228,17 +203,14 @@ def shift_of(case: Case) -> Shift | None:
         return Shift(hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in case.days})
 
     def solved(shift: Shift) -> int:
-        return sum(
-            abs(tokens) <= LEAST_SHARE * counted[day] for day, tokens in shift.unexplained_by_day.items()
-        )
+        return sum(abs(tokens) <= GAP * counted[day] for day, tokens in shift.unexplained_by_day.items())
 
     def holds(shift: Shift) -> bool:
         days = sorted(case.days, key=lambda day: abs(shift.unexplained_by_day[day]))
-        most_days = days[: len(days) - len(days) // FEW]
+        most_days = days[: len(days) - len(days) // QUARTER]
         return any(
-            (difference := sum(abs(by_day.get(day, 0)) for day in chosen_days))
-            > LEAST_SHARE * sum(counted.values())
-            and sum(abs(shift.unexplained_by_day[day]) for day in chosen_days) <= SOLVED * difference
+            (difference := sum(abs(by_day.get(day, 0)) for day in chosen_days)) > GAP * sum(counted.values())
+            and sum(abs(shift.unexplained_by_day[day]) for day in chosen_days) <= ROUGHLY * difference
             for chosen_days in (days, most_days)
         )
 

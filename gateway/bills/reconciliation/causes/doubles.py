@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from gateway.bills.reconciliation.claims import EXCHANGED, STRONG, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.sides import VOLUME, are_alike
-from gateway.bills.reconciliation.wording import named, percent
-
-NEAR = 0.05
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.sides import VOLUME, Cell
+from gateway.bills.reconciliation.wording import named
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
@@ -43,50 +41,55 @@ def counted_twice(case: Case) -> Iterator[Claim]:
 
 def double_report(case: Case) -> Iterator[Claim]:
     """
-    Claim counted tokens in excess of the bill, if they match one source's tokens or if twice the billed
-    tokens were counted.
+    Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of the
+    source. If only most of the excess is like this, the cause is only likely.
     """
     remainder = case.remainder
-    counted = case.split.counted
-    excess_entries = [entry for entry in remainder.volume() if remainder.extra[entry[1], entry[2]] < 0]
-    gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
-    models = {cell.model for _, cell, _ in excess_entries}
-    lacking = sum(extra for (cell, _), extra in remainder.extra.items() if extra > 0 and cell.model in models)
-    total = billed = 0
-    for _, cell, meter in excess_entries:
-        gap[cell.day] -= remainder.extra[cell, meter]
-    for cell, sums in counted.items():
-        if cell.model in models:
-            total += sum(sums.tokens.values())
-            for source, tokens in sums.by_source.items():
-                by_source[source][cell.day] += tokens
-    if sum(gap.values()) <= NEAR * total or lacking > EXCHANGED * sum(gap.values()):
+    excess: dict[Cell, int] = defaultdict(int)
+    for (cell, _), extra in remainder.extra.items():
+        excess[cell] -= extra
+    models = {cell.model for cell, extra in excess.items() if extra > 0}
+    by_source: dict[str, dict[Cell, int]] = defaultdict(dict)
+    for cell, sums in case.split.counted.items():
+        for source, tokens in sums.by_source.items() if cell.model in models else ():
+            if tokens and cell not in remainder.explained:
+                by_source[source][cell] = tokens
+    whole = sum(extra for cell, extra in excess.items() if cell.model in models)
+    if len(by_source) < 2 or whole <= 0:
+        yield from _twice_by_one_source(case, models)
         return
-    billed = total - sum(gap.values())
-    case.remainder.counted_again |= models
-    short_entries = [
-        entry for entry in remainder.volume() if entry[1].model in models and entry not in excess_entries
-    ]
-    # The claim also includes the places with too few tokens, because their sum is less than EXCHANGED
-    # of the excess.
-    excess_entries += short_entries
-    twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
-    if twice and len(by_source) > 1:
-        other_sources = named([source for source in sorted(by_source) if source != twice[0]])
+
+    def apart(source: str) -> int:
+        cells = {*by_source[source], *(cell for cell in excess if cell.model in models)}
+        return sum(abs(excess.get(cell, 0) - by_source[source].get(cell, 0)) for cell in cells)
+
+    source = min(sorted(by_source), key=apart)
+    if apart(source) * 2 > whole:
+        return
+    yield from case.taken(
+        "double_report",
+        [entry for entry in remainder.volume() if entry[1].model in models],
+        WEAK if apart(source) else EXACT,
+        f"{whole:,} tokens more were counted than billed, which is {'about ' if apart(source) else ''}as much as "
+        f"{source} reports in addition to {named([name for name in sorted(by_source) if name != source])}",
+        f"Count only one of them: set `count = false` in [sources.{source}].",
+    )
+
+
+def _twice_by_one_source(case: Case, models: Collection[str]) -> Iterator[Claim]:
+    """Claim what one source reports twice: L = 2 * P in each cell and for each kind of token."""
+    remainder, counted = case.remainder, case.split.counted
+    tokens = {
+        (cell, meter): count
+        for cell, sums in counted.items()
+        if cell.model in models and cell not in remainder.explained
+        for meter, count in sums.tokens.items()
+    }
+    if all(count == -2 * remainder.extra.get(place, 0) for place, count in tokens.items()):
         yield from case.taken(
             "double_report",
-            excess_entries,
-            STRONG,
-            f"{percent(total, billed)} of the billed tokens were counted; on each day, the excess is "
-            f"as much as {twice[0]} reports in addition to {other_sources}",
-            f"Count only one of them: set `count = false` in [sources.{twice[0]}].",
-        )
-    elif billed > 0 and abs(total / billed - 2) <= NEAR:
-        yield from case.taken(
-            "double_report",
-            excess_entries,
-            WEAK,
-            f"{total / billed:.2f} times the billed tokens were counted, by {named(sorted(by_source))}",
-            "Check which two of them report the same calls (`tollhouse report --by source`), and set "
-            "`count = false` for one.",
+            [entry for entry in remainder.volume() if entry[1].model in models],
+            EXACT,
+            "exactly twice as much was counted as billed, in each place and for each kind of token",
+            "Check with `tollhouse explain --why` why the calls of the source are counted twice.",
         )

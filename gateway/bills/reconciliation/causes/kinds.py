@@ -6,25 +6,38 @@ cached and uncached tokens.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.days import shift_of
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.sides import INPUT_METERS, METERS, VOLUME, WRITE_1H, WRITE_5M, Cell, Place
+from gateway.bills.reconciliation.claims import (
+    EXACT,
+    KINDS,
+    OTHERS,
+    TIER_NOT_GIVEN,
+    WEAK,
+    Case,
+    Claim,
+    Portion,
+)
+from gateway.bills.reconciliation.limits import ALIKE, GAP, LARGE_SHARE, LASTING_DAYS, NEARLY_ALL, QUARTER
+from gateway.bills.reconciliation.sides import (
+    INPUT_METERS,
+    METERS,
+    STANDARD,
+    VOLUME,
+    WRITE_1H,
+    WRITE_5M,
+    Cell,
+    Place,
+)
 from gateway.bills.reconciliation.wording import named
 
-ONE_OF = 4  # an inexact exchange must occur on at least 1/ONE_OF of the days
-LEAST_DAYS = 5  # minimum number of days for an inexact exchange
-MOST_OF = 0.9  # minimum share of the days with an exchange on which tokens move in the same direction
-LEAST_OF = 4  # the exchange must explain at least 1/LEAST_OF of the difference
-# minimum share of tokens that have another tier or kind, if times are shifted or tokens are missing or surplus
-LEAST_MIXED = 0.1
-AGREES = 0.01
-DIFFERS = 0.02
-
+CLAIM_IT = (
+    "Claim the difference from the provider: `tollhouse reconcile claim` writes the text and the table."
+)
 _MORE = "; other tokens are missing or surplus there as well"
 _LARGE = (
     "; kinds of their input differ as well, and it is unknown which of them are large inputs with a "
@@ -36,26 +49,61 @@ _LARGE = (
 class _Exchange:
     """
     The places of one day where tokens were exchanged: some places have too many tokens, others too few.
-    `net_share` is the net difference as a share of the billed tokens.
+    `net_share` is the net difference as a share of the billed tokens. `is_one_way` means that each kind of token is
+    exchanged by itself, in the same direction as the others.
     """
 
     places: list[Place]
     net_share: float
     gains: frozenset[str]
+    is_one_way: bool = True
 
     @property
     def is_whole(self) -> bool:
-        return self.net_share <= AGREES
+        return self.net_share <= GAP
 
     @property
     def is_exact(self) -> bool:
-        return not self.net_share
+        return not self.net_share and self.is_one_way
 
 
 def tier_unknown(case: Case) -> Iterator[Claim]:
     """
-    Claim tokens whose tiers differ while their sum agrees, because reports lack the tier batch, flex or priority.
+    Claim tokens whose tiers differ while their sum agrees: the sum of P - L over the tiers of a day, key and
+    model is 0. Moved tokens are valued at the ratio of list prices.
+
+    If the ledger has a named tier where the bill has the standard tier at a higher price, the provider did not
+    give the tier. Otherwise, reports lack it.
     """
+    exchanges = _tier_exchanges(case)
+    not_given = {group: exchange for group, exchange in exchanges.items() if _is_not_given(case, exchange)}
+    unknown = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
+    yield from _of_tiers(
+        case,
+        TIER_NOT_GIVEN,
+        not_given,
+        CLAIM_IT,
+    )
+    yield from _of_tiers(
+        case,
+        "tier_unknown",
+        unknown,
+        "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
+    )
+
+
+def _is_not_given(case: Case, exchange: _Exchange) -> bool:
+    """Return whether tokens of a cheaper, named tier in the ledger have the standard tier in the bill."""
+    extra, listed = case.remainder.extra, case.split.listed
+    return exchange.gains == {STANDARD} and all(
+        listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
+        for cell, meter in exchange.places
+        if cell.tier != STANDARD and extra[cell, meter] < 0
+    )
+
+
+def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
+    """Return the places of each day, key and model where tokens have another tier in the bill."""
     groups: dict[Cell, list[Place]] = defaultdict(list)
     for cell, meter in case.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
@@ -71,11 +119,28 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
             of_tiers[cell_meter[0].tier] += case.remainder.extra[cell_meter]
         exchanged = _exchanged(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
-        least = LEAST_MIXED if is_shifted else DIFFERS
-        if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > difference:
+        least = LARGE_SHARE if is_shifted else ALIKE
+        if (exchanged and not difference) or (
+            exchanged * 2 > least * tokens[group] and exchanged * QUARTER > difference
+        ):
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
-            exchanges[group] = _Exchange(places, difference / max(tokens[group], 1), gains)
-    exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
+            net_share = difference / max(tokens[group], 1)
+            exchanges[group] = _Exchange(places, net_share, gains, _is_one_way(case, places, gains))
+    return _lasting(exchanges, len(case.days), is_enough=not is_shifted)
+
+
+def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
+    """Return whether the tiers in `gains` have more of each kind of token, and other tiers as many fewer."""
+    net: dict[str, int] = defaultdict(int)
+    for cell, meter in places:
+        extra = case.remainder.extra[cell, meter]
+        net[meter] += extra
+        if (extra > 0) is not (cell.tier in gains):
+            return False
+    return not any(net.values())
+
+
+def _of_tiers(case: Case, cause: str, exchanges: Mapping[Cell, _Exchange], advice: str) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # whether large inputs changed their tier or their kind
     for group, exchange in exchanges.items():
@@ -95,15 +160,13 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
     claim = case.remainder.take(
-        "tier_unknown",
+        cause,
         case.remainder.with_rates(entries) if is_mixed else entries,
-        sure=STRONG if all(exchange.is_whole for exchange in exchanges.values()) else WEAK,
+        sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {named(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
-        advice=(
-            "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
-        ),
+        advice=advice,
         portions=portions,
         beside=[
             *([] if all(exchange.is_whole for exchange in exchanges.values()) else [OTHERS]),
@@ -133,8 +196,8 @@ def _lasting(
         if (exchange.is_exact and is_enough)
         or (
             exchange.gains == (usual := common[group.key, group.model])
-            and len(gains[group.key, group.model]) >= max(LEAST_DAYS, days // ONE_OF)
-            and gains[group.key, group.model].count(usual) >= MOST_OF * len(gains[group.key, group.model])
+            and len(gains[group.key, group.model]) >= max(LASTING_DAYS, days // QUARTER)
+            and gains[group.key, group.model].count(usual) >= NEARLY_ALL * len(gains[group.key, group.model])
         )
     }
 
@@ -178,7 +241,7 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
             lacking[cell.tier] -= extra[cell, meter]
     whole = sum(lacking.values())
     size = sum(abs(extra[cell_meter]) for cell_meter in places)
-    if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
+    if not whole or sum(map(abs, of_kinds.values())) <= GAP * size:
         return {}
     return {
         (entry := (VOLUME, cell, meter)): case.remainder.portion(
@@ -211,17 +274,18 @@ def cache_split(case: Case) -> Iterator[Claim]:
         places = [(cell, meter) for meter in meters]
         extras = [case.remainder.extra[cell_meter] for cell_meter in places]
         difference_share = abs(sum(extras)) / max(billed_input, 1)
-        is_mixed = difference_share > AGREES or (difference_share > 0 and is_shifted)
+        is_mixed = difference_share > GAP or (difference_share > 0 and is_shifted)
         if is_mixed and (moved_portions := _of_unbilled_kinds(case, cell, unbilled_kinds)):
             whole |= moved_portions
         elif (
             not (difference_share and is_shifted)
-            and _exchanged(extras) * 2 > (LEAST_MIXED if is_mixed else AGREES) * billed_input
+            and _exchanged(extras) * 2
+            > (LARGE_SHARE if is_mixed else GAP * bool(difference_share)) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _Exchange(places, difference_share, gains)
     exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
-    is_exact = all(exchange.is_whole for exchange in exchanges.values()) and not whole
+    is_exact = all(exchange.is_exact for exchange in exchanges.values()) and not whole
     places_by_cause["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole
     for exchange in exchanges.values():
@@ -270,7 +334,11 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
     for model, extra_by_meter in extra.items():
         target = max(extra_by_meter, key=lambda meter: extra_by_meter[meter])
         for meter, tokens in extra_by_meter.items():
-            if tokens < 0 and not billed_tokens[model, meter] and extra_by_meter[target] >= MOST_OF * -tokens:
+            if (
+                tokens < 0
+                and not billed_tokens[model, meter]
+                and extra_by_meter[target] >= NEARLY_ALL * -tokens
+            ):
                 target_of[model, meter] = target
     return target_of
 

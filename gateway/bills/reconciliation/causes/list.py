@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gateway.bills.reconciliation.causes import (
+    contexts,
     days,
     doubles,
+    exchanges,
     kinds,
     missing,
     one_side,
@@ -20,13 +22,14 @@ from gateway.bills.reconciliation.causes import (
     silence,
 )
 from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHERS, PRICES, Case, Claim
+from gateway.bills.reconciliation.limits import COARSEST
 from gateway.bills.reconciliation.wording import spaced
-from spool.ledger.money import UNIT
 
 ANY_PRICE = "another_price"  # stands for a price cause that is not known
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
+    exchanges.other_model,
     one_side.unreported_traffic,
     one_side.other_account,
     silence.no_telemetry,
@@ -34,15 +37,18 @@ TESTS: Sequence[Test] = (
     doubles.counted_twice,
     silence.billed_twice,
     kinds.tier_unknown,
+    contexts.long_context,
     kinds.cache_split,
+    exchanges.output_missing,
     days.time_edge,
     silence.silent_hours,
     doubles.double_report,
     missing.usage_missing,
     missing.batch_unreported,
     missing.unreported_calls,
-    missing.missing_share,
     rates.reported_cost,
+    contexts.long_context_price,
+    rates.discount_not_given,
     regions.regional_price,
     rates.rates,
     rest.not_tokens,
@@ -51,7 +57,6 @@ TESTS: Sequence[Test] = (
 )
 
 
-CENT = UNIT // 100
 _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 
@@ -72,7 +77,7 @@ def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
             overlapping = [
                 other_claim.cause
                 for other_claim in all_claims
-                if other_claim.moved >= CENT and _overlap(claim, other_claim)
+                if other_claim.moved >= COARSEST and _overlap(claim, other_claim)
             ]
             names += [cause for cause in overlapping if cause_name == OTHERS or cause in OF_KINDS]
         elif cause_name == PRICES:
@@ -101,7 +106,7 @@ def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     priced = [
         other_claim
         for other_claim in all_claims
-        if other_claim.cause in OF_PRICES and other_claim.moved >= CENT
+        if other_claim.cause in OF_PRICES and other_claim.moved >= COARSEST
     ]
     names = [
         other_claim.cause
@@ -114,7 +119,7 @@ def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     of_calls = [
         other_claim.cause
         for other_claim in all_claims
-        if other_claim.moved >= CENT and _overlap(claim, other_claim)
+        if other_claim.moved >= COARSEST and _overlap(claim, other_claim)
     ]
     return [*of_calls, *(other_claim.cause for other_claim in priced)]
 

@@ -8,11 +8,9 @@ from operator import attrgetter
 
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.bills.reconciliation.limits import SAME_SIZE
 from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
 from gateway.bills.reconciliation.wording import named
-
-# maximum ratio between the tokens of two names, one of each side, that may mean the same
-SAME_SIZE = 2.5
 
 _POINT = (
     "Let the program that uses it report to Tollhouse: point its base URL at the gateway, or send "

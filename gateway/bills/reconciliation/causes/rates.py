@@ -8,17 +8,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
+from fractions import Fraction
 
+from gateway.bills.reconciliation.causes.kinds import CLAIM_IT
 from gateway.bills.reconciliation.causes.regions import REGION, knows_regions
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.rate_series import SAME, RateSeries, days_of, of_cells, sets_of_days
+from gateway.bills.reconciliation.claims import EXACT, STRONG, TIER_NOT_GIVEN, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import (
+    HALF,
+    HALF_WITH_DISCOUNT,
+    HOUR_WRITE,
+    LEAST_DAYS,
+    NOTHING,
+    SAME,
+)
+from gateway.bills.reconciliation.rate_series import (
+    RateSeries,
+    days_of,
+    of_cells,
+    sets_of_days,
+    usual_ratios,
+)
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
     INPUT,
     OUTPUT,
     OWN,
     RATE,
+    STANDARD,
     WHOLE,
     WRITE_1H,
     WRITE_5M,
@@ -26,10 +43,8 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
 
-# if a price applies on at most this number of days, it may belong to tokens that only one side has
-FEW_DAYS = 3
-NOTHING = Decimal("0.0005")  # share of a price; differences below this share are rounding
 _ONE = Decimal(1)
+_PlaceKey = tuple[str, str, str, int]  # key, tier, region and context window
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
 # Factors that price lists publish, with the provider's names for them.
@@ -41,8 +56,6 @@ _FACTORS = (
     (Decimal(2), "tier", "twice the price: priority or fast"),
     (Decimal("2.5"), "tier", "2.5 times the price: priority or fast"),
 )
-# a factor in this range may be half the price with a further discount of at most a fifth
-_OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")
 
 
 def reported_cost(case: Case) -> Iterator[Claim]:
@@ -74,6 +87,46 @@ def reported_cost(case: Case) -> Iterator[Claim]:
     )
     if claim is not None:
         yield claim
+
+
+def discount_not_given(case: Case) -> Iterator[Claim]:
+    """
+    Claim the discount of a tier that the bill does not give: paid = F * s, where F > worth are the tokens at the prices
+    of the standard tier, and s is paid / worth of tokens without a discount at the same place, or else of the same day.
+
+    The amount is paid - worth * s. It must be so for most amounts of a model, on at least LEAST_DAYS days.
+    """
+    split, remainder = case.split, case.remainder
+    for model in case.models():
+        usual_of = usual_ratios(
+            split, model, remainder.paid, lambda *place: split.full[place] <= split.worth[place]
+        )
+        portions: dict[Entry, Portion] = {}
+        number = 0
+        for entry in case.priced(model):
+            _, cell, meter = entry
+            paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
+            if paid is None or split.full[cell, meter] <= worth:
+                continue
+            candidates = usual_of(cell._replace(tier=STANDARD), meter)
+            if case.is_rounded(entry, round(worth * candidates[0])):
+                continue
+            number += 1
+            for usual in candidates:
+                full = split.full[cell, meter] * usual
+                if abs(paid - full) <= Fraction(SAME) * full or case.is_rounded(entry, round(full)):
+                    portions[entry] = Portion(round(paid - worth * usual))
+                    break
+        if len({cell.day for _, cell, _ in portions}) >= LEAST_DAYS and len(portions) * 2 > number:
+            yield from case.taken(
+                TIER_NOT_GIVEN,
+                [*portions],
+                EXACT,
+                f"{named([model])}: the source and the bill have these tokens in a tier with a discount, but they were "
+                "billed at the standard price",
+                CLAIM_IT,
+                portions=portions,
+            )
 
 
 def rates(case: Case) -> Iterator[Claim]:
@@ -173,18 +226,18 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
             bool(other_days)
             and group[0] == days[0]
             and max(group) < min(other_days)
-            and len(group) > FEW_DAYS
+            and len(group) > LEAST_DAYS
         )
         if (len(group) * 2 > len(days) or is_first) and abs(of_day[group[0]][0] - _ONE) > SAME:
             return set(group), other_days
     return set(), set()
 
 
-def _place(cell: Cell) -> tuple[str, str, str]:
-    return cell.key, cell.tier, cell.region
+def _place(cell: Cell) -> _PlaceKey:
+    return cell.key, cell.tier, cell.region, cell.context
 
 
-def _within(cell_group: tuple[str, str, str], differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
+def _within(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
     return lambda cell: _place(cell) == cell_group and cell not in differing_cells
 
 
@@ -200,7 +253,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
     priced_days = days_of(meters)
-    if len(priced_days) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
+    if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
         return  # the tokens differ on most days, and the few days with equal tokens do not prove a price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
@@ -413,13 +466,13 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
         cell.day for fine_cell, _ in case.split.extra if (cell := coarse(fine_cell)).model == model
     }
     clean = {cell.day for cell in case.split.cells(model)} - differing_days
-    return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
+    return bool(clean) and len(days) <= LEAST_DAYS and days.isdisjoint(clean)
 
 
 def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """Return whether these are few days and tokens differ on each of them."""
     differing_days = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
-    return len(days) <= FEW_DAYS and days <= differing_days
+    return len(days) <= LEAST_DAYS and days <= differing_days
 
 
 def _when(days: list[int], *, stays: bool) -> str:
@@ -428,14 +481,15 @@ def _when(days: list[int], *, stays: bool) -> str:
     )
 
 
-def _name(model: str, places: set[tuple[str, str, str]]) -> str:
+def _name(model: str, places: set[_PlaceKey]) -> str:
     """Describe in words what the cells have in common."""
     parts = [named([model]) if model else "all tokens"]
     if len(places) == 1:
-        [(key, tier, region)] = places
+        [(key, tier, region, context)] = places
         parts += [f"key {named([key])}"] if key else []
         parts += [f"tier {tier}"] if tier else []
         parts += [f"region {region}"] if region else []
+        parts += [f"inputs over {context:,} tokens"] if context else []
     return ", ".join(parts)
 
 
@@ -503,7 +557,7 @@ def known_factor(
 
 def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     """Return ("tier",) for a discount that may be half the price with a further discount."""
-    return ("tier",) if cause == "discount" and _LEAST_OF_TIER <= factor < _OF_TIER else ()
+    return ("tier",) if cause == "discount" and HALF_WITH_DISCOUNT <= factor < HALF else ()
 
 
 def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
@@ -531,11 +585,11 @@ def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     if (
         not raised_meters
         or not raised_meters <= _WRITES
-        or not all(1 < ratios[meter] <= Decimal("1.61") for meter in raised_meters)
+        or not all(1 < ratios[meter] <= 1 + HOUR_WRITE + SAME for meter in raised_meters)
     ):
         return None
     ratio = max(ratios[meter] for meter in raised_meters)
-    share = (ratio - 1) / Decimal("0.6")
+    share = (ratio - 1) / HOUR_WRITE
     description = (
         f"only cache writes differ, at {ratio:.3f} of our price, as if {share:.0%} were stored for an hour"
     )

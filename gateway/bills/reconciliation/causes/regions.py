@@ -13,21 +13,12 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.cells import Regional, Split
 from gateway.bills.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MOST_APART, MOST_LISTED, REGIONAL, SAME
 from gateway.bills.reconciliation.rate_series import RateSeries, sets_of_days
 from gateway.bills.reconciliation.sides import ANYWHERE, RATE, Cell
 from gateway.bills.reconciliation.wording import named
 
 REGION = "region"
-_PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # regional surcharges that price lists publish
-_LEAST = Decimal("0.005")  # share of a price; differences below this share are ignored
-_LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
-# Share of the difference that the regions of a bill may leave unexplained if they have a published surcharge. It is
-# larger than _LEFT, because a bill's tokens must be divided over regions, and large inputs cost more.
-_LEFT_OF_BILL = Decimal("0.1")
-# Regions are claimed only if a single factor for all regions leaves at least this share of the difference.
-_SHAPELESS = Decimal("0.1")
-_MOST = 20  # maximum regions that are checked one by one
-_MOST_APART = 6  # maximum number of regions that each have their own price
 
 _ADVICE = (
     "Nothing is missing. List prices apply to global processing; use it where the data may leave the region."
@@ -94,7 +85,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             (_KNOWN_DAYS, _with_known_regions(ledger)),
         ):
             is_counted = side_name != "the bill"
-            fit = _best(rates, _LEFT if is_counted else _LEFT_OF_BILL)
+            fit = _best(rates, ALIKE if is_counted else LARGE_SHARE)
             if fit is None:
                 continue
             share = Decimal(sum(rate.within(fit.regions) for rate in rates)) / sum(
@@ -103,7 +94,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             claim = case.remainder.take(
                 REGION,
                 [(RATE, rate.cell, rate.meter) for rate in rates],
-                sure=STRONG if fit.unexplained_share <= _LEFT else WEAK,
+                sure=STRONG if fit.unexplained_share <= ALIKE else WEAK,
                 evidence=(
                     f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} of "
                     f"the value was processed in {fit.words}"
@@ -136,9 +127,9 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
     is_rounded = all(case.is_rounded((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount)
     if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
         return None
-    candidates = [(name,) for name in names[:_MOST]] + ([tuple(names)] if len(names) > 1 else [])
+    candidates = [(name,) for name in names[:MOST_LISTED]] + ([tuple(names)] if len(names) > 1 else [])
     for regions in candidates:
-        for dearer in _PUBLISHED:
+        for dearer in REGIONAL:
             if not _has_shape(rates, regions, dearer):
                 continue
             portions, share = (
@@ -209,20 +200,20 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
     ]
 
 
-def _best(rates: list[_Rates], tolerance: Decimal) -> _Fit | None:
+def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
     """Return the fit that explains the most, or None if no fit explains nearly all of the difference."""
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
             if region not in ANYWHERE and amount > 0:
                 worth[region] += amount
-    largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
+    largest = sorted(worth, key=lambda region: (-worth[region], region))[:MOST_LISTED]
     candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
     fits = [fit for regions in candidates if (fit := _alike(rates, regions, tolerance)) is not None]
-    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:_MOST_APART], tolerance)
+    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:MOST_APART], tolerance)
 
 
-def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: Decimal) -> _Fit | None:
+def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _Fit | None:
     """Fit regions that share one factor."""
     inside = sum(rate.within(regions) for rate in rates)
     if not inside:
@@ -231,7 +222,7 @@ def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: Decimal) ->
     return _fit(rates, dict.fromkeys(regions, factor), tolerance)
 
 
-def _apart(rates: list[_Rates], regions: list[str], tolerance: Decimal) -> _Fit | None:
+def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
     """Fit a factor per region by least squares, if there are at least four times as many rates as regions."""
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
@@ -249,7 +240,7 @@ def _apart(rates: list[_Rates], regions: list[str], tolerance: Decimal) -> _Fit 
         for region, fraction in zip(regions, solution, strict=True)
     }
     return _fit(
-        rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, tolerance
+        rates, {region: factor for region, factor in factors.items() if abs(factor) >= SAME}, tolerance
     )
 
 
@@ -273,22 +264,20 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
     return [row[-1] for row in equations]
 
 
-def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: Decimal) -> _Fit | None:
+def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
     """
     Return the fit if all regions cost more, almost nothing is left, and one factor for everything would be
     worse. Otherwise return None.
     """
     size = sum(abs(rate.amount) for rate in rates)
-    if not size or not factors or min(factors.values()) < _LEAST:
+    if not size or not factors or min(factors.values()) < SAME:
         return None
     of_all = Decimal(sum(rate.amount for rate in rates)) / sum(rate.worth for rate in rates)
     unexplained_share = sum((abs(rate.amount - rate.dearer(factors)) for rate in rates), Decimal(0)) / size
     by_one_factor = sum((abs(rate.amount - of_all * rate.worth) for rate in rates), Decimal(0)) / size
-    is_published = all(
-        any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values()
-    )
-    if unexplained_share > (tolerance if is_published else _LEFT) or not (
-        is_published or by_one_factor > _SHAPELESS
+    is_published = all(any(abs(factor - known) <= SAME for known in REGIONAL) for factor in factors.values())
+    if unexplained_share > (tolerance if is_published else ALIKE) or not (
+        is_published or by_one_factor > LARGE_SHARE
     ):
         return None
     return _Fit(factors, is_published, unexplained_share)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isqrt
 
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.bills.reconciliation.claims import EXACT, STRONG, Case, Claim
+from gateway.bills.reconciliation.limits import COARSEST, FINEST, ROUNDING_SHARE
 from gateway.bills.reconciliation.matching import NAMED
 from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import dollars, named
-from spool.ledger.money import UNIT
-
-LEAST_SHARE = 10_000  # at most 1/LEAST_SHARE of a bill may be rounding
-# Limits for the last digit of amounts: a cent at most, and the noise of binary floating point at least.
-COARSEST, FINEST = (
-    UNIT // 100,
-    UNIT // 10**9,
-)
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:
@@ -85,13 +78,13 @@ def rounding(case: Case) -> Iterator[Claim]:
             lines += max(1, split.lines.get((cell, meter), 0))
             last = max(last, case.precision.get(cell.day, 0))
     if abs(sum(remainder.amounts[entry] for entry in entries)) > max(
-        last * isqrt(lines), abs(split.billed_total) // LEAST_SHARE
+        last * isqrt(lines), abs(split.billed_total) // ROUNDING_SHARE
     ):
         return
     claim = remainder.take(
         "rounding",
         entries,
-        sure=WEAK,
+        sure=STRONG,
         evidence=(
             "the tokens agree, and each amount differs by at most half of the last digit, "
             f"{dollars(last)}, per line ({lines:,} lines in all)"

@@ -10,25 +10,25 @@ from statistics import median
 from gateway.bills.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
 from gateway.bills.reconciliation.causes.missing import days_lacking_half
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
-from gateway.bills.reconciliation.rate_series import SAME, of_cells, of_model
-from gateway.bills.reconciliation.repeats import MOST_AGAIN
+from gateway.bills.reconciliation.claims import EXACT, OTHERS, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import (
+    FAR,
+    FARTHEST,
+    GAP,
+    LARGE_SHARE,
+    LEAST_BESIDE,
+    LEAST_CALLS,
+    LEAST_HOURS,
+    MOST_AGAIN,
+    ROUGHLY,
+    SAME,
+    SIMILAR,
+)
+from gateway.bills.reconciliation.rate_series import of_cells, of_model
 from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-# minimum number of silent hours in which other days have calls; fewer silent hours occur by chance
-LEAST_HOURS = 5
-# The minimum instead of LEAST_HOURS if other days lack calls as well, because days with fewer calls have more
-# silent hours by chance.
-LEAST_BESIDE = 7
-FARTHEST = 14  # largest difference between two time zones, in hours
-LEAST_SHARE = 0.1  # minimum share of a day's tokens that silent hours must explain
-LEAST_CALLS = 10  # minimum calls on a day that may be billed twice; fewer calls may match by chance
-LEAST_GAP = 0.01  # share of a day's tokens; a difference below this share is not a gap
-LEAST_USUAL = 0.2  # minimum share of a day's tokens that fall into the silent hours on other days
-FAR = 3  # a gap below this multiple of the days' usual deviation is chance
-ALIKE = 3  # maximum ratio between the missing tokens and the tokens that the silent hours usually have
 
 _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
@@ -156,9 +156,7 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
     for day in shift.others(billed):
         once = counted[day] + shift.moved_by_day[day]
         times = round(billed[day] / once) if once > 0 else 0
-        is_multiple = (
-            1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]
-        )
+        is_multiple = 1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= GAP * billed[day]
         if is_multiple and not _has_gap(case, day, shift.hours):
             times_by_day[day] = times
     return times_by_day
@@ -176,7 +174,7 @@ def _has_gap(case: Case, day: int, shift: int) -> bool:
             for hour in range(begin, end)
         )
 
-    return usual(first, first + hours) >= LEAST_USUAL * usual(0, DAY_S // HOUR_S)
+    return usual(first, first + hours) >= ROUGHLY * usual(0, DAY_S // HOUR_S)
 
 
 def silent_hours(case: Case) -> Iterator[Claim]:
@@ -199,13 +197,13 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     usual = max(0.0, median(lacking[day] / billed[day] for day in billed_days))
     gaps = {day: lacking[day] - usual * billed[day] for day in billed_days}
     chance = FAR * median(map(abs, gaps.values()))
-    whole = [day for day in billed_days if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
-    is_beside = usual > LEAST_GAP
+    whole = [day for day in billed_days if abs(gaps[day]) <= max(LARGE_SHARE * billed[day], chance)]
+    is_beside = usual > GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, hour_spans = [], []
     large = set()  # days whose gap exceeds the silence, so that they may be billed twice
     for day in sorted(gaps):
-        if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
+        if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
         first, hours = _longest_silence(case, day, case.remainder.shift)
         begin = first + case.remainder.shift
@@ -217,7 +215,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         mean = sum(then) / len(whole)
         mean_day = sum(billed[other_day] for other_day in whole) / len(whole)
         is_as_usual = (
-            mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
+            mean >= ROUGHLY * (1 - usual) * mean_day and mean / SIMILAR <= gaps[day] <= mean * SIMILAR
         )
         is_begin = first == 0 and day == case.days[0]
         is_end = first + hours == 24 and day == case.days[-1]
@@ -256,7 +254,9 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     claim = case.remainder.take(
         "no_telemetry",
         entries,
-        sure=STRONG,
+        sure=WEAK
+        if is_beside or any(cell.model in case.remainder.changed for _, cell, _ in entries)
+        else STRONG,
         evidence=evidence + (BY_TOKENS if case.remainder.shift else ""),
         advice=_POINT,
         portions=portions,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import command, list_command
@@ -189,6 +190,21 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
         click.echo("no bill for this month; import one with `tollhouse reconcile import FILE`", err=True)
 
 
+@reconcile.command("claim")
+@click.argument("provider")
+@click.option("--month", metavar="YYYY-MM", help="Month in UTC; default: the current month.")
+@click.option("--format", "form", type=Choice(owed.FORMATS), default="text", show_default=True)
+@with_client
+def write_claim(client: OperatorClient, provider: str, month: str | None, form: str) -> None:
+    """
+    Write a claim for calls that PROVIDER billed without the discount of their tier.
+
+    The text can be sent to the provider. CSV has a row per day, model, key and kind of token, with exact amounts.
+    """
+    query = [("provider", provider), ("format", form), *([] if month is None else [("month", month)])]
+    client.copy("/reconciliation/claim", query, to=sys.stdout.buffer)
+
+
 def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     total = provider_report["total"]
     causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
@@ -214,6 +230,8 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
         )
         for advice in dict.fromkeys(cause["advice"] for cause in provider_report["causes"]):
             click.echo(f"- {printable(advice)}")
+    for hint in provider_report["hints"]:
+        click.echo(f"possible: {printable(hint['cause'])}: {printable(hint['evidence'])}")
     for suggested in provider_report["suggestions"]:
         lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())
         click.echo(f"\nIf this is correct, add it to the configuration:\n\n{lines}")

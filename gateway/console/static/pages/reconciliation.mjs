@@ -1,6 +1,6 @@
 /** Billed costs compared with counted costs: the difference in parts, its causes, and links to the calls. */
 import {to} from "../lib/address.mjs";
-import {get} from "../lib/api.mjs";
+import {addressOf, get} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
 import {count, exactCount, money, percent, sum} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
@@ -12,7 +12,7 @@ const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
 const KINDS = {agrees: "good", close: "good", differs: "bad", open: "wait"};
 const CLOSE = 100; // a difference below 1/100 of the bill is "close"
-const CERTAINTY = {exact: "good", strong: "good", weak: "wait"};
+const CERTAINTY = {exact: "good", strong: "good"};
 const SERVED_DAYS = 7; // the default retention of records
 const DAY_MS = 86400000;
 
@@ -69,6 +69,15 @@ const CAUSES = (found, month) => [
   {title: "What to do", kind: "words", value: (row) => withCode(row.advice)},
 ];
 
+const POSSIBLE = [
+  {title: "Cause", value: (row) => spaced(row.cause)},
+  {title: "Evidence", kind: "words", value: (row) => withCode(row.evidence)},
+  {title: "What to do", kind: "words", value: (row) => withCode(row.advice)},
+];
+
+/** Return the address of a claim for the discounts that a provider owes. */
+const claim = (found, month, format) => addressOf("/reconciliation/claim", {provider: found.provider, month, format});
+
 function Provider({found, asked}) {
   const {total} = found;
   const {by, month} = asked;
@@ -87,6 +96,11 @@ function Provider({found, asked}) {
     ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${grouped(found.causes)} columns=${CAUSES(found, month)}
       identity=${(row) => `${row.cause} ${row.evidence}`}
       href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`}
+    ${Number(found.owed) > 0 && html`<p>${found.provider} owes ${money(found.owed)}. Download the claim as
+      <a href=${claim(found, month, "text")} download>text</a> or <a href=${claim(found, month, "csv")} download>CSV</a>.</p>`}
+    ${found.hints.length > 0 && html`<h3>Possible causes</h3><p class="faint">Their amounts are unexplained, because other causes would fit as well.</p>
+      <${Table} caption=${`Possible causes of ${found.provider}`} rows=${found.hints} columns=${POSSIBLE} identity=${(row) => `${row.cause} ${row.evidence}`}
+        href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`}
     <h3>By ${by}</h3>${HINTS}
     ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}

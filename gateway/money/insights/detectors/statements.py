@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.reconciliation.comparing import AGREES, CENT, DIFFERS, Line, Reconciliation
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
+from gateway.bills.reconciliation.limits import COARSEST
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.facts import DAY_S, Facts
 from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, named, ordered, rows_of
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# Thresholds of the detector coverage_drop. RECENT and BEFORE are numbers of settled days: the recent days,
+# Thresholds of the detector coverage_drop. RECOARSEST and BEFORE are numbers of settled days: the recent days,
 # and the earlier days to compare them with. LEAST_BEFORE is the minimum of earlier days.
-RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7
+RECOARSEST, BEFORE, LEAST_BEFORE = 7, 28, 7
 POINTS = Decimal(5)  # minimum drop of the coverage, in percentage points
 # Thresholds of the detector statement_stale.
 MONTHLY = 2  # after imports in this number of months, an import is expected every month
@@ -50,18 +51,19 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
     counted = Decimal(units.text(sum(line.counted for line in differing)))
     newest = max(int(line.name) for line in differing)
     cause = reconciliation.claims[0] if reconciliation.claims else None
-    why = (
-        f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
-        if cause
-        else " No cause was found."
-    )
+    likely = cause or (reconciliation.hints[0] if reconciliation.hints else None)
+    why = " No cause was found."
+    if cause is not None:
+        why = f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
+    elif likely is not None:
+        why = f" No cause is certain. A possible one is {likely.cause}: {likely.evidence}."
     unexplained = reconciliation.total.unexplained
     rows = [
         f"{claim.cause} ({claim.sure}): {_signed(claim.amount)}"
         for claim in reconciliation.claims
-        if abs(claim.moved) >= CENT
+        if abs(claim.moved) >= COARSEST
     ]
-    rows += [f"unexplained: {_signed(unexplained)}"] if abs(unexplained) >= CENT else []
+    rows += [f"unexplained: {_signed(unexplained)}"] if abs(unexplained) >= COARSEST else []
     count = f"{len(differing)} settled days of {month}"
     return finding(
         "reconciliation_difference",
@@ -69,7 +71,7 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
         title=f"{named(reconciliation.provider)} billed {money(billed)}, but {money(counted)} was counted, on {count}",
         seen=f"{count} differ by more than the tolerance. The last one is {day(newest)}.{why}{rows_of(rows)}",
         advice=(
-            f"{cause.advice if cause else 'Look at these days.'} `tollhouse reconcile report --month "
+            f"{likely.advice if likely else 'Look at these days.'} `tollhouse reconcile report --month "
             f"{month} --provider {named(reconciliation.provider)}` shows every day, model and cause."
         ),
         category="prices",
@@ -123,9 +125,9 @@ def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop |
     """
     Compare the recent billed days with the days before. Return None if the counted share fell by at most POINTS.
     """
-    lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
-    newest = lines[-RECENT:]
-    older = lines[:-RECENT]
+    lines = [line for line in settled if amounts(line)[1] > 0][-(RECOARSEST + BEFORE) :]
+    newest = lines[-RECOARSEST:]
+    older = lines[:-RECOARSEST]
     if len(older) < LEAST_BEFORE:
         return None
     before = _rate(amounts, older)
@@ -161,7 +163,7 @@ def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fin
         (provider,),
         title=f"The counted share of the {drop.measure} that {named(provider)} billed fell {rates}",
         seen=(
-            f"From {day(drop.first)} to {day(drop.last)} ({RECENT} settled days), {drop.now:.1f}% was "
+            f"From {day(drop.first)} to {day(drop.last)} ({RECOARSEST} settled days), {drop.now:.1f}% was "
             f"counted. On the days before, {drop.before:.1f}% was counted. {money(missing)} of the recent "
             f"days was billed but not counted.{why}"
         ),

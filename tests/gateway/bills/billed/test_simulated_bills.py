@@ -59,7 +59,7 @@ from tests.rounds import IS_LONG
 EVERY = {**PLANTS, **LAYERS}
 USAGE = "usage"
 CHARGES = {
-    "tax": "tax", "discount": "discount", "credit": "credit", "refund": "refund", "web_search": "other",
+    "tax": "tax", "vat": "tax", "discount": "discount", "credit": "credit", "refund": "refund", "web_search": "other",
     "throughput": "commitment",
 }  # fmt: skip
 # For each plant of unreported calls, the reasons that their cost may have, the most frequent first.

@@ -13,16 +13,16 @@ from gateway.bills.reconciliation.claims import OF_PRICES
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.sides import PARTS
 from spool.ledger import money
-from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, same_calls
+from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, prices_of, same_calls
 
-RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
+RIGHT, HINTED, UNEXPLAINED, WRONG, INVENTED = (
     "right",
-    "said to be inseparable",
+    "hinted",
     "unexplained",
     "wrong",
     "invented",
 )
-NEAR = Decimal("0.02")  # tolerance as a share of the planted amount
+NEAR = Decimal("0.001")  # tolerance as a share of the planted amount
 HALF_A_CENT = Decimal(
     "0.005"
 )  # minimum tolerance in dollars, for planted amounts below a quarter of a dollar
@@ -76,14 +76,17 @@ def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
     """
     holds(found)
     sums, whole = sums_of(found, [plant]), dollars(found.total.difference)
+    causes = {claim.cause for claim in found.claims}
     claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
     other_sums = {cause: amount for cause, amount in sums.items() if cause not in plant.causes}
-    message = f"planted {whole:.4f}, found {_words(sums)}"
+    message = f"planted {whole:.4f}, found {_words(sums)}{_hints(found)}"
     error = abs(claimed - whole) / abs(whole) if whole else Decimal(0)
     if other_sums:
         return Verdict(state=INVENTED, error=error, words=message)
-    is_right = is_near(claimed, whole, whole)
-    return Verdict(state=RIGHT if is_right else WRONG if claimed else UNEXPLAINED, error=error, words=message)
+    if is_near(claimed, whole, whole) and (whole or plant.causes[0] in causes):
+        return Verdict(state=RIGHT, error=error, words=message)
+    state = HINTED if _is_hinted(plant, found) else UNEXPLAINED
+    return Verdict(state=WRONG if claimed else state, error=error, words=message)
 
 
 def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
@@ -94,18 +97,17 @@ def judged_together(provider: str, seed: int, found: Reconciliation, plants: Seq
     """
     Judge a month with several causes.
 
-    Each cause is either claimed, named in a claim as inseparable from others, or unexplained. A claim of
-    inseparable causes covers their sum. If two causes affect each other, such as unreported calls and their
-    price, that effect may be in the claim of either.
+    Each cause is claimed with its amount, or some of its amount is unexplained. If two causes affect each other,
+    such as unreported calls and their price, that effect may be in the claim of either.
     """
     holds(found)
-    assert found.total.difference == difference(provider, seed, plants)
+    assert found.total.difference == difference(provider, seed, plants, world=prices_of(plants))
     sums, months = sums_of(found, plants), Months(provider, seed, plants)
     claimed = [sum((sums.get(cause, Decimal(0)) for cause in plant.causes), Decimal(0)) for plant in plants]
     shares = [months.shares(frozenset({plant_index})) for plant_index in range(len(plants))]
     planted = [f"{min(share):.3f} to {max(share):.3f}" for share in shares]
     in_all = dollars(found.total.difference)
-    message = f"planted {planted}, found {_words(sums)}, in all {in_all:.3f}{_said_words(found)}"
+    message = f"planted {planted}, found {_words(sums)}, in all {in_all:.3f}{_hints(found)}"
     if sums.keys() - {cause for plant in plants for cause in plant.causes}:
         return Verdict(state=INVENTED, error=Decimal(0), words=message)
     error = max(map(_error, claimed, shares))
@@ -119,20 +121,11 @@ def judged_together(provider: str, seed: int, found: Reconciliation, plants: Seq
     }
     if len(right) == len(plants):
         return Verdict(state=RIGHT, error=error, words=message)
-    is_said = False
-    for group in _inseparable(found, plants):
-        if group <= right:
-            continue
-        is_said = True
-        together = sum((claimed[plant_index] for plant_index in group), Decimal(0))
-        joint = months.shares(group)
-        right |= group if _is_of_share(together, joint) else set()
-        short |= group if _is_of_share(together, joint, is_part=True) else set()
-    if is_said and len(right) == len(plants):
-        return Verdict(state=SAID, error=Decimal(0), words=message)
-    return Verdict(
-        state=UNEXPLAINED if len(right | short) == len(plants) else WRONG, error=error, words=message
-    )
+    if len(right | short) < len(plants):
+        return Verdict(state=WRONG, error=error, words=message)
+    hinted = {plant_index for plant_index, plant in enumerate(plants) if _is_hinted(plant, found)}
+    state = HINTED if len(right | hinted) == len(plants) else UNEXPLAINED
+    return Verdict(state=state, error=error, words=message)
 
 
 def _error(claimed: Decimal, share: Sequence[Decimal]) -> Decimal:
@@ -150,35 +143,15 @@ def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = 
     return min(amounts) - near <= claimed <= max(amounts) + near
 
 
-def _inseparable(found: Reconciliation, plants: Sequence[Plant]) -> list[frozenset[int]]:
-    """
-    Return the groups of plants that claims above a cent name as inseparable, or none if a claim names
-    a foreign cause.
-    """
-    groups: list[frozenset[int]] = []
-    for claim in found.claims:
-        if not claim.beside or dollars(claim.moved) < PENNY:
-            continue
-        named = (claim.cause, *claim.beside)
-        places = [{at for at, plant in enumerate(plants) if _is_of(cause, plant)} for cause in named]
-        if not all(places):
-            return []
-        group = frozenset().union(*places)
-        separate_groups = [other_group for other_group in groups if group.isdisjoint(other_group)]
-        groups = [
-            *separate_groups,
-            group.union(*(other_group for other_group in groups if other_group not in separate_groups)),
-        ]
-    return [group for group in groups if len(group) > 1]
+def _is_hinted(plant: Plant, found: Reconciliation) -> bool:
+    """Return whether a hint names a cause of the plant."""
+    named = {cause for hint in found.hints for cause in (hint.cause, *hint.beside)}
+    return any(cause in named or (cause in OF_PRICES and ANY_PRICE in named) for cause in plant.causes)
 
 
-def _is_of(cause: str, plant: Plant) -> bool:
-    return cause in plant.causes or (cause == ANY_PRICE and set(plant.causes) <= OF_PRICES)
-
-
-def _said_words(found: Reconciliation) -> str:
-    notes = [f"{claim.cause} beside {', '.join(claim.beside)}" for claim in found.claims if claim.beside]
-    return f"; {'; '.join(notes)}" if notes else ""
+def _hints(found: Reconciliation) -> str:
+    hints = [" or ".join((hint.cause, *hint.beside)) for hint in found.hints]
+    return f"; hints: {', '.join(hints)}" if hints else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +175,7 @@ class Months:
         self._provider = provider
         self._seed = seed
         self._plants = plants
+        self._world = prices_of(plants)
         self._known: dict[tuple[frozenset[int], _Calls | None], Decimal] = {}
 
     def shares(self, group: frozenset[int]) -> list[Decimal]:
@@ -234,12 +208,22 @@ class Months:
 
     def _difference(self, plants: Sequence[Plant], calls: _Calls | None) -> int:
         if calls is None:
-            return difference(self._provider, self._seed, plants)
+            return difference(self._provider, self._seed, plants, world=self._world)
         of = self._plants[calls.place]
         if calls.are_told:
-            return difference(self._provider, self._seed, plants, base=lambda month: of.told(of.done(month)))
+            return difference(
+                self._provider,
+                self._seed,
+                plants,
+                base=lambda month: of.told(of.done(month)),
+                world=self._world,
+            )
         return difference(
-            self._provider, self._seed, plants, without=lambda call: of.lost(call) or of.unsized(call)
+            self._provider,
+            self._seed,
+            plants,
+            without=lambda call: of.lost(call) or of.unsized(call),
+            world=self._world,
         )
 
 

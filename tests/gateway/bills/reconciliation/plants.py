@@ -5,7 +5,7 @@ the reports of sources, or the rows of the bill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -14,6 +14,9 @@ from random import Random
 import msgspec
 
 from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.gathering import in_dollars
+from gateway.bills.reconciliation.restating import Conversion
+from spool.currencies import SCALE
 from spool.ledger import money
 from spool.record import NS, Inference
 from spool.statements import StatementRow
@@ -22,10 +25,12 @@ from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,
     DAY_S,
     DAYS,
+    GOOGLE,
     KEYS,
     MODELS,
     OPENAI,
     Call,
+    Rates,
     book,
     count,
     month,
@@ -36,9 +41,14 @@ from tests.gateway.bills.reconciliation.simulator import (
 
 HAVE_KEYS = (OPENAI, ANTHROPIC)  # the bills of these providers state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
+PLAIN: Mapping[str, Mapping[str, Rates]] = {
+    seller: {name: replace(rates, large=None) for name, rates in models.items()}
+    for seller, models in MODELS.items()
+}
 A_DAY = 30  # number of calls per day
 _DAYS = frozenset(DAYS)
 Calls = Sequence[Call]
+Prices = Mapping[str, Mapping[str, Rates]]
 Rows = Sequence[StatementRow]
 
 
@@ -77,6 +87,8 @@ class Plant:
     told: Callable[[Calls], Calls] = same_calls
     reports: Callable[[Sequence[Inference]], Sequence[Inference]] = _same_reports
     rows: Callable[[Rows], Rows] = _same_rows
+    rates: Prices | None = None  # prices of the provider, if the ledger does not know them
+    conversion: Conversion | None = None
     providers: tuple[str, ...] = ALL_PROVIDERS
 
 
@@ -234,6 +246,9 @@ def _unsized(random: Random, provider: str) -> Plant:
     )
 
 
+SOURCES_OF_MONEY = ("openai_costs", "anthropic_cost", "aws_cur", "azure_costs", "google_billing")
+
+
 def _report(call: Call, plants: Sequence[Plant]) -> Inference:
     report = record(call)
     if any(plant.unsized(call) for plant in plants):
@@ -259,7 +274,110 @@ def _line(kind: str, cause: str, share: str) -> Planting:
     return plant
 
 
+def _swapped(random: Random, provider: str) -> Plant:
+    """Bill two keys under each other's name."""
+    first, second = random.sample(KEYS, 2)
+    names = {first: second, second: first}
+    return Plant(
+        causes=("keys_exchanged",),
+        rows=lambda rows: [
+            msgspec.structs.replace(row, key=names.get(row.key or "", row.key)) for row in rows
+        ],
+        providers=HAVE_KEYS,
+    )
+
+
+def _no_thinking(random: Random, provider: str) -> Plant:
+    """Report output without the quarter that is thinking."""
+    return Plant(
+        causes=("output_missing",),
+        told=lambda calls: [
+            replace(
+                call, tokens={**call.tokens, "output": call.tokens["output"] - call.tokens["output"] // 4}
+            )
+            for call in calls
+        ],
+    )
+
+
+def _alias(random: Random, provider: str) -> Plant:
+    """Report 30 % of one model as another."""
+    real, alias = (
+        random.sample(sorted(MODELS[provider]), len(MODELS[provider]))[:2]
+        if provider in HAVE_MODELS
+        else ("", "")
+    )
+    seed = random.random()
+
+    def told(call: Call) -> Call:
+        is_alias = call.model == real and Random(f"{seed} {call.time} {call.tokens}").random() < 0.3
+        return replace(call, model=alias) if is_alias else call
+
+    return Plant(
+        causes=("other_model",), told=lambda calls: [told(call) for call in calls], providers=HAVE_MODELS
+    )
+
+
+def _euros(random: Random, provider: str) -> Plant:
+    """Bill in euros, at one rate for the month. The market has a rate of each day."""
+    rate, rates = 1.09, {}
+    for day in range(DAYS[0] - 31 * DAY_S, DAYS[-1] + DAY_S, DAY_S):
+        rate *= 1 + random.uniform(-0.004, 0.004)
+        rates[day] = round(rate, 4)
+    constant = Decimal(str(random.choice([rates[day] for day in DAYS])))
+    conversion = Conversion(
+        currency="EUR",
+        sources=frozenset(SOURCES_OF_MONEY),
+        rates={day: int(Decimal(str(value)) * SCALE) for day, value in rates.items()},
+    )
+
+    def rows(given: Rows) -> Rows:
+        in_euros = [
+            msgspec.structs.replace(
+                row, unit="eur", currency="EUR", amount=(row.amount / constant).quantize(Decimal("1e-9"))
+            )
+            if row.unit == "usd"
+            else row
+            for row in given
+        ]
+        return in_dollars(in_euros, lambda _from, _to, day: conversion.rates.get(day))
+
+    return Plant(causes=("exchange_rate",), rows=rows, conversion=conversion)
+
+
+def _long(random: Random, provider: str) -> Plant:
+    """Bill large inputs at a surcharge that the ledger's price list lacks."""
+    return Plant(causes=("long_context",), rates=MODELS, providers=(ANTHROPIC, GOOGLE))
+
+
+def _batch_at_full_price(random: Random, provider: str) -> Plant:
+    """Bill the batch calls of a key as standard calls."""
+    key = random.choice(KEYS)
+    return Plant(
+        causes=("tier_not_given",),
+        done=lambda calls: [replace(call, batch=call.batch or call.key == key) for call in calls],
+        billed=lambda calls: [replace(call, batch=call.batch and call.key != key) for call in calls],
+    )
+
+
+def _batch_without_discount(random: Random, provider: str) -> Plant:
+    """Bill batches at the standard price, although the bill calls them batches."""
+    plant = _money(lambda row: Decimal(2 if row.tier == "batch" else 1), "tier_not_given")
+    return replace(plant, providers=tuple(name for name in ALL_PROVIDERS if name != OPENAI))
+
+
+NEW_PLANTS: dict[str, Planting] = {
+    "swapped keys": _swapped,
+    "no thinking": _no_thinking,
+    "alias": _alias,
+    "euros": _euros,
+    "long": _long,
+    "batch at full price": _batch_at_full_price,
+    "batch without discount": _batch_without_discount,
+    "vat": _line("vat", "tax", "0.19"),
+}
 PLANTS: dict[str, Planting] = {
+    **NEW_PLANTS,
     "key": _key,
     "model": _model,
     "share": _share,
@@ -298,8 +416,16 @@ def _month(provider: str, seed: int) -> Calls:
 
 async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconciliation:
     """Reconcile a month with some plants."""
-    rows, reports = both_sides(_month(provider, seed), list(plants))
-    return reconcile(provider, rows, await count(reports, book()))
+    plants = list(plants)
+    world = prices_of(plants)
+    rows, reports = both_sides(_month(provider, seed), plants, world)
+    conversion = next((plant.conversion for plant in plants if plant.conversion), None)
+    return reconcile(provider, rows, await count(reports, book(world)), conversion=conversion)
+
+
+def prices_of(plants: Iterable[Plant]) -> Prices:
+    """Return the prices that the ledger knows. If a plant has prices of its own, these are without large inputs."""
+    return PLAIN if any(plant.rates for plant in plants) else MODELS
 
 
 def difference(
@@ -309,14 +435,15 @@ def difference(
     *,
     without: Callable[[Call], bool] = no_call,
     base: Callable[[Calls], Calls] = same_calls,
+    world: Prices = MODELS,
 ) -> int:
     """
     Compute the billed cost minus the estimates of the reports, in units, independently of the ledger and the
     reconciliation. `without` leaves out calls, and `base` changes calls first.
     """
     calls = [call for call in _month(provider, seed) if not without(call)]
-    rows, reports = both_sides(base(calls), plants)
-    total, prices = 0, book()
+    rows, reports = both_sides(base(calls), plants, world)
+    total, prices = 0, book(world)
     for row in rows:
         if row.unit == "usd" and row.start in _DAYS:
             total += money.units(f"{row.amount:f}")
@@ -326,17 +453,22 @@ def difference(
     return total
 
 
-def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[Inference]]:
+def both_sides(
+    calls: Calls, plants: Sequence[Plant], world: Prices = MODELS
+) -> tuple[Rows, Sequence[Inference]]:
     """Return the bill rows and the call reports with some plants."""
     done = calls
     for plant in plants:
         done = plant.done(done)
-    billed, reported = done, done
+    billed = done
+    reported: Calls = [call for call in done if not any(plant.lost(call) for plant in plants)]
     for plant in plants:
-        reported = plant.told([call for call in reported if not plant.lost(call)])
-        billed = plant.billed(billed)
-    rows: Rows = statements(billed)
+        reported, billed = plant.told(reported), plant.billed(billed)
+    rates = next((plant.rates for plant in plants if plant.rates), world)
+    rows: Rows = statements(billed, rates=lambda _: rates)
     reports: Sequence[Inference] = [_report(call, plants) for call in reported]
-    for plant in plants:
+    for plant in sorted(
+        plants, key=lambda plant: plant.conversion is not None
+    ):  # the whole bill is converted
         rows, reports = plant.rows(rows), plant.reports(reports)
     return rows, reports

@@ -110,14 +110,15 @@ class Call:
     def day(self) -> int:
         return self.time // DAY_S * DAY_S
 
+    @property
+    def is_large(self) -> bool:
+        return sum(count for kind, count in self.tokens.items() if kind != "output") > LARGE
+
     def bill(self, kind: str, rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> Decimal:
         """Return the provider's charge for one kind of the call's tokens."""
         of = rates[self.provider][self.model]
         price = of.of(kind)
-        if (
-            of.large
-            and sum(count for kind_name, count in self.tokens.items() if kind_name != "output") > LARGE
-        ):
+        if of.large and self.is_large:
             price *= Decimal(of.large[kind == "output"])
         if self.batch:
             price /= 2
@@ -186,6 +187,7 @@ def _row(source: str, call: Call, settled: Settled, **fields: object) -> Stateme
         "source": source, "provider": call.provider, "account": None, "key": None, "model": call.model,
         "start": call.day, "end": call.day + DAY_S, "currency": None, "tier": None, "region": None, "batch": None,
         "settled": settled(call.day),
+        "context": LARGE * call.is_large if call.provider in _HAVE_LARGE else None,
     }  # fmt: skip
     return StatementRow(**{**values, **fields})  # type: ignore[arg-type]
 
@@ -221,17 +223,19 @@ def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
 
 def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
     """
-    Report usage by key, model, tier and region without requests, and costs by model, kind and tier in
-    fractions of a cent.
+    Report usage by key, model, tier, region and context window without requests, and costs by model, kind, tier and
+    context window in fractions of a cent.
     """
-    for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch, call.region)):
+    for group in _grouped(
+        calls, lambda call: (call.day, call.key, call.model, call.batch, call.region, call.is_large)
+    ):
         of = group[0]
         tier = "batch" if of.batch else "standard"
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
             yield _row("anthropic_usage", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), key=of.key,
                        tier=tier, region=of.region or None)  # fmt: skip
-    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch)):
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.is_large)):
         tier = "batch" if group[0].batch else "standard"
         for kind in KINDS:
             paid = _sum(group, kind, rates).quantize(Decimal("0.000001"))
@@ -285,8 +289,8 @@ def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[
 
 
 def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Report SKUs by day and project. Thinking tokens have a SKU of their own."""
-    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
+    """Report SKUs by day and project. Thinking tokens and large inputs have SKUs of their own."""
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region, call.is_large)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
         dimensions = {
             "tier": tier,
@@ -296,7 +300,7 @@ def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
         }
         for kind in KINDS:
             tokens, paid = sum(call.tokens[kind] for call in group), _sum(group, kind, rates)
-            thought = tokens // 4
+            thought = sum(call.tokens[kind] // 4 for call in group)
             parts = {"output": tokens - thought, "reasoning": thought} if kind == "output" else {kind: tokens}
             for name, sold in parts.items():
                 cost = (paid * sold / max(tokens, 1)).quantize(Decimal("0.000001"))
@@ -423,7 +427,7 @@ def reconcile(
         open_from=DAYS[-1] + DAY_S,
         rows=[row for row in rows if row.provider == provider],
         counted=counts.by_provider.get(provider, ()),
-        prices=lambda model, tier, day: counts.prices.listed(provider, model, tier, day),
+        prices=lambda model, tier, day, context: counts.prices.listed(provider, model, tier, day, context),
         hours=counts.hours.get(provider, {}),
     )
     return compare(replace(facts, **fields))  # type: ignore[arg-type]

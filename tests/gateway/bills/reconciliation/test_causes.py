@@ -38,7 +38,7 @@ PRICES = {
 LEVELS = Levels(key=True, tier=True, money_key=False, money_tier=False)
 
 
-def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
+def listed(model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
     return {meter: price // 2 if tier == "batch" else price for meter, price in PRICES.items()}
 
 
@@ -211,7 +211,7 @@ def test_cached_input_under_another_kind(to: str, cause: str) -> None:
 def test_everything_twice_by_one_source() -> None:
     tokens, money, counted = equal()
     claim = the_one((tokens, money, [*counted, *counted]), "double_report")
-    assert claim.sure == "weak"
+    assert claim.sure == "exact"
     assert -sum(counted_use.cost for counted_use in counted) == claim.amount
 
 
@@ -229,7 +229,7 @@ def test_calls_without_their_tokens() -> None:
         )
     ]
     claim = the_one((tokens, money, less), "usage_missing")
-    assert "strong" == claim.sure
+    assert "exact" == claim.sure
     assert "20 calls" in claim.evidence
 
 

@@ -77,7 +77,7 @@ LEVELS = st.builds(
 )
 
 
-def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
+def listed(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
     """Return list prices that cover only one model, and not all of its meters."""
     return {"input": 7 * UNIT // 10**6 + 1, "output": UNIT // 10**5} if model == "gpt-4o" else {}
 

@@ -63,8 +63,8 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
         for kind, amount in paid.items()
     ]
 
-    def listed(model: str, tier: str, day: int) -> Any:
-        return PRICES.listed("", model, tier, day)
+    def listed(model: str, tier: str, day: int, context: int) -> Any:
+        return PRICES.listed("", model, tier, day, context)
 
     parts = split(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=(DAY,))

@@ -285,9 +285,7 @@ async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
     holds(result)
     claims = [claim for claim in result.claims if claim.cause != "rounding"]
     expected = cost([call for call in calls if call.provider == provider and id(call) in lost])
-    assert {("unreported_calls", "strong" if provider == OPENAI else "weak")} == {
-        (c.cause, c.sure) for c in claims
-    }
+    assert {("unreported_calls", "exact")} == {(c.cause, c.sure) for c in claims}
     assert abs(dollars(sum(claim.amount for claim in claims)) - expected) <= expected / 50
 
 

@@ -58,9 +58,9 @@ async def test_other_names() -> None:
             ],
         )
 
-    assert "day, model, tier, region" == (await planted(GOOGLE, SEED, [regional])).finest
+    assert "day, model, tier, region, context window" == (await planted(GOOGLE, SEED, [regional])).finest
     for told in (otherwise("europe", 2), otherwise("", 1)):
         result = await planted(GOOGLE, SEED, [regional, told])
-        assert "day, model, tier" == result.finest
+        assert "day, model, tier, context window" == result.finest
         assert result.total.parts["volume"] == 0
         assert {"region"} == set(sums_of(result))

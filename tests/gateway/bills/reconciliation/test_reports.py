@@ -31,7 +31,7 @@ def rows_of(path: Path) -> dict[str, list[StatementRow]]:
     return rows_by_provider
 
 
-def unpriced(model: str, tier: str, day: int) -> Mapping[str, int]:
+def unpriced(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
     return {}
 
 

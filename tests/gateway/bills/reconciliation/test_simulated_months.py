@@ -19,9 +19,9 @@ import msgspec
 import pytest
 
 from tests.gateway.bills.reconciliation.judging import (
+    HINTED,
     INVENTED,
     RIGHT,
-    SAID,
     UNEXPLAINED,
     WRONG,
     Verdict,
@@ -202,7 +202,7 @@ def _tell(title: str, verdicts: dict[str, Verdict]) -> None:
     worst = max(
         (verdict.error for verdict in verdicts.values() if verdict.state == RIGHT), default=Decimal(0)
     )
-    states = ", ".join(f"{counts[state]} {state}" for state in (RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED))
+    states = ", ".join(f"{counts[state]} {state}" for state in (RIGHT, HINTED, UNEXPLAINED, WRONG, INVENTED))
     print(f"{title}: {len(verdicts)} months, {states}; worst error {worst:.4%}")
     for name, verdict in sorted(verdicts.items()):
         if verdict.state != RIGHT:

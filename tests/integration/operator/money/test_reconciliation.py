@@ -10,6 +10,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace as change
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -240,3 +241,61 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     ratios = {(each.provider, each.measure): each.ratio for each in gauges(newest.values())}
     assert {(provider, measure) for provider in PROVIDERS for measure in ("tokens", "money")} == set(ratios)
     assert all(0 < ratio < 1 for ratio in ratios.values())
+
+
+async def test_a_claim_of_a_discount(tmp_path: Path) -> None:
+    """
+    The claim is for batches that were billed as standard calls. Its lines add up to the claimed amount, and names
+    from the bill are harmless in it.
+    """
+    clock, prices = MovedClock(NOW.timestamp()), book()
+    key, shown = KEYS[0], f"={KEYS[0]}"
+    calls = [change(call, batch=True) if call.key == key else call for call in CALLS]
+    billed = [change(call, batch=False) if call.key == key else call for call in calls]
+    renamed = {key: shown}
+    async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
+        records = [record(call, key=renamed.get(call.key)) for call in calls]
+        for each in records:
+            prices.price(each)
+        known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+        await add(server.services.spool.log, *zip(records, known, strict=True))
+        await put(
+            server, [replace(row, key=renamed.get(row.key or "", row.key)) for row in statements(billed)]
+        )
+        [found] = (await reconciled(server, month=MARCH, provider=OPENAI))["providers"]
+        [cause] = [each for each in found["causes"] if each["cause"] == "tier_not_given"]
+        discount = sum(
+            (call.cost() for call in calls if (call.provider, call.key) == (OPENAI, key)), Decimal(0)
+        )
+        extra = sum(
+            (call.cost() for call in billed if (call.provider, call.key) == (OPENAI, key)), Decimal(0)
+        )
+        assert extra - discount == Decimal(cause["amount"]) == Decimal(found["owed"])
+        written = {}
+        for form in ("text", "csv"):
+            command = [
+                "reconcile",
+                "claim",
+                OPENAI,
+                "--data",
+                str(tmp_path),
+                "--month",
+                MARCH,
+                "--format",
+                form,
+            ]
+            result = await asyncio.to_thread(CliRunner().invoke, main, command)
+            assert 0 == result.exit_code, result.output
+            written[form] = result.stdout
+        rows = list(csv.DictReader(io.StringIO(written["csv"])))
+        assert_harmless(written["csv"], rows=len(rows))
+        assert Decimal(cause["amount"]) == sum((Decimal(row["owed"]) for row in rows), Decimal(0))
+        assert all(Decimal(row["billed"]) - Decimal(row["due"]) == Decimal(row["owed"]) for row in rows)
+        assert {("batch", "standard")} == {(row["reported"], row["billed_as"]) for row in rows}
+        assert f"owed {cause['amount']}\n" in written["text"]
+        assert f"Period: {MARCH}-01 to {MARCH}-31 (UTC)" in written["text"]
+        assert len(rows) == written["text"].count("billed as standard")
+        answer = await server.ask("GET", f"/reconciliation/claim?{urlencode({'provider': 'mistral'})}")
+        assert answer.status == 400
+        answer = await server.ask("GET", "/reconciliation/claim")
+        assert answer.status == 400

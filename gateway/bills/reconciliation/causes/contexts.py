@@ -1,0 +1,78 @@
+"""Large inputs, for which the bill states the context window: their tokens and their price."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gateway.bills.reconciliation.causes.rates import is_near
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import REGIONAL
+from gateway.bills.reconciliation.rate_series import usual_ratios
+from gateway.bills.reconciliation.sides import VOLUME, Cell, Place
+from gateway.bills.reconciliation.wording import named
+
+
+def long_context(case: Case) -> Iterator[Claim]:
+    """
+    Claim tokens that the bill has under another context window: for each kind of token of a day, key, model, tier
+    and region, the sum of P - L over the windows is 0. Moved tokens are valued at the ratio of list prices.
+    """
+    extra = case.remainder.extra
+    groups: dict[Place, list[Cell]] = defaultdict(list)
+    for cell, meter in extra:
+        groups[cell._replace(context=0), meter].append(cell)
+    entries: list[Entry] = [
+        (VOLUME, cell, meter)
+        for (_, meter), cells in groups.items()
+        if not sum(extra[cell, meter] for cell in cells)
+        for cell in cells
+    ]
+    larger = {cell.context for _, cell, meter in entries if extra[cell, meter] > 0} - {0}
+    yield from case.taken(
+        "long_context",
+        entries,
+        EXACT,
+        f"the bill has these tokens in calls with more than {min(larger, default=0):,} tokens of input, and Tollhouse "
+        "in smaller calls",
+        "Let the source report each call. Counters do not state the size of single calls.",
+    )
+
+
+def long_context_price(case: Case) -> Iterator[Claim]:
+    """
+    Claim another price of large inputs: paid = worth * s * f. The factor f is constant for each kind of token, and s
+    is paid / worth of the smallest window at the same place, or else of the same day.
+
+    The amount is paid - worth * s. The factor must exceed every surcharge for a region, because both may apply.
+    """
+    split, remainder = case.split, case.remainder
+    for model in case.models() if split.levels.money_context else ():
+        usual_of = usual_ratios(split, model, remainder.paid, lambda cell, _: not cell.context)
+        factors: dict[str, list[Decimal]] = defaultdict(list)
+        portions: dict[Entry, Portion] = {}
+        for entry in case.priced(model):
+            _, cell, meter = entry
+            paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
+            if not cell.context or paid is None:
+                continue
+            usual = usual_of(cell._replace(context=0), meter)[0]
+            factor = paid / (worth * usual)
+            factors[meter].append(Decimal(factor.numerator) / factor.denominator)
+            portions[entry] = Portion(round(paid - worth * usual))
+        if not all(factor - 1 > max(REGIONAL) for found in factors.values() for factor in found):
+            continue
+        is_one_price = all(is_near(factor, found[0]) for found in factors.values() for factor in found)
+        least = min((cell.context for _, cell, _ in portions), default=0)
+        words = [f"{meter} at {found[0]:.3f}" for meter, found in sorted(factors.items())]
+        yield from case.taken(
+            "long_context",
+            [entry for entry, portion in portions.items() if portion.amount],
+            EXACT if is_one_price else WEAK,
+            f"{named([model])}: the bill has {', '.join(words)} of our price for inputs over {least:,} tokens"
+            + ("" if is_one_price else ", or about as much"),
+            "The model costs more for large inputs. If the bill is right, add the price to the price list.",
+            portions=portions if is_one_price else None,
+        )

@@ -1,0 +1,97 @@
+"""
+Tokens that both sides have to the token, but under another model, and output that the source does not report.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import permutations
+
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.claims import EXACT, Case, Claim
+from gateway.bills.reconciliation.limits import LEAST_DAYS
+from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cell
+from gateway.bills.reconciliation.wording import named
+
+_Extra = dict[str, int]  # billed minus counted tokens by meter
+_ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
+
+
+def other_model(case: Case) -> Iterator[Claim]:
+    """
+    Claim tokens that the ledger has under another model: P_x - L_x = -(P_y - L_y) for each kind of token of a
+    day, key, tier, region and context window. The amount is the sum of both volumes.
+
+    At least LEAST_DAYS days must agree in this way, or all days of both models.
+    """
+    remainder = case.remainder
+    extras: dict[str, dict[Cell, _Extra]] = defaultdict(lambda: defaultdict(dict))
+    for (cell, meter), extra in remainder.extra.items():
+        extras[cell.model][cell._replace(model="")][meter] = extra
+    for lacking, surplus in permutations(sorted(extras), 2):
+        places = [
+            place
+            for place, theirs in extras[lacking].items()
+            if sum(theirs.values()) > 0
+            and theirs == {meter: -extra for meter, extra in extras[surplus].get(place, {}).items()}
+        ]
+        days = {place.day for place in places}
+        if len(days) < LEAST_DAYS and not days >= {*_days(extras[lacking]), *_days(extras[surplus])}:
+            continue
+        entries: list[Entry] = [
+            (VOLUME, place._replace(model=model), meter)
+            for place in places
+            for model in (lacking, surplus)
+            for meter in extras[model].pop(place)
+        ]
+        tokens = sum(remainder.extra[cell, meter] for _, cell, meter in entries if cell.model == lacking)
+        yield from case.taken(
+            "other_model",
+            entries,
+            EXACT,
+            f"the bill has {tokens:,} tokens under {named([lacking])} that Tollhouse has under {named([surplus])}, "
+            f"to the token and by kind, on {len(days):,} days",
+            _ASK_FOR_MODEL,
+        )
+
+
+def _days(extras: Mapping[Cell, _Extra]) -> set[int]:
+    return {place.day for place in extras}
+
+
+def output_missing(case: Case) -> Iterator[Claim]:
+    """
+    Claim output that the source does not report: for each kind of input of a cell, P - L = 0, and for output P - L > 0.
+
+    The amount is (P - L) * p over the output of these cells.
+    """
+    remainder, split = case.remainder, case.split
+    entries: list[Entry] = [
+        (VOLUME, cell, meter)
+        for cell, meter in remainder.extra
+        if meter == OUTPUT
+        and remainder.extra[cell, meter] > 0
+        and any(remainder.said_tokens(cell, kind) for kind in INPUT_METERS)
+        and not any((cell, kind) in remainder.extra for kind in INPUT_METERS)
+    ]
+    for model in sorted({cell.model for _, cell, _ in entries}):
+        of_model = [entry for entry in entries if entry[1].model == model]
+        cells = [cell for _, cell, _ in of_model]
+        lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
+        billed = sum(remainder.said_tokens(cell, OUTPUT) for cell in cells)
+        reported = sum(split.counted[cell].reasoning for cell in cells if cell in split.counted)
+        stated = sum(split.billed[cell].reasoning for cell in cells if cell in split.billed)
+        which = "output"
+        if lacking == reported:
+            which = "reasoning, which the source reports beside the output"
+        elif lacking == stated:
+            which = "reasoning, which the bill states by itself"
+        yield from case.taken(
+            "output_missing",
+            of_model,
+            EXACT,
+            f"all input of {named([model])} agrees to the token, but {lacking:,} of {billed:,} tokens of output are "
+            f"not counted: {which}",
+            "Let the source count reasoning as output: `completion_tokens` and `output_tokens` include it.",
+        )

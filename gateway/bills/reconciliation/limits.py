@@ -1,0 +1,58 @@
+"""
+Limits of the checks: all numbers that decide what is chance, what is rounding, and what is a pattern. Pure.
+
+No limit makes an amount: an amount is an identity, and these numbers only decide whether a check applies.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from spool.ledger.money import UNIT
+
+# Days.
+LEAST_DAYS = 3  # days; a relation between two series on fewer days may be chance
+LASTING_DAYS = 5  # days; an inexact exchange of tokens on fewer days may be chance
+OWNER_DAYS = 7  # days; a suggested owner of a key must fit for a week, with a weekend
+DAYS_OF_RATES = 62  # days before a month; a provider may use a rate of the two months before
+MOST_SETS = 4  # sets of days; more sets of days with their own prices are prices of calls
+QUARTER = 4  # at most or at least 1/QUARTER of all days: a few days may differ by another cause
+
+# Hours.
+FARTHEST = 14  # hours; the largest difference between two time zones
+LEAST_HOURS = 5  # hours; fewer hours without a call occur by chance
+LEAST_BESIDE = 7  # hours, if other days lack calls as well and so have more hours without a call
+
+# Calls and kinds of tokens.
+LEAST_CALLS = 10  # calls on a day; with fewer calls, a multiple or a half occurs by chance
+LEAST_KINDS = 4  # kinds of tokens; fewer kinds may all lack half of a day by chance
+MOST_AGAIN = 3  # repeats; a report that contains its rows more often has another fault
+
+# Shares of tokens.
+GAP = 0.01  # of all tokens; the daily sums of both sides differ by less through late rows
+ALIKE = 0.02  # of the larger series; two series that differ by less may be the same
+LACKING = 0.03  # of all tokens; more remains after a shift of hours only if calls are missing
+LARGE_SHARE = 0.1  # of a day or a difference; a larger rest needs a cause of its own
+CARRIED = 0.15  # of the daily differences; more remains over a month only if calls are missing
+ROUGHLY = 0.2  # of a mean or a day; the mean size of some hundred calls varies by less
+NEARLY_ALL = 0.9  # of the days; tokens that change their direction more often move by chance
+
+# Ratios of tokens.
+SAME_SIZE = 2.5  # two names, or the shares of two kinds, of which one is larger may not mean the same
+SIMILAR = 3  # missing tokens and the tokens of the same hours on other days
+FAR = 3  # times the usual deviation of a day, beyond which it is not chance
+
+# Prices.
+SAME = Decimal("0.005")  # of a price; ratios within this share count as equal, because amounts are rounded
+NOTHING = Decimal("0.0005")  # of a price; a smaller difference over a month is rounding
+HALF, HALF_WITH_DISCOUNT = Decimal("0.5"), Decimal("0.4")  # of a price; half the price less at most a fifth
+HOUR_WRITE = Decimal("0.6")  # of the price of a cache write, by which storage for an hour costs more
+REGIONAL = (Decimal("0.1"), Decimal("0.25"))  # of a price; surcharges for regions that price lists publish
+MOST_APART = 6  # regions with their own price each; more would fit any difference
+MOST_LISTED = 20  # models, keys or regions that are checked one by one, or listed in a claim
+
+# Rounding of money.
+COARSEST = UNIT // 100  # money units; bills do not round lines more coarsely than to a cent
+FINEST = UNIT // 10**9  # money units; finer digits are noise of binary floating point
+NOISE = UNIT // 10**15  # money units; conversion of currencies rounds below this
+ROUNDING_SHARE = 10_000  # at most 1/ROUNDING_SHARE of a bill may be rounding

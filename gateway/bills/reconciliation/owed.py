@@ -1,0 +1,129 @@
+"""Claims against a provider for a discount that it owes, as text and as rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from gateway.bills.reconciliation.cells import Split
+from gateway.bills.reconciliation.claims import TIER_NOT_GIVEN, Claim
+from gateway.bills.reconciliation.sides import STANDARD, VOLUME, Cell
+from gateway.bills.reconciliation.wording import day_text
+from spool.ledger import money
+from spool.printable import printable
+
+FORMATS = ("text", "csv")
+
+
+@dataclass(slots=True, kw_only=True)
+class OwedLine:
+    """
+    Tokens of one day, model, key and kind that were billed above the price that is due. Money is in money units.
+
+    `reported` is the tier that the source reported, and `billed_as` the tier of the bill.
+    """
+
+    day: int
+    model: str
+    key: str
+    region: str
+    kind: str
+    reported: str
+    billed_as: str
+    tokens: int = 0
+    billed: int = 0
+    due: int = 0
+
+    @property
+    def owed(self) -> int:
+        return self.billed - self.due
+
+
+COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "owed")
+
+
+def owed_lines(claims: Iterable[Claim], split: Split) -> list[OwedLine]:
+    """
+    Return the lines of the claims for tiers that were not given. The sum of `owed` is the sum of the claims.
+
+    The tokens of a line were moved from the reported tier to the billed one, or were billed in the reported tier at
+    a higher price.
+    """
+    lines: dict[tuple[Cell, str], OwedLine] = {}
+    for claim in claims:
+        for (part, cell, kind), portion in claim.parts.items() if claim.cause == TIER_NOT_GIVEN else ():
+            line = lines.setdefault(
+                (cell._replace(tier=STANDARD) if part == VOLUME else cell, f"{part} {kind}"),
+                OwedLine(
+                    day=cell.day,
+                    model=cell.model,
+                    key=cell.key,
+                    region=cell.region,
+                    kind=kind,
+                    reported=cell.tier,
+                    billed_as=STANDARD if part == VOLUME else cell.tier,
+                ),
+            )
+            if part != VOLUME:
+                line.tokens += split.sold.get((cell, kind), 0)
+                line.billed += split.paid.get((cell, kind), 0)
+                line.due += split.paid.get((cell, kind), 0) - portion.amount
+            elif portion.amount > 0:
+                line.tokens += portion.tokens
+                line.billed += portion.amount
+            else:
+                line.due -= portion.amount
+                line.reported = line.reported or cell.tier
+    return sorted(lines.values(), key=lambda line: (line.day, line.model, line.key, line.region, line.kind))
+
+
+def owed_rows(
+    provider: str, accounts: Sequence[str], lines: Iterable[OwedLine]
+) -> Iterator[Sequence[object]]:
+    """Yield a header, and a row per line with exact amounts."""
+    yield COLUMNS
+    for line in lines:
+        yield (
+            provider,
+            " ".join(accounts),
+            day_text(line.day),
+            line.model,
+            line.key,
+            line.region,
+            line.kind,
+            line.reported or "standard",
+            line.billed_as or "standard",
+            line.tokens,
+            money.text(line.billed),
+            money.text(line.due),
+            money.text(line.owed),
+        )
+
+
+def owed_text(
+    provider: str, accounts: Sequence[str], period: tuple[str, str], lines: Sequence[OwedLine]
+) -> str:
+    """Return a claim that can be sent to the provider."""
+    first, last = period
+    heading = [f"Provider: {provider}", f"Account: {', '.join(accounts) or 'not stated in the bill'}"]
+    heading.append(f"Period: {first} to {last} (UTC)")
+    if not lines:
+        return "\n".join((*map(printable, heading), "", "No discount is owed for this period.", ""))
+    billed, due = (sum(getattr(line, name) for line in lines) for name in ("billed", "due"))
+    body = [
+        "The calls below were sent and answered in a tier with a discount, but were billed without it.",
+        "Amounts are in US dollars at list prices. Please credit the difference.",
+    ]
+    rows = [_sentence(line) for line in lines]
+    total = f"Total of {len(lines):,} lines: billed {money.text(billed)}, due {money.text(due)}, "
+    total += f"owed {money.text(billed - due)}"
+    return "\n".join((*map(printable, heading), "", *body, "", *map(printable, rows), "", total, ""))
+
+
+def _sentence(line: OwedLine) -> str:
+    place = [day_text(line.day), line.model or "all models", line.key or "all keys", line.region, line.kind]
+    reported, billed_as = (tier or "standard" for tier in (line.reported, line.billed_as))
+    return (
+        f"{', '.join(filter(None, place))}: {line.tokens:,} tokens of the tier {reported}, billed as {billed_as}; "
+        f"billed {money.text(line.billed)}, due {money.text(line.due)}, owed {money.text(line.owed)}"
+    )

@@ -1,0 +1,272 @@
+"""
+Restatement of one side before the comparison, if its keys are exchanged or it was converted at a fixed rate. Pure.
+
+The other checks then compare equal things. Afterwards, each restatement is a claim of its own, and both sides
+are as they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+
+from gateway.bills.reconciliation.causes.rest import last_digit
+from gateway.bills.reconciliation.cells import Split
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Claim, claim_of
+from gateway.bills.reconciliation.limits import FINEST, LEAST_DAYS, NOISE
+from gateway.bills.reconciliation.matching import UNMATCHED
+from gateway.bills.reconciliation.sides import (
+    OUTPUT,
+    RATE,
+    VOLUME,
+    BilledMoney,
+    BilledTokens,
+    Cell,
+    CountedSums,
+    CountedUse,
+)
+from gateway.bills.reconciliation.wording import named
+from spool.currencies import SCALE
+
+EXCHANGE_RATE = "exchange_rate"
+_Vector = dict[tuple[str, bool], int]  # tokens by model, and whether they are output
+_Vectors = dict[str, dict[int, _Vector]]  # by key and day
+ExchangedKeys = Mapping[
+    tuple[int, str], str
+]  # by day and key of the ledger: the key under which it is billed
+
+
+def exchanged_keys(
+    tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]
+) -> dict[tuple[int, str], str]:
+    """
+    Find pairs of keys that the bill and the ledger name the other way round.
+
+    P_a = L_b and P_b = L_a, where P are the billed and L the counted tokens of a day, by model and by input and
+    output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber the
+    other days on which neither key agrees, the keys are exchanged on all of them.
+    """
+    theirs, ours = _vectors(tokens, counted)
+    keys = sorted((theirs.keys() | ours.keys()) - {"", UNMATCHED})
+    found: list[tuple[int, str, str, set[int]]] = []
+    for first, second in combinations(keys, 2):
+        equal = set[int]()
+        unequal = set[int]()
+        for day in {*theirs[first], *theirs[second]}:
+            billed, own = ((side[first].get(day, {}), side[second].get(day, {})) for side in (theirs, ours))
+            if billed[0] == own[0] or billed[1] == own[1]:
+                continue
+            is_exchanged = any(
+                theirs_of and theirs_of == ours_of
+                for theirs_of, ours_of in zip(billed, own[::-1], strict=True)
+            )
+            (equal if is_exchanged else unequal).add(day)
+        if len(equal) >= LEAST_DAYS or (equal and equal >= {*theirs[first], *theirs[second]}):
+            days = equal | unequal if len(equal) > len(unequal) else equal
+            found.append((len(equal), first, second, days))
+    names: dict[tuple[int, str], str] = {}
+    for _, first, second, days in sorted(found, key=lambda item: -item[0]):
+        for day in days:
+            if (day, first) not in names and (day, second) not in names:
+                names |= {(day, first): second, (day, second): first}
+    return names
+
+
+def _vectors(tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]) -> tuple[_Vectors, _Vectors]:
+    theirs: _Vectors = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+    ours: _Vectors = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+    for row in tokens:
+        if row.meter is not None and row.quantity:
+            theirs[row.key][row.day][row.model, row.meter == OUTPUT] += row.quantity
+    for use in counted:
+        for meter, count in use.tokens.items():
+            if count:
+                ours[use.key][use.day][use.model, meter == OUTPUT] += count
+    return theirs, ours
+
+
+def restated_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
+    return [replace(use, key=names.get((use.day, use.key), use.key)) for use in counted]
+
+
+def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: ExchangedKeys) -> Claim:
+    """
+    Claim M_b - M_a for the key a and M_a - M_b for the key b, where M is the ledger's cost. The sum is 0.
+
+    The split then has the counted sums under the ledger's own keys again.
+    """
+    own: dict[Cell, CountedSums] = defaultdict(CountedSums)
+    for use in counted:
+        own[split.levels.fine(use)].add(use)
+    by_cell: dict[Cell, int] = {}
+    for cell in {*own, *split.counted}:
+        restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
+        if restated != original:
+            by_cell[cell] = restated - original
+            split.parts[VOLUME, cell, ""] += by_cell[cell]
+    split.counted = own
+    pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
+    claim = claim_of(
+        "keys_exchanged",
+        by_cell,
+        sure=EXACT,
+        evidence=(
+            f"{named([' and '.join(pair) for pair in pairs])}: the bill has the tokens of each key under the "
+            f"other one, to the token, on {len({day for day, _ in names}):,} days"
+        ),
+        advice="Exchange the two keys in [[reconciliation.owner]], or check which program uses which key.",
+        keys=[key for pair in pairs for key in pair],
+    )
+    return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """
+    The conversion of a bill to dollars. `rates` are dollars per unit of the currency, times SCALE, by day; they
+    include days before the month.
+    """
+
+    currency: str
+    sources: frozenset[str]
+    rates: Mapping[int, int]
+
+    def rate(self, day: int) -> Fraction:
+        return Fraction(self.rates[day], SCALE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedRate:
+    """
+    A rate at which a whole bill was converted. `is_of_market` means that the market had this rate as well.
+    """
+
+    rate: Fraction
+    is_of_market: bool
+
+
+def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int]) -> FixedRate | None:
+    """
+    Find the constant c with paid = worth * rate(day) / c, where paid is converted at the rate of each day.
+
+    Each amount allows the constants that explain it within its rounding. The constant that explains the largest
+    value is chosen, if that is more than any factor of the daily rates explains.
+    """
+    places = list(_places(split, conversion))
+    lowest, highest = (Fraction(edge(conversion.rates.values()), SCALE) for edge in (min, max))
+    by_day = [place.allowed(precision, conversion.rate(place.day)) for place in places]
+    by_constant = [place.allowed(precision, Fraction(1)) for place in places]
+    of_market = [
+        (max(low, lowest), min(high, highest), worth)
+        for low, high, worth in by_constant
+        if low <= highest and high >= lowest
+    ]
+    _, least = _most_allowed(by_day)
+    for is_of_market, allowed in ((True, of_market), (False, by_constant)):
+        constant, value = _most_allowed(allowed)
+        chosen = [
+            place
+            for place, (low, high, _) in zip(places, by_constant, strict=True)
+            if low <= constant <= high
+        ]
+        if value > least and len({place.day for place in chosen}) >= LEAST_DAYS:
+            paid = sum((place.paid for place in chosen), Fraction(0))
+            mean = sum(place.worth for place in chosen) / paid
+            return FixedRate(rate=mean, is_of_market=is_of_market)
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Paid:
+    """The amount of a place in the bill's currency, and the value of its tokens in dollars."""
+
+    day: int
+    lines: int
+    paid: Fraction
+    worth: int
+
+    def allowed(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
+        """Return the lowest and highest factor of a rate that explain the amount within its rounding, and the value."""
+        slack = Fraction(max(precision.get(self.day, 0), FINEST) * self.lines, 2)
+        high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)
+        return self.worth / (self.paid + slack) / rate, high / rate, self.worth
+
+
+def _places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
+    """Yield the places at which both sides have the same tokens."""
+    differing = {split.levels.coarse(cell) for cell, _ in split.extra}
+    for (cell, meter), amount in split.paid.items():
+        worth = split.worth.get((cell, meter), 0)
+        if cell not in differing and worth > 0 and amount > 0 and cell.day in conversion.rates:
+            lines = max(1, split.lines.get((cell, meter), 0))
+            yield _Paid(day=cell.day, lines=lines, paid=amount / conversion.rate(cell.day), worth=worth)
+
+
+def _most_allowed(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> tuple[Fraction, int]:
+    """Return the factor that the largest value allows, and this value."""
+    edges = sorted(
+        [(low, 0, worth) for low, _, worth in allowed] + [(high, 1, -worth) for _, high, worth in allowed]
+    )
+    best, most, value = Fraction(0), 0, 0
+    for edge, _, change in edges:
+        value += change
+        if value > most:
+            best, most = edge, value
+    return best, most
+
+
+def digit_of(amounts: Iterable[BilledMoney], conversion: Conversion) -> int:
+    """Return the last digit of converted amounts in the currency of the bill."""
+    in_currency = (
+        round(row.amount / conversion.rate(row.day) / NOISE) * NOISE
+        for row in amounts
+        if row.day in conversion.rates
+    )
+    return last_digit(in_currency)
+
+
+def restated_money(
+    amounts: Sequence[BilledMoney], conversion: Conversion, fixed: FixedRate
+) -> list[BilledMoney]:
+    """Convert amounts at the fixed rate instead of the rate of the day."""
+    return [
+        replace(row, amount=round(row.amount * fixed.rate / conversion.rate(row.day)))
+        if row.source in conversion.sources and row.day in conversion.rates
+        else row
+        for row in amounts
+    ]
+
+
+def exchange_rate(
+    split: Split,
+    amounts: Sequence[BilledMoney],
+    restated: Sequence[BilledMoney],
+    conversion: Conversion,
+    fixed: FixedRate,
+) -> Claim:
+    """
+    Claim the sum of A * (rate(day) - c), where A are amounts in the currency of the bill and c is its constant rate.
+
+    The split then has the billed amounts at the rate of each day again.
+    """
+    by_cell: dict[Cell, int] = defaultdict(int)
+    for row, again in zip(amounts, restated, strict=True):
+        by_cell[split.levels.coarse(split.levels.fine(row))] += row.amount - again.amount
+    for cell, amount in by_cell.items():
+        split.parts[RATE, cell, ""] += amount
+        split.billed_money[cell] += amount
+    return claim_of(
+        EXCHANGE_RATE,
+        {cell: amount for cell, amount in by_cell.items() if amount},
+        sure=STRONG if fixed.is_of_market else WEAK,
+        evidence=(
+            f"billed / counted follows the daily rate of {conversion.currency} / {float(fixed.rate):.6f}, so one rate "
+            f"was used for the whole month: {float(fixed.rate):.6f} dollars per {conversion.currency}"
+            + ("" if fixed.is_of_market else ", which the market did not have, so prices differ as well")
+        ),
+        advice="Nothing is missing. Costs use the rate of each day, and the bill uses one rate.",
+        beside=() if fixed.is_of_market else ("discount",),
+    )
