@@ -31,7 +31,9 @@ from tests.rounds import IS_LONG
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 CALLS = 10 if IS_LONG else 1  # calls of each set in each round, each in its own random order
 WAVES = 4
-APART_S = 300  # calls of a set begin this far apart, so that times distinguish failures
+# Calls of a set begin this far apart, so that times distinguish them. Two answered calls run at the same time.
+APART_S = 300
+AT_ONCE = 2
 NS_PER_S = 10**9
 FIRST_HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=14)
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -94,7 +96,7 @@ def total(found: Iterable[Counted]) -> Counted:
 
 @dataclass(frozen=True)
 class SetCall:
-    """A call of a set. `number` is its place in the hour of the set."""
+    """A call of a set, one of `CALLS`."""
 
     set: ReporterSet
     number: int
@@ -102,7 +104,7 @@ class SetCall:
 
     @property
     def place(self) -> Place:
-        return self.set.name, self.number
+        return self.set.name, slot_of(self.set, self.number)
 
     @property
     def right(self) -> Counted:
@@ -115,14 +117,18 @@ class SetCall:
         return Counted(1 + failures, failures, tokens, call.cost)
 
 
-Place = tuple[str, int]  # the name of a set, and the number of its call
+Place = tuple[str, int]  # the name of a set, and a slot of its hour
 SETS = sets()
+
+
+def slot_of(one: ReporterSet, number: int) -> int:
+    return number if one.failed else number // AT_ONCE
 
 
 def _calls(dice: random.Random) -> Iterator[SetCall]:
     for index, one in enumerate(SETS):
         for number in range(CALLS):
-            begun = FIRST_HOUR + timedelta(hours=index, seconds=1 + number * APART_S)
+            begun = FIRST_HOUR + timedelta(hours=index, seconds=1 + slot_of(one, number) * APART_S)
             start_ns = int(begun.timestamp()) * NS_PER_S + dice.randrange(NS_PER_S)
             yield SetCall(one, number, made_call(dice, start_ns, failed=one.failed))
 
@@ -310,7 +316,7 @@ def _results(site: Site) -> Played:
 
 
 def _place(record: Mapping[str, Any]) -> Place:
-    """Return the call of a record by its time."""
+    """Return the place of a record by its time."""
     time = datetime.fromisoformat(record["start_time"] or record["end_time"])
     hours, rest_s = divmod((time - FIRST_HOUR).total_seconds(), 3600)
     return SETS[int(hours)].name, int(rest_s // APART_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,8 @@ from tests.acceptance.reporters.rounds import (
     SEED,
     SET_CALLS,
     SETS,
+    Counted,
+    Place,
     Played,
     Round,
     played,
@@ -41,42 +44,47 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
 
 
-def summary(one: Round, found: Played) -> str:
+def right(one: ReporterSet) -> dict[Place, Counted]:
+    """Return what the calls of a set count, by place."""
+    found: defaultdict[Place, list[Counted]] = defaultdict(list)
+    for each in SET_CALLS:
+        if each.set == one:
+            found[each.place].append(each.right)
+    return {place: total(counted) for place, counted in found.items()}
+
+
+def summary(one: Round, results: Played) -> str:
     """Return the sets that are not right, with their numbers of doubles, losses and other differences."""
     lines = []
     for each in SETS:
-        calls = [call for call in SET_CALLS if call.set == each]
-        counts = [found.archived.get(call.place, NOTHING) for call in calls]
-        wrong = sum(call.right != counted for call, counted in zip(calls, counts, strict=True))
-        more = [counted.calls - call.right.calls for call, counted in zip(calls, counts, strict=True)]
+        pairs = [(counted, results.archived.get(place, NOTHING)) for place, counted in right(each).items()]
+        wrong = sum(expected != found for expected, found in pairs)
+        more = [found.calls - expected.calls for expected, found in pairs]
         doubles, losses = sum(max(one, 0) for one in more), sum(max(-one, 0) for one in more)
         if wrong:
-            lines.append(
-                f"{each.name}: {wrong} of {len(calls)} calls wrong, {doubles} doubles, {losses} losses"
-            )
+            lines.append(f"{each.name}: {wrong} of {len(pairs)} wrong, {doubles} doubles, {losses} losses")
     return "\n".join([f"{one.name}: {len(SET_CALLS)} calls of {len(SETS)} sets", *lines])
 
 
 @pytest.mark.parametrize("one", [one for one in SETS if one.name not in EXCEPTED], ids=lambda one: one.name)
 def test_each_call_counts_once(results: Played, one: ReporterSet) -> None:
     """The record file has one record per call, with its outcome, tokens and cost, corrections included."""
-    calls = [each for each in SET_CALLS if each.set == one]
-    expected = {each.number: each.right for each in calls}
-    assert expected == {each.number: results.archived.get(each.place, NOTHING) for each in calls}
+    expected = right(one)
+    assert expected == {place: results.archived.get(place, NOTHING) for place in expected}
 
 
 @pytest.mark.parametrize("name", EXCEPTED)
 def test_an_excepted_set_counts_twice_and_loses_nothing(results: Played, name: str) -> None:
     """If this fails because the call counts once, the set is no exception any more."""
-    calls = [each for each in SET_CALLS if each.set.name == name]
-    more = [results.archived[each.place].calls - each.right.calls for each in calls]
+    [one] = [one for one in SETS if one.name == name]
+    more = [results.archived[place].calls - counted.calls for place, counted in right(one).items()]
     assert min(more) >= 0
     assert max(more) > 0
 
 
 def test_the_ledger_has_the_sums_of_the_records(results: Played) -> None:
     expected = {
-        one.name: total(found for (name, _), found in results.archived.items() if name == one.name)
+        one.name: total(counted for (name, _), counted in results.archived.items() if name == one.name)
         for one in SETS
     }
     assert expected == dict(results.ledger)
