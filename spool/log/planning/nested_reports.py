@@ -123,9 +123,11 @@ class NestedReports:
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
-            other = records[0]
-            if not _are_same(*((record, other) if is_inner else (other, record))):
+            # a record that was taken back has no counts; the record that counts it has them
+            same = [one for one in records if _are_same(*((record, one) if is_inner else (one, record)))]
+            if not same:
                 continue
+            other = records[0]
             # a report that joined a closed record could not add its times
             stated = nested_times(names_of(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
@@ -133,7 +135,7 @@ class NestedReports:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
                     if self._is_free(records, is_inner=is_inner):
-                        fitting[records[-1].id] = _Fit(key, place, other, other_times, bool(stated))
+                        fitting[records[-1].id] = _Fit(key, place, same[0], other_times, bool(stated))
                     break
         return fitting
 

@@ -13,7 +13,7 @@ import pytest
 
 import spool.sqlite
 from spool.identity import Identity, of_nested
-from spool.record import NS, Inference, Record
+from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -88,6 +88,24 @@ async def test_two_records_become_one(open_spool: Opener, clock: MovedClock) -> 
     clock.move(11)
     assert 2 == len(counted(await everything(log)))
     assert 1 == (await topic_terms(log))["bridged"]
+
+
+@pytest.mark.rule
+async def test_a_report_joins_the_call_of_a_record_that_was_taken_back(
+    open_spool: Opener, clock: MovedClock
+) -> None:
+    """The provider's reports came first, and showed later that the SDK's closed record is of their call."""
+    log = (await open_spool(hold=10)).log
+    times = {"start_time": START + NS // 5, "end_time": START + NS // 2}
+    provider, known_as = call(5, request_model="claude-haiku-4-5", **times)
+    sdk, sdk_known_as = by_sdk(1)
+    both = known_as._replace(also=(sdk_known_as.id,))
+    for one in [(provider, known_as), (sdk, sdk_known_as), (provider, both), around(2, user="ada")]:
+        await add(log, one)
+        clock.move(20)
+    rows = await everything(log)
+    taken_back = [row for row in rows if isinstance(row, Correction) and row.after.shadow]
+    assert 1 == len(counted(rows)) - len(taken_back)
 
 
 @pytest.mark.rule
