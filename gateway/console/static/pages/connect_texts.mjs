@@ -792,7 +792,7 @@ export const TOOLS = [
     "code": "import { maybeSetOtelProviders } from \"@google/adk\";\n\nmaybeSetOtelProviders();"
    },
    {
-    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. Both read these variables:"
+    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. For Java, add the OTLP exporter and the SDK's autoconfiguration, and call AutoConfiguredOpenTelemetrySdk.initialize(). All three read these variables:"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"

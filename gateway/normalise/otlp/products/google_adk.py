@@ -1,6 +1,6 @@
 """
 Google's Agent Development Kit: spans of the conventions, with the model's response as an object. The kit for
-Python writes the members of that object in snake case, and the kit for JavaScript in camel case.
+Python writes the members of that object in snake case, and the kits for JavaScript and Java in camel case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.span_rules import ERROR_CODE, by_operation_name
 from gateway.normalise.otlp.usage_objects import UsageObject, first_counts
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
@@ -34,6 +34,7 @@ _ANSWERED = frozenset({*semconv.PROVIDER, *semconv.REQUEST_MODEL, semconv.OPERAT
 # Finish reasons that the kit states as an error if the response has no content.
 _ENDS = frozenset({"STOP", "MAX_TOKENS"})
 _LANGUAGE = "telemetry.sdk.language"
+_JAVA = "java"
 _JAVASCRIPT = frozenset({None, "nodejs", "webjs"})  # the kit for JavaScript sends no language by default
 
 
@@ -58,17 +59,20 @@ def _response(written: str) -> dict[str, Any]:
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    return operations.GENERATE if _is_unanswered(span) else by_operation_name(span, shape)
+    # The kit for Java writes the name of the span as the operation.
+    is_call = span.attributes.get(semconv.OPERATION_NAME) == _CALL or _is_unanswered(span)
+    return operations.GENERATE if is_call else by_operation_name(span, shape)
 
 
 def _is_unanswered(span: Span) -> bool:
     """
-    Return True if a call raised an exception in the kit for JavaScript. Its span then has neither a model nor
-    a status.
+    Return True if a call raised an exception. Its span then has no model, and in the kit for JavaScript no
+    status. In the kit for Python, a span below it reports the failure.
     """
     if span.name != _CALL or not _ANSWERED.isdisjoint(span.attributes):
         return False
-    return span.resource.attributes.get(_LANGUAGE) in _JAVASCRIPT
+    language = span.resource.attributes.get(_LANGUAGE)
+    return language in _JAVASCRIPT or (language == _JAVA and span.status_code == ERROR_CODE)
 
 
 def _refine(span: Span, call: SpanCall) -> None:

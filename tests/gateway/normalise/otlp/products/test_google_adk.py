@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit for JavaScript: failures, and counts in the model's response."""
+"""Google's Agent Development Kit for JavaScript and Java: failures, and counts in the model's response."""
 
 from __future__ import annotations
 
@@ -31,22 +31,25 @@ def answered(response: dict[str, Any], **counts: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(
-    ("resource", "failures"),
+    ("resource", "code", "failures"),
     [
-        ({}, 1),
-        ({"telemetry.sdk.language": "nodejs"}, 1),
-        ({"telemetry.sdk.language": "python"}, 0),
-        ({"telemetry.sdk.language": "java"}, 0),
+        ({}, 0, 1),
+        ({"telemetry.sdk.language": "nodejs"}, 0, 1),
+        ({"telemetry.sdk.language": "java"}, 0, 0),
+        ({"telemetry.sdk.language": "java"}, 2, 1),
+        ({"telemetry.sdk.language": "python"}, 0, 0),
+        ({"telemetry.sdk.language": "python"}, 2, 0),
     ],
 )
 def test_a_span_without_attributes_is_a_failed_call(
-    resource: dict[str, Any], failures: int, encoding: str
+    resource: dict[str, Any], code: int, failures: int, encoding: str
 ) -> None:
     """
-    The kit for JavaScript writes them if a call raised. Other kits write the error into the span. A collector
-    may add attributes of its own.
+    The kits for JavaScript and Java write them if a call raised, and that for Java states the error. In the kit
+    for Python, another span is the call. A collector may add attributes of its own.
     """
-    spans = (span(1, {"shop.region": "west"}, name="call_llm"), span(2, {}, name="invocation"))
+    failed = span(1, {"shop.region": "west"}, name="call_llm", status={"code": code})
+    spans = (failed, span(2, {}, name="invocation"))
     records = inferences(normalised(traces(*spans, scope=SCOPE, resource=resource), encoding=encoding))
     assert [("error", "_OTHER")] * failures == [(one.status, one.error_type) for one in records]
 
@@ -79,3 +82,17 @@ def test_without_the_response_the_attributes_count() -> None:
     """With `ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`, the response is empty."""
     record = only(traces(answered({}, input=300, output=40), scope=SCOPE))
     assert (record.input_tokens, record.output_tokens) == (300, 40)
+
+
+def test_the_kit_for_java_names_the_operation_after_the_span() -> None:
+    """Without the name, the call would be shown as unrecognized."""
+    attributes = {
+        "gen_ai.system": "gcp.vertex.agent",
+        "gen_ai.operation.name": "call_llm",
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "gen_ai.usage.input_tokens": 300,
+        "gen_ai.usage.output_tokens": 250,
+        "gen_ai.usage.reasoning.output_tokens": 210,
+    }
+    record = only(traces(span(1, attributes, name="call_llm"), scope=SCOPE))
+    assert (record.operation, record.input_tokens, record.output_tokens) == ("generate_content", 300, 250)
