@@ -37,6 +37,7 @@ import msgspec
 
 from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, facts_of
 from gateway.intake.rate_cards.names import makers_name
+from gateway.normalise.otlp.conventions import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.heard import CALLER_BYTES, FACT_BYTES, KEPT_S, MOST_FACTS, Heard, digest_of, fact_of, facts_in
@@ -63,7 +64,9 @@ _RUN_SOURCES = frozenset(_SUMMED_UP.values())
 
 # Prefix of the counters in the OpenTelemetry conventions. Any library may write such counters.
 _CONVENTIONS = "gen_ai."
+_TOKEN_COUNTERS = (TOKEN_USAGE, USAGE, f"{DRAFT}tokens")
 _ANYBODY = ("", "")
+_OF_COUNTERS = "counters"
 
 _log = logging.getLogger(__name__)
 
@@ -83,16 +86,19 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Reporters(msgspec.Struct, frozen=True, gc=False):
-    """Up to two reporters. If calls of one of them are known, the record may repeat these calls."""
+    """Up to three reporters. If calls of one of them are known, the record may repeat these calls."""
 
     first: Reporter | None = None
     second: Reporter | None = None
+    third: Reporter | None = None
 
     def __iter__(self) -> Iterator[Reporter]:
         if self.first is not None:
             yield self.first
         if self.second is not None:
             yield self.second
+        if self.third is not None:
+            yield self.third
 
 
 def _reporters_of_counter(metric: UsageMetric) -> Reporters:
@@ -101,12 +107,20 @@ def _reporters_of_counter(metric: UsageMetric) -> Reporters:
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
     )
     of_source = Reporter(metric.source, service, *caller)
+    of_counters = None
+    if metric.name.startswith(OPERATION):
+        of_counters = Reporter(metric.source, service, _OF_COUNTERS, _counted_in(metric))
     if service is None or metric.model is None:
-        return Reporters(of_source)
+        return Reporters(of_source, of_counters)
     of_model = _by_model(service, metric.model, *caller)
     if caller == _ANYBODY and metric.name.startswith(_CONVENTIONS):
-        return Reporters(of_model, _by_any_model(metric.source, service))
-    return Reporters(of_source, of_model)
+        return Reporters(of_model, _by_any_model(metric.source, service), of_counters)
+    return Reporters(of_source, of_model, of_counters)
+
+
+def _counted_in(metric: UsageMetric) -> str:
+    """Return the token type and the model of a metric. Histograms repeat the counters with the same ones."""
+    return f"{metric.token_type}\0{metric.model}"
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
@@ -202,6 +216,8 @@ def _looked_up(reporter: Reporter) -> tuple[str, bytes]:
         return _SESSION + name, _run_of(source)
     if kind == "model":
         return _of_service(service), _fact(_OF_ANY_MODEL, source, service)
+    if kind == _OF_COUNTERS:
+        return _of_service(service), _fact(_OF_COUNTERS, f"{source}\0{name}", service)
     looked_up = _fact(_OF_SOURCE, source, service)
     if kind.startswith("model "):
         model, _, name = name.partition("\0")
@@ -359,8 +375,12 @@ class Shadows:
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """
         Remember a counter that arrived, because an agent's span of the same session or trace sums up
-        the same usage.
+        the same usage, and a histogram of the same tokens repeats it.
         """
+        if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
+            service, counted = metric.tags.get("service"), f"{metric.source}\0{_counted_in(metric)}"
+            fact = _fact(_OF_COUNTERS, counted, service)
+            self._hear(_of_service(service), {fact: self._now(at)}, key)
         if metric.source in _RUN_SOURCES and metric.session is not None:
             self._hear(_SESSION + metric.session, {_run_of(metric.source): self._now(at)}, key)
 

@@ -76,7 +76,7 @@ _TYPES = {
 }
 TOKEN_USAGE = "gen_ai.client.token.usage"
 # prefix of the counters in the 2026 conventions, which replace the histogram
-_USAGE = "gen_ai.client.inference.usage."
+USAGE = "gen_ai.client.inference.usage."
 _USAGE_TYPES = {
     "input_tokens": INPUT,
     "output_tokens": OUTPUT,
@@ -85,9 +85,9 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
-_OPERATION = "gen_ai.client.inference.operation."
+OPERATION = "gen_ai.client.inference.operation."
 # Prefix of the counters in the draft of these conventions: tokens in total, input by cache, output by phase.
-_DRAFT = "gen_ai.client.inference."
+DRAFT = "gen_ai.client.inference."
 
 
 def _is_of_sdk(span: Span, call: SpanCall) -> None:
@@ -173,22 +173,22 @@ OTEL = Product(
     metrics={
         TOKEN_USAGE: MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=TOKEN_USAGE),
         **{
-            f"{_USAGE}{name}": MetricFamily(token_type=type, one_of=_USAGE)
+            f"{USAGE}{name}": MetricFamily(token_type=type, one_of=USAGE)
             for name, type in _USAGE_TYPES.items()
         },
         # histograms of the same tokens by call; they count only if a meter sends no counters
-        f"{_OPERATION}input_tokens": MetricFamily(token_type=INPUT, one_of=_OPERATION, is_last=True),
-        f"{_OPERATION}output_tokens": MetricFamily(token_type=OUTPUT, one_of=_OPERATION, is_last=True),
-        f"{_DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=_DRAFT),
-        f"{_DRAFT}input_tokens_by_cache": MetricFamily(
+        f"{OPERATION}input_tokens": MetricFamily(token_type=INPUT, one_of=OPERATION, is_last=True),
+        f"{OPERATION}output_tokens": MetricFamily(token_type=OUTPUT, one_of=OPERATION, is_last=True),
+        f"{DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=DRAFT),
+        f"{DRAFT}input_tokens_by_cache": MetricFamily(
             type_keys=("gen_ai.token.cache",),
             types={"none": TOTAL, "read": CACHE_READ, "creation": CACHE_WRITE},
-            one_of=_DRAFT,
+            one_of=DRAFT,
         ),
-        f"{_DRAFT}output_tokens_by_phase": MetricFamily(
+        f"{DRAFT}output_tokens_by_phase": MetricFamily(
             type_keys=("gen_ai.token.phase",),
             types={"response": TOTAL, "reasoning": REASONING},
-            one_of=_DRAFT,
+            one_of=DRAFT,
         ),
         "gen_ai.client.operation.cost": _COST,
         "gen_ai.client.token.cost": _COST,
