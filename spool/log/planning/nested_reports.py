@@ -108,7 +108,7 @@ class NestedReports:
         exact = [fit for fit in fitting.values() if fit.is_exact]
         fits = exact or list(fitting.values())
         if len(fits) == 1 or (exact and not nesting.is_inner):
-            return Found(max(fits, key=_end).place, (filed,))
+            return Found(max(fits, key=_duration).place, (filed,))
         return Found(None, (filed, *self._filing_names(nesting)))
 
     def _counting(self, place: int) -> Inference | None:
@@ -163,8 +163,8 @@ def _times(record: Inference) -> Times:
     return record.start_time or 0, record.end_time or 0
 
 
-def _end(fit: _Fit) -> int:
-    return fit.times[1]
+def _duration(fit: _Fit) -> int:
+    return fit.times[1] - fit.times[0]
 
 
 def _is_within(inner: Times, outer: Times, slack: int) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import permutations
+from operator import itemgetter
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from spool.log.planning.corrections import SAME_CALL
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import span
-from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+from tests.integration.order.running import ORDERS, SEED, Request, Row, cut, told_in_memory, told_on_disk
 from tests.integration.order.test_request_ids import REQUEST, USED, assistant, orders
 from tests.spool.contract.examples import NOON
 
@@ -250,3 +252,53 @@ def test_with_further_reporters(failed: bool, others: tuple[str, ...]) -> None:
             taken_back = sum(row.get("reason") == SAME_CALL for row in rows)
             assert 1 == len([row for row in counted(rows) if row["kind"] == "inference"]) - taken_back
             assert (0 if failed else 1500) == sum(row["input_tokens"] or 0 for row in counted(rows))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 5 * ORDERS))
+def test_loops_cut_anywhere(seed: int) -> None:
+    """
+    Agents call in loops with equal counts, and some of their reports get lost. Each call is one record, however
+    the spans are spread over requests, over restarts and after their records closed.
+    """
+    chance = Random(seed)
+    reports: list[Report] = []
+    calls = 0
+    for agent in range(3):
+        at = chance.random()
+        for _ in range(6):
+            calls += 1
+            length = 0.2 + 3 * chance.random()
+            counts: dict[str, Any] = {"output_tokens": 40 + agent}
+            both = [
+                around(calls, at, at + length, **counts),
+                by_sdk(calls, at + 0.05, at + length - 0.01, **counts),
+            ]
+            reports += both if chance.random() < 0.8 else [chance.choice(both)]
+            at += length + 0.003
+    chance.shuffle(reports)
+    requests = [request(*group) for group in cut(reports, [chance.random() < 0.6 for _ in reports])]
+    pauses = [20.0 if chance.random() < 0.1 else 0.0 for _ in requests]
+    rows, conflicts = told_on_disk(requests, [chance.random() < 0.2 for _ in requests], pauses)
+    assert (calls, 0) == (len(counted(rows)), conflicts)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 5 * ORDERS))
+def test_no_equal_call_is_lost(seed: int) -> None:
+    """Of equal calls at the same time, none is lost in any order. In the order of their ends, few count twice."""
+    chance = Random(seed)
+    calls = 20
+    reports: list[tuple[float, Report]] = []
+    for number in range(1, calls + 1):
+        start, length = 6 * chance.random(), 0.5 + 2 * chance.random()
+        end = start + length
+        reports += [(end, around(number, start, end)), (end - 0.01, by_sdk(number, start + 0.01, end - 0.01))]
+    reports.sort(key=itemgetter(0))
+    in_order = [one for _, one in reports]
+    shuffled = chance.sample(in_order, len(in_order))
+    found = []
+    for ordered in (in_order, shuffled):
+        groups = cut(ordered, [chance.random() < 0.6 for _ in ordered])
+        rows, _ = told_in_memory([request(*group) for group in groups])
+        found.append(len(counted(rows)))
+    assert calls == found[0]
+    assert calls <= found[1] <= 2 * calls
