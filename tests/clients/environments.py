@@ -75,10 +75,10 @@ def node(name: str) -> Path:
     return place
 
 
-def java(name: str) -> list[str]:
+def java(name: str, *, sources_of: str = "") -> list[str]:
     """
     Return the command that runs a Java program, without its class. It compiles our sources, with the jars
-    of the lock.
+    of the lock. Two versions of a client can share the sources of one.
     """
     maven = shutil.which("mvn")
     if maven is None or shutil.which("javac") is None:
@@ -97,7 +97,7 @@ def java(name: str) -> list[str]:
         assert locked == digests
         _stamp(place, lock)
     classes = place / "classes"
-    if programs := [str(program) for program in source.glob("*.java")]:
+    if programs := [str(program) for program in (HERE / "maven" / (sources_of or name)).glob("*.java")]:
         _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
     return ["java", "-cp", f"{place}/jars/*:{classes}"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.product import Kind, Product
+from gateway.normalise.otlp.product import Kind, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import leaves_cache_out
 
 PRODUCT = Product(
     source="spring_ai",
@@ -10,4 +11,5 @@ PRODUCT = Product(
     sdks=("io.micrometer",),
     mark_beginnings=("spring.ai.",),
     kinds=(Kind(attribute="spring.ai.kind", around=frozenset({"tool_call"})),),
+    spans=SpanDialect(without_cache=leaves_cache_out),
 )
