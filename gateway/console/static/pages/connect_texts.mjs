@@ -462,6 +462,9 @@ export const TOOLS = [
     "text": "Go: otlptracehttp.New(ctx) of go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
    },
    {
+    "text": "OpenAI's and Google's SDKs for Go write no spans. Anthropic's SDK for Go does (Claude SDKs)."
+   },
+   {
     "text": "LangWatch's SDKs send to Tollhouse with LANGWATCH_ENDPOINT=http://HOST:4318 and LANGWATCH_API_KEY=KEY."
    },
    {
@@ -726,7 +729,7 @@ export const TOOLS = [
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_SERVICE_NAME=shop"
    },
    {
-    "text": "In Node, register a NodeSDK with an OTLP exporter. ANTHROPIC_OPEN_TELEMETRY=false switches the spans of the SDK off."
+    "text": "In Node, register a NodeSDK with an OTLP exporter. In Java, call AutoConfiguredOpenTelemetrySdk.initialize(), with version 1.57 or later of OpenTelemetry's API: the SDK does not find the tracer provider of older versions. In Go, call otel.SetTracerProvider. ANTHROPIC_OPEN_TELEMETRY=false switches the spans of the SDK off."
    }
   ]
  },
