@@ -35,6 +35,7 @@ AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
 _INNER, _OUTER = "inner", "outer"
+_NAMED = " with a request id"
 
 
 class Nesting(NamedTuple):
@@ -139,6 +140,13 @@ def is_long(response_id: str) -> bool:
         return True
     prefix = _PREFIX.match(response_id)
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
+
+
+def form_of(record: Inference) -> str | None:
+    """Return the prefix of a record's long id (`msg_`, `req_`, ...), or None."""
+    id = record.request_id
+    prefix = None if id is None or not is_long(id) else _PREFIX.match(id)
+    return None if prefix is None else prefix[0]
 
 
 def of_call(
@@ -315,7 +323,7 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
 
 
 def of_relayed(
-    record: Inference, session: str | None, *, own: str, other: str
+    record: Inference, session: str | None, *, own: str, other: str, names_request: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between the reports of an assistant and of the gateway that it calls, if they share no id.
@@ -323,12 +331,18 @@ def of_relayed(
     The reports match by the assistant's session, outcome, token counts and end time. The model is not compared,
     because the gateway may serve another model than the assistant requests. Returns nothing without a session
     or an end time.
+
+    `names_request`: the report states the provider's id of its request. If both reports state one, only equal
+    ids join them.
     """
     if session is None or record.end_time is None:
         return ()
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     call = f"{session}\0{record.status == 'error'}\0{tokens}\0relayed"
-    return _by_end(call, record.end_time, own, other)
+    if names_request:
+        return _by_end(call, record.end_time, own + _NAMED, other)
+    with_id = _by_end(call, record.end_time, own, other + _NAMED)
+    return with_id + _by_end(call, record.end_time, own, other)
 
 
 def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:

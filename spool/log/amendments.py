@@ -255,6 +255,16 @@ def disagree(first: Inference, later: Inference) -> bool:
     return _amounts_differ(first.cost, later.cost)
 
 
+def are_of_two_calls(first: Inference, later: Inference) -> bool:
+    """Return True if both reports count input or output, and the counts cannot be those of one call."""
+    if cached := _cached_input(first, later):
+        first = amended(first, cached)
+    elif cached := _cached_input(later, first):
+        later = amended(later, cached)
+    counts = [(getattr(first, total), getattr(later, total)) for total in ("input_tokens", "output_tokens")]
+    return any(count and later_count and count != later_count for count, later_count in counts)
+
+
 def _amounts_differ(one_text: str, other_text: str) -> bool:
     try:
         first_amount = Decimal(one_text)

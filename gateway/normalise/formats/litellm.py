@@ -188,10 +188,13 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     identity = identity_of(record, call_id)
     trace_ids, named = (text(event.trace_id),), call_id or record.request_id
     also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
-    also += _names_of_request(event, record)
+    names_of_request = _names_of_request(event, record)
+    also += names_of_request
     session = None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)))
     # Claude Code reports the call as well, often without an id in common
-    links = of_relayed(record, session, own=AS_GATEWAY, other=AS_ASSISTANT)
+    links = of_relayed(
+        record, session, own=AS_GATEWAY, other=AS_ASSISTANT, names_request=bool(names_of_request)
+    )
     if also or links:
         is_final = session is not None and record.status == "ok"
         identity = with_names(identity, also, links, ())._replace(is_final=is_final)

@@ -74,6 +74,7 @@ class SpanCall(Struct, gc=False):
     # True if an assistant made the call through a gateway, which may report it with no id in common
     is_relayed: bool = False
     relayed_session: str | None = None  # in the gateway's span, the session of the assistant
+    names_request: bool = False  # True if a name in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
     is_of_provider: bool = False  # True if the provider's API or its own SDK wrote the span
     # The following fields relate the call to other spans of the payload.

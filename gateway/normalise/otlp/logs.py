@@ -209,6 +209,7 @@ class LogReader:
             own_id=own_id,
             sequence=values.text(attributes.get("event.sequence")),
         )
+        also: tuple[bytes, ...] = ()
         if names := (*dialect.provider_request_id, *shape.provider_request_id):
             also = of_provider_request(call, semconv.provider_request_id(attributes, names))
             identity = identity._replace(also=tuple([name for name in also if name != identity.id]))
@@ -225,7 +226,9 @@ class LogReader:
         if event.links is not None:
             identity = identity._replace(links=event.links(attributes, call))
         if event.is_relayed is not None and event.is_relayed(attributes):
-            relayed = of_relayed(call, call.session, own=AS_ASSISTANT, other=AS_GATEWAY)
+            relayed = of_relayed(
+                call, call.session, own=AS_ASSISTANT, other=AS_GATEWAY, names_request=bool(also)
+            )
             identity = identity._replace(links=identity.links + relayed, is_guess=True)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)

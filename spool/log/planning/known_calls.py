@@ -13,9 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from spool.identity import Identity, of_derived
+from spool.identity import Identity, Nesting, form_of, of_derived
 from spool.log import books, duplicates
-from spool.log.amendments import PRICED_BY, TOKENS, amended, changes_mode, disagree, missing
+from spool.log.amendments import (
+    PRICED_BY,
+    TOKENS,
+    amended,
+    are_of_two_calls,
+    changes_mode,
+    disagree,
+    missing,
+)
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.planning.nested_reports import NestedReports, pair_name
@@ -23,6 +31,7 @@ from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
 from spool.record import NS, Correction, Inference, Record
 
+_GUESSED = "guessed"
 MOST_NAMES = 64  # maximum number of names that are stored with one record
 
 
@@ -62,16 +71,44 @@ class KnownCalls:
         place = self._plan.ids.get(id)
         return self._index.find((id,), hours, self._plan.at) if place is None else place
 
-    def other_side(self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
+    def other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other side of the links reported. Return None if this side has
         already reported it.
         """
         self._used_names.clear()
-        for place, pair_names in self._other_sides(links, hours):
-            self._used_names.update(pair_names)
-            return place
+        if isinstance(record, Inference):
+            for place, pair_names in self._other_sides(record, identity.nesting, identity.links, hours):
+                self._use(pair_names, place)
+                return place
         return None
+
+    def _use(self, pair_names: Sequence[bytes], place: int) -> None:
+        """
+        Keep the names of a pair for `remember`, and a name of the record that tells that a rounded time joined the
+        two.
+        """
+        if pair_names:
+            self._used_names.update(pair_names)
+            self._used_names.update(of_derived(known.id, _GUESSED) for known in self._records(place)[-1:])
+
+    def is_of_another_call(self, place: int, record: Record, hours: Iterable[int]) -> bool:
+        """
+        Return True if a record has a report that joined it by a rounded time, and has another id than a report
+        that one of its names leads to. The name is then of that other report.
+        """
+        if place == IN_A_RUN or not isinstance(record, Inference):
+            return False
+        is_guessed = any(self._is_guessed(known, hours) for known in self._records(place)[-1:])
+        return is_guessed and self._has_another_id(place, record, hours)
+
+    def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
+        """Return True if a report joined a record by a rounded time."""
+        return self.place(of_derived(known.id, _GUESSED), hours) is not None
+
+    def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
+        """Return True if a report of a record has an id of this form."""
+        return form_of(known) == form or self.place(of_derived(known.id, form), hours) is not None
 
     def nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
         """
@@ -227,6 +264,9 @@ class KnownCalls:
         topic, number = duplicates.place_of(place)
         # all names of a new record have been looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
+        form, known = form_of(record) if isinstance(record, Inference) else None, self._at(place)
+        if form is not None and isinstance(known, Inference) and form != form_of(known):
+            self._used_names.add(of_derived(known.id, form))
         names = (identity.id, *identity.names, *self.used_names)
         noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()
@@ -318,7 +358,8 @@ class KnownCalls:
         """
         if record.shadow:
             return place
-        pairs = list(self._other_sides(self._unambiguous(identity.links, hours), hours))
+        links = self._unambiguous(identity.links, hours)
+        pairs = list(self._other_sides(record, identity.nesting, links, hours))
         nested = self._find_nested(record, identity, hours, place)
         others = {*self._named_places(identity, hours), *[place for place, _ in pairs]} - {place}
         if nested is not None:
@@ -334,8 +375,11 @@ class KnownCalls:
             return place
         first = calls[0]
         joined = {first}
+        is_guess = any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
-            if self._bridge(first, later, record):
+            if not self._are_two_calls(first, later, record, hours, is_guess=is_guess) and self._bridge(
+                first, later, record
+            ):
                 joined.add(later)
                 self._terms.bridged += 1
                 self._observe(books.BRIDGED, record)
@@ -344,7 +388,7 @@ class KnownCalls:
         if place not in joined:
             return place
         for _, pair_names in pairs:
-            self._used_names.update(pair_names)
+            self._use(pair_names, first)
         if nested is not None:
             self._used_names.update(map(pair_name, self._records(first)[-1:]))
         return first
@@ -386,7 +430,11 @@ class KnownCalls:
                 yield place
 
     def _other_sides(
-        self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
+        self,
+        record: Inference,
+        nesting: Nesting | None,
+        links: Sequence[tuple[bytes, bytes]],
+        hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
         Yield the calls that other sides reported, for each link that this report is the first to use.
@@ -399,14 +447,47 @@ class KnownCalls:
             if own in sides or self.place(own, hours) is not None:
                 continue
             place = self.place(other_name, hours)
-            if place is None:
+            if place is None or (nesting is not None and self._is_paired(place, nesting, hours)):
                 continue
             pair_names = (
                 [of_derived(name, "told") for name in (own, other_name)] if _is_step(own, links) else []
             )
+            if pair_names and self._has_another_id(place, record, hours):
+                continue
             if all(self.place(name, hours) is None for name in pair_names):
                 sides.add(own)
                 yield place, pair_names
+
+    def _has_another_id(self, place: int, record: Inference, hours: Iterable[int]) -> bool:
+        """Return True if a call has an id of the same form as a report's id, and the two differ."""
+        form = form_of(record)
+        return form is not None and any(
+            known.request_id != record.request_id and self._has_form(known, form, hours)
+            for known in self._records(place)
+        )
+
+    def _is_paired(self, place: int, nesting: Nesting, hours: Iterable[int]) -> bool:
+        nested_reports = NestedReports(lambda name: self.place(name, hours), self._records)
+        return nested_reports.is_of_another_pair(place, nesting)
+
+    def _are_two_calls(
+        self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
+    ) -> bool:
+        """
+        Return True if a report names two records that are not one call. Either a rounded time joins them or one of
+        their reports, and both have ids of the same form. Or their counts differ, and the report came with a third
+        key. Otherwise the holder of any key could take back calls of others whose ids it knows.
+        """
+        known, later_call = self._current(first)[0], self._current(later)[0]
+        assert isinstance(known, Inference)
+        assert isinstance(later_call, Inference)
+        both = known, later_call
+        if reporter.sender_key not in [each.sender_key for each in both] and are_of_two_calls(*both):
+            return True
+        if not is_guess and not any(self._is_guessed(each, hours) for each in both):
+            return False
+        forms = {form for each in (*both, reporter) if (form := form_of(each)) is not None}
+        return any(all(self._has_form(each, form, hours) for each in both) for form in forms)
 
     def _is_call(self, place: int) -> bool:
         """Return True if the record at a place is a call that counts."""

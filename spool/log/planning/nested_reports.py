@@ -111,6 +111,21 @@ class NestedReports:
             return Found(max(fits, key=_duration).place, (filed,))
         return Found(None, (filed, *self._filing_names(nesting)))
 
+    def is_of_another_pair(self, place: int, nesting: Nesting) -> bool:
+        """
+        Return True if the record at a place is the call of two nested reports, and none of this kind contains this
+        report or lies within it.
+        """
+        records = self._records_of(place)
+        if all(self._place_of(pair_name(record)) is None for record in records):
+            return False
+        own = nesting.start, nesting.end
+        return not any(
+            _overlie(own, times)
+            for record in records
+            for times in nested_times(names_of(record), is_inner=nesting.is_inner)
+        )
+
     def _counting(self, place: int) -> Inference | None:
         records = self._records_of(place)
         return records[-1] if records else None
@@ -165,6 +180,14 @@ def _times(record: Inference) -> Times:
 
 def _duration(fit: _Fit) -> int:
     return fit.times[1] - fit.times[0]
+
+
+def _overlie(one: Times, other: Times) -> bool:
+    """Return True if one of two reports contains the other, as spans of one call do."""
+    return any(
+        outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]
+        for inner, outer in ((one, other), (other, one))
+    )
 
 
 def _is_within(inner: Times, outer: Times, slack: int) -> bool:

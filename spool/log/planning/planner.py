@@ -254,8 +254,10 @@ class _Work:
                 place = index.find((id,), near, now)
             if place is None and (lookups or also):
                 place = self._by_another_name((*lookups, *also), near)
+                if place is not None and also and self._known.is_of_another_call(place, record, near):
+                    place = None
             if place is None and links:
-                place = self._known.other_side(links, near)
+                place = self._known.other_side(record, identity, near)
             if place is None and joins:
                 record, place = self._known.joined(record, joins)
             if place is None and nesting is not None and isinstance(record, Inference):

@@ -82,7 +82,8 @@ def _refine(span: Span, call: SpanCall) -> None:
         if record.status != "cached":
             call.relayed_session = session
     if record.status == "error":
-        call.also += names_of_provider_headers(record, attributes.get(_HIDDEN))
+        names = names_of_provider_headers(record, attributes.get(_HIDDEN))
+        call.also, call.names_request = call.also + names, bool(names)
 
 
 def _claude_session(attributes: Attributes) -> str | None:

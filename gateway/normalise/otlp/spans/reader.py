@@ -366,8 +366,10 @@ class SpanReader:
         if parent is not None or call.reports_stream:
             stream = _stream_links(call, parent, tree)
         also = call.also
+        names_request = call.names_request
         if call.provider_request_id is not None:
             names = of_provider_request(record, call.provider_request_id)
+            names_request = bool(names)
             also += tuple([name for name in names if name != identity.id])
         relayed = call.is_relayed or call.relayed_session is not None
         nesting = None
@@ -378,9 +380,21 @@ class SpanReader:
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
             if call.is_relayed:
-                links += of_relayed(record, record.session, own=AS_ASSISTANT, other=AS_GATEWAY)
+                links += of_relayed(
+                    record,
+                    record.session,
+                    own=AS_ASSISTANT,
+                    other=AS_GATEWAY,
+                    names_request=names_request,
+                )
             elif relayed:
-                links += of_relayed(record, call.relayed_session, own=AS_GATEWAY, other=AS_ASSISTANT)
+                links += of_relayed(
+                    record,
+                    call.relayed_session,
+                    own=AS_GATEWAY,
+                    other=AS_ASSISTANT,
+                    names_request=names_request,
+                )
             identity = with_names(identity, also, links, call.joins, nesting)
             if call.relayed_session is not None and record.status == "ok":
                 identity = identity._replace(is_final=True)
