@@ -35,6 +35,11 @@ _GUESSED = "guessed"
 MOST_NAMES = 64  # maximum number of names that are stored with one record
 
 
+def guessed_cost(record_id: bytes) -> bytes:
+    """Return the name of a record whose cost is the guess of an assistant."""
+    return of_derived(record_id, "guessed cost")
+
+
 class KnownCalls:
     """
     Processing of the reports of one submission. `terms` counts the results.
@@ -142,7 +147,8 @@ class KnownCalls:
             known = self.record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
                 # the known report states only a cost, and that cost is final
-                if all(getattr(known, name) is None for name in TOKENS):
+                is_final = all(getattr(known, name) is None for name in TOKENS)
+                if is_final and known.sender_key == record.sender_key:
                     record = _with_final_cost(record, known)
                 record = amended(record, missing(record, known))
         return record, None
@@ -175,17 +181,29 @@ class KnownCalls:
         is_open = self.may_amend(topic, number)
         if identity.is_guess and (known.cost is not None or known.charges):
             record = amended(record, {"cost": None, "charges": {}, "cost_source": known.cost_source})
-        fields = self._compared(topic, known, record, is_final=identity.is_final)
+        is_final = identity.is_final and self._may_replace_cost(known, record, hours)
+        fields = self._compared(topic, known, record, is_final=is_final)
         if not fields:
             return place
         if is_open:
             self.amend(topic, number, known, fields)
             self._terms.amended += 1
             self._observe(books.AMENDED, record)
-        elif not self._correct(known, corrections_so_far, record, fields, is_final=identity.is_final):
+        elif not self._correct(known, corrections_so_far, record, fields, is_final=is_final):
             self._terms.amended_late += 1
             self._observe(books.AMENDED_LATE, record)
         return place
+
+    def _may_replace_cost(self, known: Inference, record: Inference, hours: Iterable[int]) -> bool:
+        """
+        Return True if a final report may replace the cost of a call. Otherwise the holder of any key could rewrite
+        the costs that other keys report.
+
+        The call must be of the same key, or its cost must be the guess of an assistant.
+        """
+        if known.sender_key == record.sender_key:
+            return True
+        return self.place(guessed_cost(known.id), hours) is not None
 
     def _observe(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
@@ -267,6 +285,14 @@ class KnownCalls:
         form, known = form_of(record) if isinstance(record, Inference) else None, self._at(place)
         if form is not None and isinstance(known, Inference) and form != form_of(known):
             self._used_names.add(of_derived(known.id, form))
+        if (
+            identity.is_guess
+            and isinstance(known, Inference)
+            and isinstance(record, Inference)
+            and record.cost
+            and record.cost == known.cost
+        ):
+            self._used_names.add(guessed_cost(known.id))
         names = (identity.id, *identity.names, *self.used_names)
         noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()

@@ -19,7 +19,7 @@ from spool.log.counted_names import types_of
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.partial_reports import stale
-from spool.log.planning.known_calls import KnownCalls
+from spool.log.planning.known_calls import KnownCalls, guessed_cost
 from spool.log.planning.nested_reports import others
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.retention import SERIES_AGE_S
@@ -242,7 +242,7 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, _, _, nesting = identity
+            known_as, lookups, certain, also, links, joins, _, is_guess, nesting = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -272,6 +272,8 @@ class _Work:
                     record.also = b"".join(identity.names)
                     if nesting is not None:
                         record.also += b"".join(self._known.used_names)
+                    if is_guess and record.cost:
+                        record.also += guessed_cost(record.id)
             else:
                 place = self._known.report(record, identity, place, near)
             if also or links or joins or nesting:

@@ -21,10 +21,10 @@ from spool.identity import (
     of_relayed,
     with_names,
 )
-from spool.record import NS, Inference
+from spool.record import NS, Correction, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.examples import NOON, add, assert_books_balance, call
+from tests.spool.contract.examples import NOON, add, assert_books_balance, call, everything
 from tests.spool.contract.open_records.test_bridging import Report, calls, report
 
 START = int(NOON) * NS
@@ -162,3 +162,27 @@ async def test_a_third_key_joins_no_calls_with_other_counts(
     clock.move(11)
     assert 1 == await calls(log)
     await assert_books_balance(log)
+
+
+@pytest.mark.parametrize("wait_s", [0, 20])
+async def test_a_key_replaces_no_cost_that_another_key_reported(
+    open_spool: Opener, clock: MovedClock, wait_s: float
+) -> None:
+    """The final cost of a gateway replaces the guess of an assistant, and never the cost of another gateway."""
+    log = (await open_spool(hold=10)).log
+    for number, is_guess in enumerate((True, False)):
+        record = _call(number, request_id=_id("msg_", number, 0), cost="7", sender_key="victim")
+        links = of_relayed(record, record.session, own=AS_ASSISTANT, other=AS_GATEWAY, names_request=True)
+        identity = with_names(of_call(record, response_id=record.request_id), (), links, ())
+        record.id = identity.id
+        await add(log, (record, identity._replace(is_guess=is_guess)))
+    clock.move(wait_s)
+    for number in range(2):
+        record = _call(number, request_id=_id("msg_", number, 0), cost="1", sender_key="other")
+        identity = of_call(record, response_id=record.request_id)._replace(is_final=True)
+        await add(log, (record, identity))
+    clock.move(60)
+    found = [known for known in await everything(log) if known is not None]
+    costs = {known.id: known.cost for known in found if isinstance(known, Inference)}
+    costs |= {known.corrects: known.after.cost for known in found if isinstance(known, Correction)}
+    assert sorted(map(str, costs.values())) == ["1", "7"]
