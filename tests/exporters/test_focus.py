@@ -257,7 +257,7 @@ def test_currencies_have_rows_of_their_own() -> None:
         "converted": "2.5", "calls": 2, "input_tokens": 10, "output_tokens": 0, "cache_read_tokens": 0,
         "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
     }  # fmt: skip
-    assert [("USD", "1.0", 10), ("EUR", "2", 0)] == [
+    assert [("USD", "1", 10), ("EUR", "2", 0)] == [
         (charge.currency, charge.cost, charge.input_tokens) for charge in of_report([asked])
     ]
 

@@ -29,6 +29,7 @@ from gateway.normalise.otlp.product import (
     TokenNames,
 )
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
+from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue
 from spool.identity import of_span
 
@@ -74,9 +75,6 @@ _TYPES = {
     "cache_write_input": CACHE_WRITE,
     "reasoning_output": REASONING,
 }
-TOKEN_USAGE = "gen_ai.client.token.usage"
-# prefix of the counters in the 2026 conventions, which replace the histogram
-USAGE = "gen_ai.client.inference.usage."
 _USAGE_TYPES = {
     "input_tokens": INPUT,
     "output_tokens": OUTPUT,
@@ -85,9 +83,6 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
-OPERATION = "gen_ai.client.inference.operation."
-# Prefix of the counters in the draft of these conventions: tokens in total, input by cache, output by phase.
-DRAFT = "gen_ai.client.inference."
 
 
 def _is_of_sdk(span: Span, call: SpanCall) -> None:
