@@ -1,10 +1,9 @@
 /** The form of a budget, and its conversion to the API's fields. */
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
-import {ChannelBoxes} from "./channel_boxes.mjs";
+import {ChannelBoxes, asText, labelsIn} from "./shared_fields.mjs";
 import {FAMILY} from "./dimensions.mjs";
 import {html} from "./html.mjs";
-import {asText, labelsIn} from "./labels.mjs";
 import {COUNTED, KINDS} from "./measures.mjs";
 import {Confirm} from "./parts.mjs";
 

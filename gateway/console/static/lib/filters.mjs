@@ -3,7 +3,7 @@ import {go} from "./address.mjs";
 import {addressOf} from "./api.mjs";
 import {html, useState} from "./html.mjs";
 import {Copy, Dialog} from "./parts.mjs";
-import {stateName} from "./state_names.mjs";
+import {stateName} from "./words.mjs";
 
 const labelOf = (field, value) => (field === "state" ? stateName(value) : value);
 

@@ -1,5 +1,5 @@
 /** The frame around every page: menu, search, live state, theme, help, and the signed-in person. */
-import {builtinName, roleName} from "./account_roles.mjs";
+import {builtinName, roleName} from "./words.mjs";
 import {go, here, to, useAddress} from "./address.mjs";
 import {get, isDemo} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";

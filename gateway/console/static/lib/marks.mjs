@@ -24,7 +24,7 @@ export function wordsByBin(marks, bins) {
 export function Marks({of: {data, error, reload}, session, on, view}) {
   const [adds, setAdds] = useState(null);
   const add = async () => {
-    const [{annotationFields}, {views}] = await Promise.all([import("./annotation_fields.mjs"), get("/views", {limit: 1000})]);
+    const [{annotationFields}, {views}] = await Promise.all([import("./shared_fields.mjs"), get("/views", {limit: 1000})]);
     setAdds(annotationFields({day: on ?? day(new Date()), view}, views, session));
   };
   return html`<${Problem} error=${error} retry=${reload} />

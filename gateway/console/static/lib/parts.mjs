@@ -3,7 +3,7 @@ import {go, to} from "./address.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {clockTime, duration, exactCount, money} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
-import {stateName} from "./state_names.mjs";
+import {stateName} from "./words.mjs";
 
 /** An error message, with the age of the figures that the page still shows. */
 export function Problem({error, at, retry}) {

@@ -1,5 +1,5 @@
 /** The form of a scheduled report, and its conversion to the API's fields. */
-import {ChannelBoxes} from "./channel_boxes.mjs";
+import {ChannelBoxes} from "./shared_fields.mjs";
 
 export const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHLY = "month";

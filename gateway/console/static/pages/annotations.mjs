@@ -1,7 +1,7 @@
 /** Annotations: short texts about a day, shown in charts on that day. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {annotationFields} from "../lib/annotation_fields.mjs";
+import {annotationFields} from "../lib/shared_fields.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem} from "../lib/parts.mjs";

@@ -1,5 +1,5 @@
 /** Connect a sender: its settings with this gateway's address and a new key, then its first record. */
-import {go, here, to} from "../lib/address.mjs";
+import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
 import {ago, count, money} from "../lib/format.mjs";
@@ -7,7 +7,6 @@ import {html, useEffect, useState} from "../lib/html.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Copy, Problem, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {receivedAt} from "../lib/receivers.mjs";
 import {TOOLS} from "./connect_texts.mjs";
 
 const PATH = "/connect";

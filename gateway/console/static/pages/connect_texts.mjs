@@ -33,7 +33,7 @@ export const TOOLS = [
     "code": "plugins:\n  - name: http-log\n    config:\n      http_endpoint: http://HOST:4318/v1/ai-telemetry/kong\n      headers:\n        Authorization: KEY\n      queue:\n        max_batch_size: 100\n  - name: ai-proxy\n    config:\n      logging:\n        log_statistics: true\n        log_payloads: false"
    },
    {
-    "text": "The example shows only the logging settings of ai-proxy, which needs its other settings as well. To bridge longer pauses of Tollhouse, set queue.max_retry_time to more than 60 seconds."
+    "text": "The example shows only the logging settings of ai-proxy, which needs its other settings as well."
    }
   ]
  },
@@ -48,15 +48,6 @@ export const TOOLS = [
    },
    {
     "code": "extProc:\n  extraEnvVars:\n    - name: OTEL_EXPORTER_OTLP_ENDPOINT\n      value: http://HOST:4318\n    - name: OTEL_EXPORTER_OTLP_PROTOCOL\n      value: http/protobuf\n    - name: OTEL_EXPORTER_OTLP_HEADERS\n      value: Authorization=KEY\n    - name: OTEL_METRICS_EXPORTER\n      value: none\n    - name: OPENINFERENCE_HIDE_INPUTS\n      value: \"true\"\n    - name: OPENINFERENCE_HIDE_OUTPUTS\n      value: \"true\""
-   },
-   {
-    "text": "You can send JSON access-log lines instead: tollhouse send --as envoy_ai_gateway access.log. Add this field to the log format, which is accessLog.settings[].format.json of the EnvoyProxy resource:"
-   },
-   {
-    "code": "provider_request_id: \"%RESP(REQUEST-ID?X-REQUEST-ID)%\""
-   },
-   {
-    "text": "It is the request id in the provider's response. For Amazon Bedrock, use %RESP(X-AMZN-REQUESTID)%."
    }
   ]
  },
@@ -77,12 +68,6 @@ export const TOOLS = [
    },
    {
     "text": "Authorization: a secret with the value KEY"
-   },
-   {
-    "text": "You can send the log entries of its API instead:"
-   },
-   {
-    "code": "tollhouse send --as cloudflare logs.json"
    }
   ]
  },
@@ -108,10 +93,7 @@ export const TOOLS = [
     "code": "{\"Authorization\": \"KEY\"}"
    },
    {
-    "text": "Privacy Mode keeps prompts at OpenRouter. Tollhouse drops prompts in any case. You can also send generation stats that you fetched:"
-   },
-   {
-    "code": "tollhouse send --as openrouter generations.json"
+    "text": "Privacy Mode keeps prompts at OpenRouter. Tollhouse drops prompts in any case."
    }
   ]
  },
@@ -126,12 +108,6 @@ export const TOOLS = [
    },
    {
     "code": "OTEL_PUSH_ENABLED=true\nOTEL_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=Authorization=KEY\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
-   },
-   {
-    "text": "Portkey's experimental traces of the GenAI conventions (EXPERIMENTAL_GEN_AI_OTEL_TRACES_ENABLED) work as well, but state no cost. Log exports, analytics rows and log files are sent as they are:"
-   },
-   {
-    "code": "tollhouse send --as portkey export.jsonl"
    }
   ]
  },
@@ -149,9 +125,6 @@ export const TOOLS = [
    },
    {
     "code": "TOLLHOUSE_KEY=KEY"
-   },
-   {
-    "text": "Send its traces from Kafka or Pub/Sub to http://HOST:4318/v1/ai-telemetry/bifrost."
    }
   ]
  },
@@ -192,12 +165,6 @@ export const TOOLS = [
    },
    {
     "code": "aws firehose create-delivery-stream --delivery-stream-name tollhouse \\\n  --http-endpoint-destination-configuration file://destination.json\naws logs put-subscription-filter --log-group-name GROUP --filter-name tollhouse --filter-pattern '' \\\n  --destination-arn STREAM --role-arn ROLE"
-   },
-   {
-    "text": "Send logs in S3, and deliveries that Firehose stored there after failures, with a command:"
-   },
-   {
-    "code": "aws s3 sync s3://BUCKET/AWSLogs logs && tollhouse send --as bedrock logs"
    }
   ]
  },
@@ -232,9 +199,6 @@ export const TOOLS = [
    },
    {
     "code": "TOLLHOUSE_KEY=KEY"
-   },
-   {
-    "text": "A function sends {\"records\": [...]} of the Event Hub to http://HOST:4318/v1/ai-telemetry/azure_apim unchanged."
    }
   ]
  },
@@ -245,7 +209,7 @@ export const TOOLS = [
   "source": "databricks",
   "steps": [
    {
-    "text": "Send the last two hours, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/databricks:"
+    "text": "Send the last two hours, for example each hour from cron:"
    },
    {
     "code": "databricks api post /api/2.0/sql/statements --json '{\"warehouse_id\": \"WAREHOUSE\", \"wait_timeout\": \"50s\",\n  \"statement\": \"SELECT * FROM system.ai_gateway.usage WHERE event_time > current_timestamp() - INTERVAL 2 HOURS\"}' \\\n  | jq -c '[.manifest.schema.columns[].name] as $names | .result.data_array[]\n      | [$names, .] | transpose | map({(.[0]): .[1]}) | add' > rows.ndjson\ntollhouse send --as databricks --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.ndjson"
@@ -265,7 +229,7 @@ export const TOOLS = [
   "source": "snowflake",
   "steps": [
    {
-    "text": "Send the last two hours of both views, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/snowflake:"
+    "text": "Send the last two hours of both views, for example each hour from cron:"
    },
    {
     "code": "for view in AI_GATEWAY_USAGE_HISTORY CORTEX_REST_API_USAGE_HISTORY; do\n  snow sql --format json --query \"SELECT * FROM SNOWFLAKE.ACCOUNT_USAGE.$view\n    WHERE START_TIME > DATEADD(hour, -2, CURRENT_TIMESTAMP())\" > rows.json\n  tollhouse send --as snowflake --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json\ndone"
@@ -286,9 +250,6 @@ export const TOOLS = [
    },
    {
     "code": "listen:\n  public_url: https://claude-gateway.example.com\ntelemetry:\n  forward_to:\n    - url: http://HOST:4318\n      headers:\n        Authorization: KEY\n      metrics: true\n      logs: true\n      traces: false"
-   },
-   {
-    "text": "Without logs: true, the gateway forwards only counters. They have users, models and tokens, but no single calls, ids or failures. The gateway tells each client to send telemetry, so developers set nothing. Tollhouse drops prompts, commands and other content of log events."
    }
   ]
  },
@@ -305,7 +266,7 @@ export const TOOLS = [
     "code": "CLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. OTEL_METRICS_INCLUDE_REPOSITORY=1 adds the repository, which becomes the tag repository, without host and credentials."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags."
    }
   ]
  },
@@ -460,9 +421,6 @@ export const TOOLS = [
    },
    {
     "text": "Go: otlptracehttp.New(ctx) of go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-   },
-   {
-    "text": "OpenAI's and Google's SDKs for Go write no spans. Anthropic's SDK for Go does (Claude SDKs)."
    },
    {
     "text": "LangWatch's SDKs send to Tollhouse with LANGWATCH_ENDPOINT=http://HOST:4318 and LANGWATCH_API_KEY=KEY."
@@ -637,9 +595,6 @@ export const TOOLS = [
   "steps": [
    {
     "code": "import openmeter\n\nclient = openmeter.Client(endpoint=\"http://HOST:4318\", headers={\"Authorization\": \"Bearer KEY\"})\nclient.ingest_events(\n    {\n        \"specversion\": \"1.0\",\n        \"id\": \"call-1\",\n        \"source\": \"shop\",\n        \"type\": \"llm\",\n        \"subject\": \"customer-1\",\n        \"data\": {\"model\": \"gpt-4o\", \"prompt_tokens\": 100, \"completion_tokens\": 20},\n    }\n)"
-   },
-   {
-    "text": "Send your own usage events that are not calls to http://HOST:4318/v1/events, with a key that has the scope events_v1:create_event. To read them, use GET /v1/events and GET /v1/events/types with another key that has the scope unit-cost_v1:read_telemetry."
    }
   ]
  },
@@ -660,12 +615,6 @@ export const TOOLS = [
    },
    {
     "text": "Webhook URL: https://HOST/v1/ai-telemetry/helicone/KEY"
-   },
-   {
-    "text": "To refuse requests without a valid signature, store the secret that Helicone shows:"
-   },
-   {
-    "code": "[sources.helicone]\nsigning_secret_file = \"/run/secrets/helicone\""
    }
   ]
  },
@@ -676,19 +625,7 @@ export const TOOLS = [
   "source": "claude_platform",
   "steps": [
    {
-    "text": "Open the receiver to the internet for this one key. The operator API stays on 127.0.0.1:4319:"
-   },
-   {
-    "code": "[server]\nlisten = \"0.0.0.0:443\"\ntls_cert_file = \"/etc/tollhouse/cert.pem\"\ntls_key_file = \"/etc/tollhouse/key.pem\"\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }\n\n[ledger]\ntags = [\"service\", \"organization\", \"workspace\"]"
-   },
-   {
-    "text": "The networks are the outgoing addresses that Anthropic lists (platform.claude.com, API reference, IP addresses). Compare them with the list before you use them. Behind a proxy, also set server.trusted_proxies."
-   },
-   {
-    "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
-   },
-   {
-    "text": "Then an administrator opens the OpenTelemetry settings of the Claude Console, clicks *Add destination*, and enters:"
+    "text": "First, open the receiver to the internet. Then an administrator opens the OpenTelemetry settings of the Claude Console, clicks *Add destination*, and enters:"
    },
    {
     "text": "Provider: Custom"
@@ -740,25 +677,7 @@ export const TOOLS = [
   "source": "claude_platform",
   "steps": [
    {
-    "text": "Follow Claude API: one destination in the Claude Console exports both. Its fields are:"
-   },
-   {
-    "text": "Provider: Custom"
-   },
-   {
-    "text": "OTLP endpoint URL: https://HOST, to which the API adds /v1/traces"
-   },
-   {
-    "text": "Request headers: Authorization with the value KEY"
-   },
-   {
-    "text": "Content mode: Metadata only"
-   },
-   {
-    "text": "The API sends to https://HOST/v1/traces. To restrict the key to Anthropic's addresses:"
-   },
-   {
-    "code": "[server]\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }"
+    "text": "Follow Claude API: one destination in the Claude Console exports both."
    }
   ]
  },

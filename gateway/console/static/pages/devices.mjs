@@ -2,7 +2,7 @@
 import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
-import {asText, labelsField, labelsIn} from "../lib/labels.mjs";
+import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {State, Tabs} from "../lib/parts.mjs";
 

@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {nameOf} from "../lib/chart.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ago, exactCount, money} from "../lib/format.mjs";
-import {asText, labelsField, labelsIn} from "../lib/labels.mjs";
+import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Copy, Fields, Problem, State, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";

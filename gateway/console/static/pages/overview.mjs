@@ -1,11 +1,10 @@
 /** The overview: spending by model, team and user, and the health of Tollhouse. Every figure links to its details. */
 import {html, useEffect, useState} from "../lib/html.mjs";
-import {go, here, to} from "../lib/address.mjs";
+import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
 import {ago, change, count, exactCount, minus, money, per, percent, sum} from "../lib/format.mjs";
-import {receivedAt} from "../lib/receivers.mjs";
 import {troubleOf} from "../lib/route_trouble.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";

@@ -60,20 +60,19 @@ const Each = ({row, found, month}) => html`<details><summary>${row.each.length} 
   <ul>${row.each.map((one) => html`<li key=${one.evidence}>${money(one.amount)}: ${Object.keys(one.where).length
     ? html`<a href=${callsOf(found, month, one)}>${withCode(one.evidence)}</a>` : withCode(one.evidence)}</li>`)}</ul></details>`;
 
+const CAUSE = {title: "Cause", value: (row) => spaced(row.cause)};
+const ADVICE = {title: "What to do", kind: "words", value: (row) => withCode(row.advice)};
+
 const CAUSES = (found, month) => [
-  {title: "Cause", value: (row) => spaced(row.cause)},
+  CAUSE,
   amount("Amount", "amount"),
   {title: "Tokens", kind: "number", value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => exactCount(row.tokens)},
   {title: "Confidence", value: (row) => html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
   {title: "Evidence", kind: "words", value: (row) => (row.each ? html`<${Each} ...${{row, found, month}} />` : withCode(row.evidence))},
-  {title: "What to do", kind: "words", value: (row) => withCode(row.advice)},
+  ADVICE,
 ];
 
-const POSSIBLE = [
-  {title: "Cause", value: (row) => spaced(row.cause)},
-  {title: "Evidence", kind: "words", value: (row) => withCode(row.evidence)},
-  {title: "What to do", kind: "words", value: (row) => withCode(row.advice)},
-];
+const POSSIBLE = [CAUSE, {title: "Evidence", kind: "words", value: (row) => withCode(row.evidence)}, ADVICE];
 
 /** Return the address of a claim for the discounts that a provider owes. */
 const claim = (found, month, format) => addressOf("/reconciliation/claim", {provider: found.provider, month, format});

@@ -1,5 +1,5 @@
 /** Roles: what people may do and which calls they see, with a preview before saving. */
-import {ROLES, builtinName, roleName} from "../lib/account_roles.mjs";
+import {ROLES, builtinName, roleName} from "../lib/words.mjs";
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";

@@ -1,5 +1,5 @@
 /** The configuration in effect, operator accounts and sessions, and the audit list. */
-import {ROLES, roleName} from "../lib/account_roles.mjs";
+import {ROLES, roleName} from "../lib/words.mjs";
 import {here, to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";

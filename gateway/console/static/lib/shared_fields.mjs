@@ -1,0 +1,32 @@
+/** Form fields that several pages share: channels, annotations, and labels as lines of name=value. */
+import {to} from "./address.mjs";
+import {html} from "./html.mjs";
+
+/** A checkbox for each channel. A chosen channel that no longer exists is listed as well, so that people can deselect it. */
+export function ChannelBoxes({name, label, note, value, options}) {
+  const names = [...new Set([...options, ...value])];
+  return html`<fieldset><legend>${label} ${note && html`<span class="faint">${note}</span>`}</legend>${names.length ? names.map((each) => html`<label key=${each} class="check">
+    <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)
+    : html`<p class="faint">No channels yet. <a href=${to("/notifications", {tab: "channels"})}>Add a channel</a> first.</p>`}</fieldset>`;
+}
+
+/** The form fields of an annotation, named as in the API. */
+export const annotationFields = (row, views, session) => [
+  {name: "day", label: "Day", type: "date", value: row.day, required: true},
+  {name: "text", label: "What happened", value: row.text, required: true, note: "such as a release, an incident or a contract"},
+  {name: "view", label: "Shown in charts of", type: "select", value: row.view ?? "", note: "people who may not see all of these calls do not see the annotation",
+    options: [...(session.is_limited ? [] : [["", "all calls"]]), ...views.map(({id, name}) => [id, name])]},
+];
+
+export const asText = (labels) => Object.entries(labels).map(([name, value]) => `${name}=${value}`).join("\n");
+
+export const labelsField = (labels) => ({name: "labels", label: "Labels", type: "area", value: asText(labels),
+  note: "one name=value per line", rows: 3});
+
+/** Parse lines of name=value into labels. Throws an error that names the first wrong line. */
+export function labelsIn(text) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  const wrong = lines.find((line) => !/^[^=]+=/.test(line));
+  if (wrong) throw new Error(`"${wrong}" is not a label. Write name=value.`);
+  return Object.fromEntries(lines.map((line) => [line.split("=")[0].trim(), line.slice(line.indexOf("=") + 1).trim()]));
+}
