@@ -74,7 +74,8 @@ class Identity(NamedTuple):
     that other report is open, this report joins it. Afterwards the call gets its own record, with the facts
     of that other report. The call is remembered under these names.
 
-    `is_final`: the report is from the seller of the call, so its cost replaces any other cost.
+    `is_final`: the report is from the seller of the call, so its cost replaces a cost of the same key, and the
+    guess of an assistant.
 
     `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
     `nesting`: another report of the same process may have the call in a trace of its own, without a common id.
@@ -372,18 +373,18 @@ def of_nested(
         return None
     if not failed and (record.input_tokens is None or record.output_tokens is None):
         return None
-    inputs = nested_inputs(record) if is_inner else [record.input_tokens or 0]
+    inputs = inputs_of(record) if is_inner else [record.input_tokens or 0]
     call = f"{failed}\0{record.output_tokens or 0}"
     keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
     return Nesting(is_inner, tuple(keys), start, end)
 
 
-def nested_inputs(inner: Inference) -> list[int]:
-    """Return the input of an SDK's report, with and without its cached parts."""
+def inputs_of(record: Inference) -> list[int]:
+    """Return the input of a report, first with and then without its cached parts."""
     whole, read, written = (
-        inner.input_tokens or 0,
-        inner.cache_read_tokens or 0,
-        inner.cache_write_tokens or 0,
+        record.input_tokens or 0,
+        record.cache_read_tokens or 0,
+        record.cache_write_tokens or 0,
     )
     return list(dict.fromkeys([whole, whole - read - written, whole - read, whole - written]))
 
@@ -490,8 +491,7 @@ def _counted(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
     counts = f"{input_tokens}\0{output_tokens}"
     if not is_of_provider:
         return (counts,)
-    read, written = record.cache_read_tokens or 0, record.cache_write_tokens or 0
-    inputs = [input_tokens - cached for cached in (0, read, written, read + written)]
+    inputs = inputs_of(record)
     return tuple(dict.fromkeys((*[f"{tokens}\0{output_tokens}" for tokens in inputs], _UNCOUNTED)))
 
 

@@ -111,6 +111,14 @@ def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
     return {}
 
 
+def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
+    """Return both reports. If one of them excludes cached tokens from the input, they are added."""
+    if cached := _cached_input(first, later):
+        return amended(first, cached), later
+    cached = _cached_input(later, first)
+    return first, amended(later, cached) if cached else later
+
+
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
     """Keep the amount of the first report, in any currency."""
     if first.charges:
@@ -236,10 +244,7 @@ def _stated_counts(report: Inference) -> set[str]:
 
 def disagree(first: Inference, later: Inference) -> bool:
     """Return True if both reports state a token count or a cost, and the two values differ."""
-    if cached := _cached_input(first, later):
-        first = amended(first, cached)
-    elif cached := _cached_input(later, first):
-        later = amended(later, cached)
+    first, later = _with_cached_input(first, later)
     if _contradict(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:
@@ -257,10 +262,7 @@ def disagree(first: Inference, later: Inference) -> bool:
 
 def are_of_two_calls(first: Inference, later: Inference) -> bool:
     """Return True if both reports count input or output, and the counts cannot be those of one call."""
-    if cached := _cached_input(first, later):
-        first = amended(first, cached)
-    elif cached := _cached_input(later, first):
-        later = amended(later, cached)
+    first, later = _with_cached_input(first, later)
     counts = [(getattr(first, total), getattr(later, total)) for total in ("input_tokens", "output_tokens")]
     return any(count and later_count and count != later_count for count, later_count in counts)
 

@@ -96,7 +96,7 @@ def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: Exchanged
     """
     Claim M_b - M_a for the key a and M_a - M_b for the key b, where M is the ledger's cost. The sum is 0.
 
-    The split then has the counted sums under the ledger's own keys again.
+    Afterwards, the split has the counted sums under the ledger's own keys.
     """
     own: dict[Cell, CountedSums] = defaultdict(CountedSums)
     for use in counted:
@@ -250,7 +250,7 @@ def exchange_rate(
     """
     Claim the sum of A * (rate(day) - c), where A are amounts in the currency of the bill and c is its constant rate.
 
-    The split then has the billed amounts at the rate of each day again.
+    Afterwards, the split has the billed amounts at each day's own rate.
     """
     by_cell: dict[Cell, int] = defaultdict(int)
     for row, again in zip(amounts, restated, strict=True):

@@ -15,7 +15,7 @@ from decimal import Decimal
 from hashlib import blake2b
 
 from gateway.normalise.otlp import metric_rules, semconv
-from gateway.normalise.otlp.conventions import OTEL, TOKEN_USAGE
+from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.metric_rules import money_of, tokens_of
 from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
@@ -25,6 +25,7 @@ from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import is_other_use, names_model
+from gateway.normalise.reading.token_metrics import TOKEN_USAGE
 from spool.identity import Identity, no_identity, of_point
 from spool.log.values import CounterPoint
 from spool.meters import of_modality

@@ -426,9 +426,12 @@ class KnownCalls:
         if nesting is None or self._nested is record:
             return None
         self._nested = record
-        found = NestedReports(lambda name: self.place(name, hours), self._records).find(record, nesting, own)
+        found = self._nested_reports(hours).find(record, nesting, own)
         self._used_names.update(found.names)
         return found.place
+
+    def _nested_reports(self, hours: Iterable[int]) -> NestedReports:
+        return NestedReports(lambda name: self.place(name, hours), self._records)
 
     def _bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
@@ -493,8 +496,7 @@ class KnownCalls:
         )
 
     def _is_paired(self, place: int, nesting: Nesting, hours: Iterable[int]) -> bool:
-        nested_reports = NestedReports(lambda name: self.place(name, hours), self._records)
-        return nested_reports.is_of_another_pair(place, nesting)
+        return self._nested_reports(hours).is_of_another_pair(place, nesting)
 
     def _are_two_calls(
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
@@ -586,9 +588,8 @@ class KnownCalls:
             return False
         for each in corrections:
             self._store(each)
-        self._terms.split += len(
-            corrections
-        )  # the report itself counts as a duplicate or as its own correction
+        # the report itself counts as a duplicate or as its own correction
+        self._terms.split += len(corrections)
         return True
 
     def _compared(

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from spool.identity import STEP_NS, Nesting, nested_inputs, nested_name, nested_times, of_derived, times_name
+from spool.identity import STEP_NS, Nesting, inputs_of, nested_name, nested_times, of_derived, times_name
 from spool.record import Inference, names_of
 
 MOST_IN_STEP: Final = 4096  # limit of reports with one key in one step; further reports are not joined
@@ -163,7 +163,7 @@ class NestedReports:
     def _is_within_another(self, fit: _Fit) -> bool:
         """Return True if the SDK's report was filed because it is within several other calls."""
         key_of_call, _, _ = fit.key.rpartition("\0")
-        keys = tuple([f"{key_of_call}\0{count}" for count in nested_inputs(fit.record)])
+        keys = tuple([f"{key_of_call}\0{count}" for count in inputs_of(fit.record)])
         return bool(self._fitting(fit.record, Nesting(True, keys, *fit.times)))
 
     def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
@@ -197,7 +197,7 @@ def _is_within(inner: Times, outer: Times, slack: int) -> bool:
 
 def _are_same(inner: Inference, outer: Inference) -> bool:
     """Return True if two reports have the same model and the same counts."""
-    has_input = (outer.input_tokens or 0) in nested_inputs(inner)
+    has_input = (outer.input_tokens or 0) in inputs_of(inner)
     has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)
     return has_counts and not _models(inner).isdisjoint(_models(outer))
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from gateway.money.insights.facts import Facts, Spend
 from gateway.money.insights.findings import finding, hour, money, named, ordered, percent
-from spool.identity import nested_inputs, nested_times
+from spool.identity import inputs_of, nested_times
 from spool.record import NS, Inference, names_of
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
@@ -139,7 +139,7 @@ def _is_of_sdk_alone(call: Inference) -> bool:
 
 def _inputs(call: Inference) -> set[int | None]:
     """Return the input of a call. A framework may report an SDK's input without the cache."""
-    return {call.input_tokens, *(nested_inputs(call) if _is_of_sdk_alone(call) else ())}
+    return {call.input_tokens, *(inputs_of(call) if _is_of_sdk_alone(call) else ())}
 
 
 def _start(call: Inference) -> int:
