@@ -33,7 +33,7 @@ export const TOOLS = [
     "code": "plugins:\n  - name: http-log\n    config:\n      http_endpoint: http://HOST:4318/v1/ai-telemetry/kong\n      headers:\n        Authorization: KEY\n      queue:\n        max_batch_size: 100\n  - name: ai-proxy\n    config:\n      logging:\n        log_statistics: true\n        log_payloads: false"
    },
    {
-    "text": "The example shows only the logging settings of ai-proxy, which needs its other settings as well."
+    "text": "The example shows only the logging settings of ai-proxy, which needs its other settings as well. To bridge longer pauses of Tollhouse, set queue.max_retry_time to more than 60 seconds."
    }
   ]
  },
@@ -68,6 +68,12 @@ export const TOOLS = [
    },
    {
     "text": "Authorization: a secret with the value KEY"
+   },
+   {
+    "text": "You can send the log entries of its API instead:"
+   },
+   {
+    "code": "tollhouse send --as cloudflare logs.json"
    }
   ]
  },
@@ -199,6 +205,9 @@ export const TOOLS = [
    },
    {
     "code": "TOLLHOUSE_KEY=KEY"
+   },
+   {
+    "text": "A function sends {\"records\": [...]} of the Event Hub to http://HOST:4318/v1/ai-telemetry/azure_apim unchanged."
    }
   ]
  },
@@ -209,7 +218,7 @@ export const TOOLS = [
   "source": "databricks",
   "steps": [
    {
-    "text": "Send the last two hours, for example each hour from cron:"
+    "text": "Send the last two hours, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/databricks:"
    },
    {
     "code": "databricks api post /api/2.0/sql/statements --json '{\"warehouse_id\": \"WAREHOUSE\", \"wait_timeout\": \"50s\",\n  \"statement\": \"SELECT * FROM system.ai_gateway.usage WHERE event_time > current_timestamp() - INTERVAL 2 HOURS\"}' \\\n  | jq -c '[.manifest.schema.columns[].name] as $names | .result.data_array[]\n      | [$names, .] | transpose | map({(.[0]): .[1]}) | add' > rows.ndjson\ntollhouse send --as databricks --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.ndjson"
@@ -229,7 +238,7 @@ export const TOOLS = [
   "source": "snowflake",
   "steps": [
    {
-    "text": "Send the last two hours of both views, for example each hour from cron:"
+    "text": "Send the last two hours of both views, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/snowflake:"
    },
    {
     "code": "for view in AI_GATEWAY_USAGE_HISTORY CORTEX_REST_API_USAGE_HISTORY; do\n  snow sql --format json --query \"SELECT * FROM SNOWFLAKE.ACCOUNT_USAGE.$view\n    WHERE START_TIME > DATEADD(hour, -2, CURRENT_TIMESTAMP())\" > rows.json\n  tollhouse send --as snowflake --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json\ndone"
@@ -615,6 +624,12 @@ export const TOOLS = [
    },
    {
     "text": "Webhook URL: https://HOST/v1/ai-telemetry/helicone/KEY"
+   },
+   {
+    "text": "To refuse requests without a valid signature, store the secret that Helicone shows:"
+   },
+   {
+    "code": "[sources.helicone]\nsigning_secret_file = \"/run/secrets/helicone\""
    }
   ]
  },
@@ -625,7 +640,19 @@ export const TOOLS = [
   "source": "claude_platform",
   "steps": [
    {
-    "text": "First, open the receiver to the internet. Then an administrator opens the OpenTelemetry settings of the Claude Console, clicks *Add destination*, and enters:"
+    "text": "Open the receiver to the internet for this one key. The operator API stays on 127.0.0.1:4319:"
+   },
+   {
+    "code": "[server]\nlisten = \"0.0.0.0:443\"\ntls_cert_file = \"/etc/tollhouse/cert.pem\"\ntls_key_file = \"/etc/tollhouse/key.pem\"\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }\n\n[ledger]\ntags = [\"service\", \"organization\", \"workspace\"]"
+   },
+   {
+    "text": "The networks are the outgoing addresses that Anthropic lists (platform.claude.com, API reference, IP addresses). Compare them with the list before you use them. Behind a proxy, also set server.trusted_proxies."
+   },
+   {
+    "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
+   },
+   {
+    "text": "Then an administrator opens the OpenTelemetry settings of the Claude Console, clicks *Add destination*, and enters:"
    },
    {
     "text": "Provider: Custom"
@@ -677,7 +704,10 @@ export const TOOLS = [
   "source": "claude_platform",
   "steps": [
    {
-    "text": "Follow Claude API: one destination in the Claude Console exports both."
+    "text": "Follow Claude API: one destination in the Claude Console exports both to https://HOST/v1/traces, with one key."
+   },
+   {
+    "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
    }
   ]
  },

@@ -3,6 +3,7 @@ import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
+import {AgainstPicker, WhatChanged, WhatIf, WhatIfPicker, Why} from "../lib/cost_questions.mjs";
 import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/filters.mjs";
@@ -11,8 +12,6 @@ import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
-import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
-import {WhatIf, WhatIfPicker} from "../lib/what_if.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
