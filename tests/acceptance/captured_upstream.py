@@ -18,6 +18,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.clients.loopback import Loopback
 
 Row = dict[str, Any]
+# attributes with the token counts of a span, in the order of the kinds: input, output, reads, writes, reasoning
+SPAN_TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.reasoning.output_tokens",
+)
 
 
 class CountingUpstream(Loopback):

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.acceptance.captured_upstream import CountingUpstream
+from tests.acceptance.captured_upstream import SPAN_TOKENS, CountingUpstream
 from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse, wait_for
 from tests.clients.capture import SentRequest, kept
 from tests.clients.journal import Call
@@ -63,13 +63,6 @@ type = "ndjson"
 path = "records.ndjson"
 """
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-SPAN_TOKENS = (
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.cache_read.input_tokens",
-    "gen_ai.usage.cache_write.input_tokens",
-    "gen_ai.usage.reasoning.output_tokens",
-)
 
 Posted = tuple[str, SentRequest]  # the product family and the request
 Counted = tuple[str, ...]  # the outcome and the tokens of one call; an unknown number of tokens is 0

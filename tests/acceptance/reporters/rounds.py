@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import urllib3
 
-from tests.acceptance.captured_upstream import CountingUpstream
+from tests.acceptance.captured_upstream import SPAN_TOKENS, CountingUpstream
 from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse
 from tests.acceptance.reporters.made_call import MadeCall, made_call
 from tests.acceptance.reporters.span_reports import platform_test, trace_request
@@ -38,13 +38,6 @@ NS_PER_S = 10**9
 FIRST_HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=14)
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 TOKENS = tuple(f"{kind}_tokens" for kind in KINDS)
-SPAN_TOKENS = (
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.cache_read.input_tokens",
-    "gen_ai.usage.cache_write.input_tokens",
-    "gen_ai.usage.reasoning.output_tokens",
-)
 ROUTES = ("archive/ai-telemetry", "upstream/ai-telemetry")
 CONFIG = """
 [server]
