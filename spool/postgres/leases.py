@@ -138,6 +138,7 @@ class PostgresLeases:
         self._let_go_at = clock.monotonic()
         self._trusted_until = 0.0
         self._has_joined = False
+        self._may_be_live = False  # True once the database was asked for a session
         self._turn = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
@@ -233,6 +234,7 @@ class PostgresLeases:
                 wants = sorted(self._tasks.wanted)
                 joins = not self._has_joined
                 look = partial(self._look, session=session, joins=joins, wants=wants)
+                self._may_be_live = True
                 state = await self._database.control.run(look)
                 if state.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
                     self._has_joined = True
@@ -249,12 +251,11 @@ class PostgresLeases:
             await asyncio.gather(self._keeper, return_exceptions=True)
         self._lose_all()
         await asyncio.gather(*self._going.values(), return_exceptions=True)
-        if not self._has_joined:
+        if not self._may_be_live:
             return
-        names = sorted(self._known)
 
-        def leave(connection: Connection) -> None:
-            self._execute(connection, RELEASE, names=names)
+        def leave(connection: Connection) -> None:  # runs after a look that was cancelled but not finished
+            self._execute(connection, RELEASE, names=sorted(self._known))
             self._execute(connection, LEAVE)
 
         with suppress(SpoolError):  # if the session cannot be ended, it expires within seconds

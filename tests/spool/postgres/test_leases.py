@@ -196,6 +196,18 @@ async def test_a_stop_hands_over_at_once(node: Opener) -> None:
     assert set(TASKS) == second.running
 
 
+async def test_a_stop_during_the_first_look_hands_over_at_once(node: Opener) -> None:
+    """A session that the database already has, but whose answer was not awaited, ends with the stop."""
+    first, second = node("a"), node("b")
+    first.tasks += [asyncio.create_task(first.leases.run(name, first.work(name))) for name in TASKS]
+    for _ in range(5):  # the look is on its thread now, and its answer cannot have arrived
+        await asyncio.sleep(0)
+    await first.leases.close()
+    assert not any(found.is_live for found in await second.leases.nodes() if found.name == "a")
+    await second.begin(*TASKS)
+    assert set(TASKS) == second.running
+
+
 async def test_without_the_database_nothing_runs_for_long(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
