@@ -167,7 +167,7 @@ class Listeners:
     async def _drain(self, services: Services) -> None:
         receivers = services.receivers
         for listener in self._http.values():
-            listener.close_socket()
+            await listener.close_socket()
         if self._sockets or (self._hand_over is not None and self._hand_over.asked.is_set()):
             await self._leave(services)
         if await receivers.in_hand.close(UPLOAD_S):

@@ -219,15 +219,29 @@ class Listener:
         assert self._server is not None
         return self._server.sockets[0].fileno()
 
-    def close_socket(self) -> None:
+    async def close_socket(self) -> None:
         """Stop accepting connections. Open connections continue."""
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
 
     async def stop(self) -> None:
         """Close every connection: idle connections at once, all others after their request or STOP_S."""
-        self.close_socket()
+        await self.close_socket()
         await self._runner.cleanup()
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """
+    Stop accepting connections, and close the listening sockets.
+
+    asyncio loses a connection that was accepted in the turn before `close`: it stays open, and nobody closes it. So
+    accept nothing for two turns first, in which every accepted connection reaches its protocol.
+    """
+    for listening in server.sockets:
+        asyncio.get_running_loop().remove_reader(listening.fileno())
+    for _ in range(2):
+        await asyncio.sleep(0)
+    server.close()
 
 
 def operator_listen(server: ServerSettings) -> str | None:

@@ -7,6 +7,7 @@ below /tmp, and `operator.path` in the data directory contains its path.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.http.listening.listener import close_server
 from gateway.http.operator.admission import LOCAL
 from gateway.service.mounts import OPERATOR_API, socket_path
 
@@ -58,6 +60,7 @@ class OperatorSocket:
         self._runner = web.AppRunner(self._root, access_log=None, shutdown_timeout=STOP_S)
         self._shelter: Path | None = None
         self._file: SocketFile | None = None
+        self._server: asyncio.Server | None = None
 
     async def start(self) -> Path:
         """Delete the files of a killed process, listen, and return the path of the socket."""
@@ -68,12 +71,16 @@ class OperatorSocket:
         self._file = SocketFile(path)
         path.chmod(0o600)
         await self._runner.setup()
-        await web.SockSite(self._runner, listener).start()
+        assert self._runner.server is not None  # setup() created it
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._runner.server, sock=listener)
         if self._shelter:
             _write(self._directory / "operator.path", str(path))
         return path
 
     async def stop(self) -> None:
+        if self._server is not None:
+            await close_server(self._server)
         await self._runner.cleanup()
         if self._file:
             self._file.remove()

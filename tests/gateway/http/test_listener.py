@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import re
+import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 import pytest_asyncio
@@ -144,6 +146,26 @@ async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPat
         writer.close()
     finally:
         await made.stop()
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_accepted_before_the_stop_is_closed(turns: int) -> None:
+    """No socket stays open, however many turns of the loop lie between the connection and the stop."""
+
+    async def connect_and_stop() -> None:
+        made = Listener(web.Application())
+        await made.start("127.0.0.1:0")
+        with socket.create_connection(("127.0.0.1", made.port)) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await made.stop()
+            for _ in range(2):  # asyncio closes a socket one turn after its transport
+                await asyncio.sleep(0)
+            client.setblocking(False)
+            with suppress(ConnectionResetError):  # not accepted at all
+                assert b"" == client.recv(1)  # BlockingIOError: still open
+
+    asyncio.run(connect_and_stop())
 
 
 async def test_a_port_in_use_is_an_error(listener: Listener) -> None:
