@@ -219,6 +219,11 @@ class Console:
         link.click()
         return 2
 
+    def choose(self, row: str, item: str) -> None:
+        """Open the menu of the row with this name, and choose an item. Takes two clicks."""
+        self.page.get_by_role("button", name=f"Actions for {row}", exact=True).click()
+        self.page.get_by_role("menuitem", name=item, exact=True).click()
+
     def settle(self) -> None:
         """Wait until the heading is visible and nothing is loading."""
         expect(self.page.get_by_role("heading", level=1)).to_be_visible()

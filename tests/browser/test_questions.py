@@ -134,28 +134,28 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
 
 def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Three clicks create a budget for a team: a button in the team's row, the amount, Create. The view is created
+    Four clicks create a budget for a team: the menu of its row, Set a budget, the amount, Create. The view is created
     as well, with alerts at 80 and 100 %. The page names thresholds that are already passed, and the next alert.
     """
     console = open_console(busy)
     console.open("/costs?by=team")
     page = console.page
     team = page.locator("tbody th").first.inner_text()
-    page.get_by_role("button", name=f"Budget for {team}").click()
+    console.choose(team, "Set a budget")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
     assert [] == console.audit()
     dialog.get_by_label("Limit per month in dollars").fill("100000")
     dialog.get_by_role("button", name=f"Budget for team {team}").click()
     expect(dialog.get_by_role("status")).to_contain_text("It alerts at 80 % and 100 %")
-    assert 3 == console.clicks()
+    assert 4 == console.clicks()
     [budget] = console.ask("/budgets")["budgets"]
     assert budget["name"] == f"team {team}"
     assert budget["alerts"] == {"80": "Y", "100": "Y"}
     [view] = [each for each in console.ask("/views")["views"] if each["id"] == budget["view"]["id"]]
     assert {"team": [team]} == view["filter"]
     dialog.get_by_role("button", name="Close").click()
-    page.get_by_role("button", name=f"Budget for {team}").click()
+    console.choose(team, "Set a budget")
     dialog.get_by_label("Limit per month in dollars").fill("0.0001")
     dialog.get_by_role("button", name=f"Budget for team {team}").click()
     expect(dialog.get_by_role("status")).to_contain_text("Spending is already over 100 %")

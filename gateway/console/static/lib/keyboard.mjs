@@ -13,7 +13,7 @@ export function useKeyboard(pages, actions) {
     let afterG = 0;
     const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("shortcuts") === "off") return;
-      if (event.target.closest("input, select, textarea, dialog")) return;
+      if (event.target.closest("input, select, textarea, dialog, [popover]")) return;
       const page = Date.now() - afterG < 1500 && pages.find((each) => each.shortcut === event.key);
       afterG = event.key === "g" ? Date.now() : 0;
       if (page) go(to(page.path));

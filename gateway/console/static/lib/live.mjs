@@ -10,7 +10,7 @@ const EVERY_MS = 5000;
 const SHARE = 20; // reloading takes at most 1/20 of the time
 const FIRST_MS = 1000; // how long a new page waits for the stream
 const RECONNECT_MS = 30000; // delay after a response that closed the stream for good
-const BUSY = "dialog[open], tbody tr:hover, select:focus";
+const BUSY = "dialog[open], :popover-open, tbody tr:hover, select:focus";
 
 const pages = new Set(); // {what, reload}
 const changed = new Set(); // changes that no page has loaded yet

@@ -9,6 +9,7 @@ import {amounts, change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
+import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
@@ -184,12 +185,15 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
       href=${here({[by[0]]: nameOf(row[by[0]]), by: WRITTEN[by[0]], sort: "", order: "", hide: ""})} aria-label=${`${row.units} variants of ${row[by[0]]}`}>${row.units}</a>`)},
     course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
-    !isBilled && {title: "Most expensive", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
-      href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
-    (limit || narrow) && {title: "Limit", kind: "short", wide: true, value: (row) => !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]])) && html`
-      ${limit && html`<button type="button" onClick=${() => limit(row[by[0]])} aria-label=${`Budget for ${row[by[0]]}`}>Budget</button>`}
-      ${narrow && html`<button type="button" onClick=${() => narrow(row[by[0]])} aria-label=${`Restrict access to ${row[by[0]]}`}>Restrict access</button>`}`},
     ...ALONGSIDE.filter((each) => !isBilled && each !== name).map((each) => ({...column(each), wide: true})),
+    (!isBilled || limit || narrow) && menuColumn((row) => (row.of ? "all rows" : by.map((field) => nameOf(row[field])).join(", ")), (row) => {
+      const isGroup = !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]]));
+      return [
+        !isBilled && !by.some((field) => row[field] === OTHER) && {title: "Top calls", href: topCalls(row, at, query)},
+        limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
+        narrow && isGroup && {title: "Restrict access", act: () => narrow(row[by[0]])},
+      ];
+    }),
   ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
   const sort = {key, order, by: (next) => go(here({sort: next, order: next === key && order === "desc" ? "asc" : "desc"}))};

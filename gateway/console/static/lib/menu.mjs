@@ -1,0 +1,57 @@
+/** The menu of a table row: one button with three dots. The browser closes an open menu on Escape, a click outside, or another menu. */
+import {html, useEffect, useRef, useState} from "./html.mjs";
+
+const GAP_PX = 4; // between the button and its menu
+let made = 0; // menus so far, for their ids
+
+/**
+ * A menu. `label`: its name, such as "Actions for search". `items`: {title, href} or {title, act, danger}; a string draws a line.
+ * `act` runs after the menu has closed and the button has the focus again, so that a dialog returns the focus to the button.
+ */
+export function Menu({label, items}) {
+  const [id] = useState(() => `menu-${made++}`);
+  const [isOpen, setOpen] = useState(false);
+  const [dots, box] = [useRef(null), useRef(null)];
+  const toggled = ({newState}) => {
+    setOpen(newState === "open");
+    if (newState === "closed" && document.activeElement === document.body) dots.current.focus();
+  };
+  useEffect(() => {
+    if (!isOpen) return;
+    const [button, menu] = [dots.current.getBoundingClientRect(), box.current];
+    const below = button.bottom + GAP_PX;
+    const hasRoom = below + menu.offsetHeight <= innerHeight || menu.offsetHeight + GAP_PX > button.top;
+    menu.style.top = `${scrollY + (hasRoom ? below : button.top - GAP_PX - menu.offsetHeight)}px`;
+    menu.style.left = `${Math.max(GAP_PX, button.right - menu.offsetWidth)}px`;
+    menu.firstElementChild.focus();
+  }, [isOpen]);
+  const pressed = (event) => {
+    const all = [...box.current.querySelectorAll("[role=menuitem]")];
+    const at = all.indexOf(document.activeElement);
+    const next = {ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1}[event.key];
+    if (event.key === " ") document.activeElement.click();
+    else if (event.key === "Tab") box.current.hidePopover();
+    else if (next !== undefined) all.at(next % all.length).focus();
+    if (next !== undefined || event.key === " ") event.preventDefault();
+  };
+  const chosen = (act) => (event) => {
+    event.stopPropagation(); // a click on the row opens it
+    box.current.hidePopover();
+    act?.();
+  };
+  const item = ({title, href, act, danger}) => (href
+    ? html`<a key=${title} role="menuitem" tabindex="-1" href=${href} onClick=${chosen()}>${title}</a>`
+    : html`<button key=${title} type="button" role="menuitem" tabindex="-1" class=${danger && "danger"} onClick=${chosen(act)}>${title}</button>`);
+  return html`<button ref=${dots} type="button" class="dots" popovertarget=${id} aria-haspopup="menu" aria-expanded=${isOpen} aria-label=${label}>…</button>
+    <div ref=${box} id=${id} class="menu" popover="auto" role="menu" aria-label=${label} onToggle=${toggled} onKeyDown=${pressed} onClick=${chosen()}>
+      ${isOpen && items.map((each, place) => (typeof each === "string" ? html`<hr key=${place} />` : item(each)))}</div>`;
+}
+
+/** A table column with the menu of each row. `nameOf(row)` names the row; `items(row)` may contain falsy items, which are left out. */
+export const menuColumn = (nameOf, items) => ({
+  title: html`<span class="unseen">Actions</span>`, kind: "act",
+  value: (row) => {
+    const shown = items(row).filter(Boolean);
+    return shown.length > 0 && html`<${Menu} label=${`Actions for ${nameOf(row)}`} items=${shown} />`;
+  },
+});
