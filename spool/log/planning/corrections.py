@@ -49,7 +49,13 @@ def as_corrected(record: Inference, find: Find) -> tuple[Inference, int]:
 
 
 def correction(
-    known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool, now_ns: int
+    known: Inference,
+    count: int,
+    later: Inference,
+    fields: dict[str, Any],
+    *,
+    replaces_cost: bool,
+    now_ns: int,
 ) -> Correction | None:
     """
     Build the correction for a late report. Return None if the report changes no cost and no count.
@@ -61,8 +67,9 @@ def correction(
     if count >= MOST or known.shadow or not _differ(known, changed, _MEASURED):
         return None
     reason = LATE_USAGE
-    if is_final and "cost" in changed:
-        reason = FINAL_COST if Decimal(changed["cost"]) else NOT_BILLED
+    if replaces_cost and "cost" in changed:
+        is_billed = changed["cost"] is None or Decimal(changed["cost"])  # without a cost, there are charges
+        reason = FINAL_COST if is_billed else NOT_BILLED
     return _changing(known, count, changed, reason, later.source, now_ns)
 
 

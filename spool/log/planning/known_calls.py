@@ -9,8 +9,9 @@ had. A lookup that finds the later one follows it to the record that counts, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from spool.identity import Identity, Nesting, form_of, of_derived
@@ -26,6 +27,13 @@ from spool.log.amendments import (
 )
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
+from spool.log.planning.costs import (
+    KnownCosts,
+    Rank,
+    has_cost,
+    names_of_first,
+    rank_of,
+)
 from spool.log.planning.nested_reports import NestedReports, pair_name
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
@@ -33,11 +41,6 @@ from spool.record import NS, Correction, Inference, Record
 
 _GUESSED = "guessed"
 MOST_NAMES = 64  # maximum number of names that are stored with one record
-
-
-def guessed_cost(record_id: bytes) -> bytes:
-    """Return the name of a record whose cost is the guess of an assistant."""
-    return of_derived(record_id, "guessed cost")
 
 
 class KnownCalls:
@@ -149,7 +152,7 @@ class KnownCalls:
                 # the known report states only a cost, and that cost is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
-                    record = _with_final_cost(record, known)
+                    record = _with_cost_of(record, known)
                 record = amended(record, missing(record, known))
         return record, None
 
@@ -178,32 +181,28 @@ class KnownCalls:
         if not isinstance(known, Inference):
             return place
         topic, number = duplicates.place_of(place)
-        is_open = self.may_amend(topic, number)
-        if identity.is_guess and (known.cost is not None or known.charges):
-            record = amended(record, {"cost": None, "charges": {}, "cost_source": known.cost_source})
-        is_final = identity.is_final and self._may_replace_cost(known, record, hours)
-        fields = self._compared(topic, known, record, is_final=is_final)
-        if not fields:
-            return place
-        if is_open:
+        rank = rank_of(record, identity)
+        replaces = False
+        if rank == Rank.GUESS and has_cost(known):
+            record = _without_cost(record, known)
+        elif rank == Rank.FINAL or (rank and has_cost(known)):
+            replaces = self._costs(hours).may_replace(known, rank, record.sender_key)
+        fields = self._compared(topic, known, record, replaces_cost=replaces)
+        if fields and self.may_amend(topic, number):
             self.amend(topic, number, known, fields)
             self._terms.amended += 1
             self._observe(books.AMENDED, record)
-        elif not self._correct(known, corrections_so_far, record, fields, is_final=is_final):
+        elif fields and not self._correct(known, corrections_so_far, record, fields, replaces_cost=replaces):
             self._terms.amended_late += 1
             self._observe(books.AMENDED_LATE, record)
+            return place
+        if rank and (replaces or not has_cost(known)):
+            names = self._costs(hours).names_of_later(known, rank, (record.sender_key,))
+            self._note_later(names, place, known, hours)
         return place
 
-    def _may_replace_cost(self, known: Inference, record: Inference, hours: Iterable[int]) -> bool:
-        """
-        Return True if a final report may replace the cost of a call. Otherwise the holder of any key could rewrite
-        the costs that other keys report.
-
-        The call must be of the same key, or its cost must be the guess of an assistant.
-        """
-        if known.sender_key == record.sender_key:
-            return True
-        return self.place(guessed_cost(known.id), hours) is not None
+    def _costs(self, hours: Iterable[int]) -> KnownCosts:
+        return KnownCosts(lambda name: self.place(name, hours) is not None)
 
     def _observe(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
@@ -235,7 +234,7 @@ class KnownCalls:
         return self._at(place) if place else None
 
     def _correct(
-        self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool
+        self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
     ) -> bool:
         """
         Store a late report as a correction. Return False if it changes nothing that needs a correction; it
@@ -246,7 +245,9 @@ class KnownCalls:
         from spool.log.planning.corrections import correction
 
         now_ns = int(self._plan.at * NS)
-        correction_record = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
+        correction_record = correction(
+            known, count, later, fields, replaces_cost=replaces_cost, now_ns=now_ns
+        )
         if correction_record is None or self._is_known(correction_record):
             return False
         self._store(correction_record)
@@ -285,22 +286,27 @@ class KnownCalls:
         form, known = form_of(record) if isinstance(record, Inference) else None, self._at(place)
         if form is not None and isinstance(known, Inference) and form != form_of(known):
             self._used_names.add(of_derived(known.id, form))
-        if (
-            identity.is_guess
-            and isinstance(known, Inference)
-            and isinstance(record, Inference)
-            and record.cost
-            and record.cost == known.cost
-        ):
-            self._used_names.add(guessed_cost(known.id))
+        if known is record and isinstance(record, Inference):
+            self._used_names.update(names_of_first(record, rank_of(record, identity)))
         names = (identity.id, *identity.names, *self.used_names)
         noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()
-        if noted and self.may_amend(topic, number):  # a start reads these added names from the stored record
-            known = self.record(topic, number)
-            if isinstance(known, Inference) and known is not record:
-                also = (known.also or b"") + b"".join(noted)
-                self.amend(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
+        if noted and known is not record:
+            self._add_names(topic, number, noted)
+
+    def _note_later(self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]) -> None:
+        """Remember names that the known record at a place gets from another record or report."""
+        hour, _ = hours_of(known, int(self._plan.at * NS))
+        noted = [name for name in names if self.note(name, place, hour, hours)]
+        if noted:
+            self._add_names(*duplicates.place_of(place), noted)
+
+    def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
+        """Add names to an open record, because a start reads them from there."""
+        known = self.record(topic, number) if self.may_amend(topic, number) else None
+        if isinstance(known, Inference):
+            also = (known.also or b"") + b"".join(names)
+            self.amend(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
     def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
         """
@@ -404,7 +410,7 @@ class KnownCalls:
         is_guess = any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
             if not self._are_two_calls(first, later, record, hours, is_guess=is_guess) and self._bridge(
-                first, later, record
+                first, later, record, hours
             ):
                 joined.add(later)
                 self._terms.bridged += 1
@@ -525,7 +531,7 @@ class KnownCalls:
         topic, _ = duplicates.place_of(place)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
-    def _bridge(self, first: int, later: int, reporter: Inference) -> bool:
+    def _bridge(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
         """
         Make a record the shadow of an earlier record, or take it back if it is closed. The earlier record gets
         the facts that it lacks, by a correction if it is closed.
@@ -539,16 +545,25 @@ class KnownCalls:
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         is_open, is_later_open = (self._is_unread(topic, each) for each in (number, later_number))
+        keys = (known.sender_key, later_call.sender_key, reporter.sender_key)
+        costs = self._costs(hours)
+        takes_cost, cost_names = costs.of_same_call(known, later_call, keys)
+        said = later_call
+        if has_cost(known) and costs.is_guess(later_call):
+            said = _without_cost(later_call, known)
+        compared = partial(self._compared, topic, known, said, replaces_cost=takes_cost)
         if is_open:
-            if fields := self._compared(topic, known, later_call):
+            if fields := compared():
                 self.amend(topic, number, known, fields)
         elif not self._correct_both(
             (known, corrections_so_far),
             (later_call, later_corrections),
             reporter,
+            compared,
             is_later_open=is_later_open,
         ):
             return False
+        self._note_later(cost_names, first, known, hours)
         if is_later_open:
             self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
@@ -562,6 +577,7 @@ class KnownCalls:
         first: tuple[Inference, int],
         later: tuple[Inference, int],
         reporter: Inference,
+        compared: Callable[[], dict[str, Any]],
         *,
         is_later_open: bool,
     ) -> bool:
@@ -579,7 +595,7 @@ class KnownCalls:
         if not (is_later_open or self._is_at_hand(later_call)):
             return False
         now_ns = int(self._plan.at * NS)
-        fields = self._compared(self._terms.topic, known, later_call)
+        fields = compared()
         found = [merged(known, count, later_call, fields, now_ns=now_ns)]
         if not is_later_open:
             found.append(taken_back(later_call, later_count, known.id, reporter, now_ns=now_ns))
@@ -593,14 +609,14 @@ class KnownCalls:
         return True
 
     def _compared(
-        self, topic: str, known: Inference, record: Inference, *, is_final: bool = False
+        self, topic: str, known: Inference, record: Inference, *, replaces_cost: bool = False
     ) -> dict[str, Any]:
         """
         Return the fields that a report adds to a record, and count a conflict if they disagree.
 
-        With `is_final`, the cost of the report replaces the known cost.
+        With `replaces_cost`, the cost of the report replaces the known cost.
         """
-        effective = _with_final_cost(known, record) if is_final else known
+        effective = _with_cost_of(known, record) if replaces_cost else known
         if disagree(effective, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)
@@ -609,9 +625,9 @@ class KnownCalls:
         if fields:
             self._estimate_anew(effective, fields)
         if effective is not known:
-            fields |= {"cost": record.cost, "cost_source": "reported"} | (
-                {"charges": {}} if known.charges else {}
-            )
+            fields |= {"cost": record.cost, "cost_source": "reported"}
+            if known.charges or record.charges:
+                fields["charges"] = record.charges
         return fields
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
@@ -634,13 +650,22 @@ class KnownCalls:
             }
 
 
-def _with_final_cost(known: Inference, later: Inference) -> Inference:
-    """Return the record with the cost of a final report. Return it unchanged if the amounts are equal."""
-    if later.cost is None or not (known.charges or known.cost):
+def _with_cost_of(known: Inference, later: Inference) -> Inference:
+    """Return the record with the cost of a later report. Return it unchanged if the amounts are equal."""
+    if not (has_cost(known) and has_cost(later)):
         return known
-    if known.cost is not None and Decimal(known.cost) == Decimal(later.cost):
+    if known.charges == later.charges and _amount(known) == _amount(later):
         return known
-    return amended(known, {"cost": later.cost, "cost_source": "reported", "charges": {}})
+    cost = {"cost": later.cost, "cost_source": "reported", "charges": later.charges}
+    return amended(known, cost)
+
+
+def _without_cost(report: Inference, known: Inference) -> Inference:
+    return amended(report, {"cost": None, "charges": {}, "cost_source": known.cost_source})
+
+
+def _amount(record: Inference) -> Decimal | None:
+    return None if record.cost is None else Decimal(record.cost)
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:

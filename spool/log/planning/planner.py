@@ -19,7 +19,8 @@ from spool.log.counted_names import types_of
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.partial_reports import stale
-from spool.log.planning.known_calls import KnownCalls, guessed_cost
+from spool.log.planning.costs import names_of_first, rank_of
+from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.nested_reports import others
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.retention import SERIES_AGE_S
@@ -242,7 +243,7 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, _, is_guess, nesting = identity
+            known_as, lookups, certain, also, links, joins, is_final, is_guess, nesting = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -272,8 +273,8 @@ class _Work:
                     record.also = b"".join(identity.names)
                     if nesting is not None:
                         record.also += b"".join(self._known.used_names)
-                    if is_guess and record.cost:
-                        record.also += guessed_cost(record.id)
+                    if is_guess or is_final:
+                        record.also += b"".join(names_of_first(record, rank_of(record, identity)))
             else:
                 place = self._known.report(record, identity, place, near)
             if also or links or joins or nesting:

@@ -164,8 +164,12 @@ def _named(record: Any) -> str:
     return next((one.value.string_value for one in record.attributes if one.key == "event.name"), "")
 
 
-def of_claude_code(call: MadeCall, *, request_id: bool) -> Report:
-    """Return the events of Claude Code. Behind LiteLLM, a failure has no `request_id`."""
+def of_claude_code(call: MadeCall, *, request_id: bool, is_relayed: bool) -> Report:
+    """
+    Return the events of Claude Code. Behind LiteLLM (`is_relayed`), a failure may have no `request_id`, and Claude
+    Code does not know the price.
+    """
+    cost = call.cost * 2 if is_relayed else call.cost
     request = ExportLogsServiceRequest()
     request.CopyFrom(_claude_code(call.failed))
     values: dict[str, Any] = {
@@ -175,7 +179,7 @@ def of_claude_code(call: MadeCall, *, request_id: bool) -> Report:
         "cache_read_tokens": call.cache_read,
         "cache_creation_tokens": call.cache_write,
         "cache_creation_5m_tokens": call.cache_write,
-        "cost_usd_micros": int(call.cost * 1_000_000),
+        "cost_usd_micros": int(cost * 1_000_000),
         "duration_ms": (call.end_ns - call.start_ns) // 1_000_000,
         "event.timestamp": iso(call.end_ns),
         "request_id": call.request_id,
@@ -190,7 +194,9 @@ def of_claude_code(call: MadeCall, *, request_id: bool) -> Report:
             record.attributes.extend(kept)
         for one in record.attributes:
             if one.key == "cost_usd":
-                one.value.double_value = float(call.cost)
+                one.value.double_value = float(cost)
+            elif one.key == "anthropic.custom_base_url":
+                one.value.bool_value = is_relayed
             elif one.key in values:
                 value = values[one.key]
                 setattr(one.value, "int_value" if isinstance(value, int) else "string_value", value)

@@ -181,7 +181,8 @@ class _Reporting:
         if reporter == "E":
             return of_envoy(self._call, self._dice, request_id=NO_HEADER not in self._set.ways)
         if reporter == "A":
-            return of_claude_code(self._call, request_id=NO_REQUEST_ID not in self._set.ways)
+            has_id = NO_REQUEST_ID not in self._set.ways
+            return of_claude_code(self._call, request_id=has_id, is_relayed="G" in self._set.reporters)
         return of_litellm(
             self._call,
             self._dice,

@@ -1,0 +1,118 @@
+"""
+Rules for the case that several reports state the cost of a call.
+
+An assistant's guess gives way to any other cost. A final cost also replaces a cost that the same key reported.
+Otherwise the first cost counts. The facts are names of the call's record, so that they survive a restart, and
+move with the cost if two records become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+
+from spool.identity import Identity, of_derived
+from spool.record import Inference
+
+
+class Rank(IntEnum):
+    """What the sender of a cost knew of the price."""
+
+    NONE = 0
+    GUESS = 1
+    REPORTED = 2
+    FINAL = 3
+
+
+def has_cost(record: Inference) -> bool:
+    """Return True if a record has a reported cost in any currency."""
+    return record.cost is not None or bool(record.charges)
+
+
+def rank_of(report: Inference, identity: Identity) -> Rank:
+    """Return the rank of a report's cost."""
+    if not has_cost(report):
+        return Rank.NONE
+    if identity.is_guess:
+        return Rank.GUESS
+    return Rank.FINAL if identity.is_final else Rank.REPORTED
+
+
+def names_of_first(report: Inference, rank: Rank) -> tuple[bytes, ...]:
+    """Return the names that a new record gets for its cost."""
+    if rank == Rank.GUESS:
+        return (_guessed(report.id),)
+    return (_final(report.id),) if rank == Rank.FINAL else ()
+
+
+class KnownCosts:
+    """The costs of the known records. `is_known` looks a name up."""
+
+    def __init__(self, is_known: Callable[[bytes], bool]) -> None:
+        self._is_known = is_known
+
+    def may_replace(self, known: Inference, rank: Rank, key: str | None) -> bool:
+        """
+        Return True if a report of a key may replace the cost of a record. Otherwise the holder of any key could
+        rewrite the costs that other keys report.
+        """
+        if self.is_guess(known):
+            return rank > Rank.GUESS
+        return rank == Rank.FINAL and self._is_from(known, key)
+
+    def of_same_call(
+        self, first: Inference, later: Inference, keys: Iterable[str | None]
+    ) -> tuple[bool, tuple[bytes, ...]]:
+        """
+        Return True if the cost of the later of two records counts, and the names that the first one then gets.
+        `keys` are the keys that may have reported the costs.
+        """
+        rank, first_rank = self._rank(later), self._rank(first)
+        if rank <= first_rank:
+            return False, ()
+        owners = [key for key in dict.fromkeys(keys) if self._is_from(later, key)]
+        if first_rank > Rank.GUESS and not any(self._is_from(first, key) for key in owners):
+            return False, ()
+        return True, self.names_of_later(first, rank, owners)
+
+    def names_of_later(self, known: Inference, rank: Rank, keys: Sequence[str | None]) -> tuple[bytes, ...]:
+        """Return the names that a record gets if it takes over a cost that one of these keys reported."""
+        if rank == Rank.GUESS:
+            return (_guessed(known.id),)
+        names: tuple[bytes, ...] = (_final(known.id),) if rank == Rank.FINAL else ()
+        if known.sender_key in keys and not self._is_known(_guessed(known.id)):
+            return names
+        return (*names, _taken_over(known.id), *[_from_key(known.id, key) for key in keys])
+
+    def _rank(self, known: Inference) -> Rank:
+        if not has_cost(known):
+            return Rank.NONE
+        if self._is_known(_final(known.id)):
+            return Rank.FINAL
+        return Rank.GUESS if self.is_guess(known) else Rank.REPORTED
+
+    def is_guess(self, known: Inference) -> bool:
+        """Return True if the cost of a record is the guess of an assistant."""
+        return self._is_known(_guessed(known.id)) and not self._is_known(_taken_over(known.id))
+
+    def _is_from(self, known: Inference, key: str | None) -> bool:
+        """Return True if a key reported the cost of a record. The record itself has the key of its first report."""
+        if self._is_known(_taken_over(known.id)):
+            return self._is_known(_from_key(known.id, key))
+        return known.sender_key == key
+
+
+def _guessed(record_id: bytes) -> bytes:
+    return of_derived(record_id, "guessed cost")
+
+
+def _final(record_id: bytes) -> bytes:
+    return of_derived(record_id, "final cost")
+
+
+def _taken_over(record_id: bytes) -> bytes:
+    return of_derived(record_id, "cost of a later report")
+
+
+def _from_key(record_id: bytes, key: str | None) -> bytes:
+    return of_derived(record_id, f"cost from {key}")
