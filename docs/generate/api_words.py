@@ -26,13 +26,13 @@ PATH: Mapping[str, str] = {
     "version": "The number of the version, or `latest`.",
 }
 QUERY: Mapping[str, str] = {
-    "against": "The period to compare with: `previous`, a word of `range`, or `FIRST..LAST`.",
+    "against": "The period to compare with: `previous`, `same_weekdays`, a word of `range`, or `FIRST..LAST`.",
     "applied": "The version of the configuration that the agent uses now.",
     "base_version": "The version on which the new one is based. If it is not the latest, the request is rejected.",
     "by": "The dimension to group by.",
     "cloud_account_id": "The cloud account of the cluster.",
     "cluster_name": "The name of the cluster.",
-    "compare": "Whether to add the previous period and the change.",
+    "compare": "An earlier time to add: `previous`, `same_weekdays`, a word of `range`, or `FIRST..LAST`.",
     "confirm": "The name or id of the item, to confirm the deletion.",
     "cost": "Only calls with this cost, such as `>0.5`.",
     "cost_type": "The kind of cost, such as `real_cost` or `billed_cost`.",

@@ -660,6 +660,10 @@ class Ledger:
         hourly = _moment((await self._state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
+    async def hours_since(self) -> datetime:
+        """Return the time from which hourly sums are stored."""
+        return datetime.fromtimestamp((await self._state())["hourly"], UTC)
+
     async def check_hours(self, since: datetime) -> None:
         """Raise NotKept if some time after `since` has only daily sums."""
         spans.check_hours((await self._state())["hourly"], since.timestamp())

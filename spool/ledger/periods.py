@@ -120,6 +120,20 @@ def preceding(query: CostQuery) -> CostQuery:
     return replace(query, since=since - shift, until=until - shift)
 
 
+def on_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
+    """
+    Return the query with each end before `hours_since` at the nearest midnight UTC, because no shorter sums
+    than whole days are stored there. A time range of less than a day stays as it is.
+    """
+    if query.until - query.since < timedelta(days=1):
+        return query
+    since, until = (
+        end if end >= hours_since else beginning(end.astimezone(UTC) + timedelta(hours=12), "daily")
+        for end in (query.since, query.until)
+    )
+    return replace(query, since=since, until=until)
+
+
 def same_weekdays(query: CostQuery) -> CostQuery:
     """
     Return the same query for the same weekdays before. Months, quarters and parts of them are handled

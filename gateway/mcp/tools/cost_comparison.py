@@ -30,14 +30,12 @@ from gateway.money.comparison.comparing import ComparedAnswer, compared
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending, together
 from gateway.money.costs.answer import bills_status
-from gateway.money.costs.measures import CURRENCY_UNIT, ComparedType
+from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
+from gateway.money.costs.past import earlier
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.periods import preceding
 from spool.ledger.queries import CostQuery
 from spool.record import moment
-
-_PREVIOUS = "previous"  # value for the previous period in the address of the console page
 
 
 class ComparisonQuestion(ToolInput):
@@ -122,10 +120,11 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         cost_type=arguments.cost_type,
     )
     now = asking.shared.clock.now()
+    hours_since = await asking.reads.whole.hours_since()
 
     def baseline(query: CostQuery) -> CostQuery:
         if arguments.baseline is None:
-            return preceding(query)
+            return earlier(query, against=PREVIOUS, now=now, hours_since=hours_since)
         since, until = bounds(arguments.baseline, now)
         return replace(query, since=since, until=until)
 
@@ -135,7 +134,7 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
     billed = await bills_status(answer.query, asking.reads, now, states_alone=True)
     if billed is None:
         days = f"{first_day(answer.baseline.since)}..{last_day(answer.baseline.until)}"
-        against = {"against": _PREVIOUS if arguments.baseline is None else days}
+        against = {"against": PREVIOUS if arguments.baseline is None else days}
     else:
         notes.append(billed_note(billed))
         # the address has no other cost type, because the console page compares only counted costs

@@ -11,9 +11,10 @@ from typing import Any
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.service.first_use import imported
+from spool.errors import NotKept
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut
-from spool.ledger.queries import PLAN_TYPES, AnswersCosts, CostQuery, CostRow, Group
+from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow, Group
 from spool.record import moment
 
 _BILLED = "gateway.bills.billed.beside"
@@ -25,7 +26,8 @@ class CostAnswer:
     The result of a cost query.
 
     `query` is the query that was run. If it has a `top`, it names the separate groups. `before` are the
-    rows of the query `previous` for the same groups. `ledger` can run further queries about the same calls
+    rows of the query `previous` for the same groups. `previous` is also None if its periods are shorter than
+    the stored sums of that time. `ledger` can run further queries about the same calls
     and money. `billed` is None for counted costs. For billed money it states how final the days are, and
     for people who see all calls it also has the money without calls. From `whole_since` on, the totals
     contain all records.
@@ -70,7 +72,12 @@ async def answer(
     if question.top is not None:
         shown_groups = await asyncio.to_thread(_groups, rows) | {(None,) * len(query.group_by)}
         query, previous = replace(query, kept=shown_groups), previous and replace(previous, kept=shown_groups)
-    before = [] if previous is None else await ledger.costs(previous)
+    try:
+        before = [] if previous is None else await ledger.costs(previous)
+    except NotKept:
+        if query.granularity == TOTAL:
+            raise
+        previous, before = None, []  # old hours are no longer stored
     billed = await bills_status(query, reader, now, states_alone=states_alone)
     return CostAnswer(
         question=question,

@@ -5,14 +5,13 @@ into these fields.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
 from gateway.money.costs.measures import REAL_COST
 from gateway.service.errors import Refusal
-from spool.ledger.periods import preceding
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
 from spool.record import CURRENCY
 from spool.registry.views import View
@@ -47,7 +46,8 @@ class CostQuestion:
     # Number of groups that stay separate: the largest by `top_by`. All other groups are joined. None joins nothing.
     top: int | None = None
     top_by: str = "cost"
-    compares: bool = False  # True if the result also has the costs of the previous period
+    # function that returns the query for an earlier time, whose costs the result also has
+    earlier: Callable[[CostQuery], CostQuery] | None = None
     tells: Sequence[str] = ()
 
     @property
@@ -84,7 +84,7 @@ class CostQuestion:
 
     @cached_property
     def previous(self) -> CostQuery | None:
-        return preceding(self.query) if self.compares else None
+        return self.earlier(self.query) if self.earlier else None
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
         """Raise Refusal 400 if the time range is empty or has more than `most` periods."""

@@ -103,6 +103,7 @@ _CALL_COLUMNS = (
 )
 _BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
 _MODEL = "model="
+NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use --per daily"
 _MOST_DECIMALS = 6  # maximum decimals in a table; the output of --json and --csv has every digit
 
 
@@ -143,12 +144,12 @@ _MOST_DECIMALS = 6  # maximum decimals in a table; the output of --json and --cs
 @click.option(
     "--against",
     is_flag=False,
-    flag_value=SAME_WEEKDAYS,
+    flag_value=PREVIOUS,
     metavar="TIME",
     help=(
         "Explain how costs changed against another period: number of calls, size of calls, mix of models "
-        f"and token types, prices, new and gone groups. TIME is {PREVIOUS}, a word of --range, or "
-        "FIRST..LAST; default: the same weekdays before."
+        f"and token types, prices, new and gone groups. TIME is {PREVIOUS}, {SAME_WEEKDAYS}, a word of "
+        f"--range, or FIRST..LAST; default: {PREVIOUS}, the period that --compare shows."
     ),
 )
 @click.option(
@@ -288,6 +289,8 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None
     if form == "json":
         show_json(payload)
         return
+    if options["compare"] and payload["report"]["previous"] is None:
+        click.echo(NO_PAST, err=True)
     if is_change:
         _show_change(payload)
     else:
@@ -473,6 +476,8 @@ def _amount(text: str | None, places: int = 4, currency: str = CURRENCY) -> str 
 def _change(now: Decimal, before: Decimal) -> str | None:
     if not before:
         return "new" if now else None
+    if abs(before) < 1:  # a percentage of cents misleads
+        return None
     return f"{(now - before) / before:+.1%}"
 
 

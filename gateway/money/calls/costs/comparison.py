@@ -22,13 +22,9 @@ from gateway.money.costs.measures import (
     MAX_TOP,
     PREVIOUS,
     REAL_COST,
-    SAME_WEEKDAYS,
 )
-from gateway.money.costs.question import check_span
-from gateway.money.costs.times import parse_moment
-from spool.errors import Invalid
+from gateway.money.costs.past import earlier
 from spool.ledger import money
-from spool.ledger.periods import RANGES, preceding, same_weekdays, span
 from spool.ledger.queries import CostQuery
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import COUNTED_TYPES
@@ -65,7 +61,12 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     known = await reads.dimensions(cost_type, within=ledger)
     question = replace(await question_of(request, known), cost_type=cost_type)
     top = top_of(parameters.get("top", str(DEFAULT_TOP)))
-    against = partial(_baseline, against=parameters.get("against", SAME_WEEKDAYS), now=request.now())
+    against = partial(
+        earlier,
+        against=parameters.get("against", PREVIOUS),
+        now=request.now(),
+        hours_since=await reads.whole.hours_since(),
+    )
     answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
     page = await enveloped(
         request,
@@ -99,31 +100,6 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         "billed": await bills_status(answer.query, reads, request.now()),
         **page,
     }
-
-
-def _baseline(query: CostQuery, *, against: str, now: float) -> CostQuery:
-    """
-    Return the query for the time to compare with. `against` is SAME_WEEKDAYS, PREVIOUS, a name of
-    RANGES, or FIRST..LAST.
-
-    FIRST and LAST are days or times. Raises Invalid or a Refusal for anything else.
-    """
-    if against == PREVIOUS:
-        return preceding(query)
-    if against == SAME_WEEKDAYS:
-        return same_weekdays(query)
-    if against in RANGES:
-        since, until = span(against, now, query.zone)
-    else:
-        first, dots, last = against.partition("..")
-        if not dots:
-            choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
-            raise Invalid(f"against must be one of {choices}, or two days such as 2026-10-01..2026-10-31")
-        since = parse_moment("against", first, zone=query.zone)
-        until = parse_moment("against", last, zone=query.zone, end=True)
-    baseline = replace(query, since=since, until=until)
-    check_span(baseline)
-    return baseline
 
 
 def _span(query: CostQuery) -> dict[str, str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -21,11 +22,11 @@ from gateway.money.costs.measures import (
     MEASURED_IN,
     MEASURES,
     MONEY_KINDS,
-    PREVIOUS,
     REAL_COST,
     SUMS,
     needed_for,
 )
+from gateway.money.costs.past import earlier
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.times import parse_moment
 from spool.currencies import DECIMALS
@@ -102,7 +103,6 @@ async def report_question(
     check_unit(unit, known, show)
     check_one_of("top_by", top_by, SUMS)
     check_one_of("format", parameters.get("format", "json"), FORMATS)
-    check_one_of("compare", parameters.get("compare", PREVIOUS), (PREVIOUS,))
     if as_csv and not set(PAGING).isdisjoint(parameters):
         raise Invalid("format=csv returns all rows, so use it without limit and cursor")
     currency = parameters.get("currency", CURRENCY)
@@ -122,10 +122,20 @@ async def report_question(
         currency=currency,
         top=top_of(parameters["top"]) if "top" in parameters else None,
         top_by=top_by,
-        compares="compare" in parameters,
+        earlier=await _earlier(request) if "compare" in parameters else None,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
     )
     return question, form
+
+
+async def _earlier(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
+    return partial(
+        earlier,
+        against=request.http.query["compare"],
+        now=request.now(),
+        hours_since=await request.reads.whole.hours_since(),
+        name="compare",
+    )
 
 
 async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:

@@ -29,6 +29,8 @@ from gateway.money.calls.reports.words import CHANGES, TOP, ReportFigures
 from gateway.money.comparison.comparing import compare
 from gateway.money.comparison.old_prices import list_prices
 from gateway.money.costs.answer import bills_status, ledger_for
+from gateway.money.costs.measures import PREVIOUS
+from gateway.money.costs.past import earlier
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.service.errors import Refusal
@@ -37,7 +39,6 @@ from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.periods import preceding
 from spool.ledger.queries import BILLED_TYPES, AnswersCosts, CostQuery, CostRow
 from spool.registry.insights import OPEN, Insight
 from spool.registry.notices import INFO, REPORT, Notice
@@ -183,7 +184,8 @@ async def figures_of(
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await list_prices(services.prices)
-    comparison = await compare(ledger, query, preceding(query), top=CHANGES, prices=prices)
+    before = earlier(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
+    comparison = await compare(ledger, query, before, top=CHANGES, prices=prices)
     rows = await ledger.costs(replace(query, measures=("calls",)))
     groups, unconverted = await asyncio.to_thread(_groups, rows)
     registry, visible = reader.require_registry(), await reader.visible()

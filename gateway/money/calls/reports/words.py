@@ -18,7 +18,7 @@ BAR = "\N{FULL BLOCK}"
 WIDTH = 20  # characters of the longest bar
 CHANGES = 3
 TOP = 5
-_LITTLE = money.UNIT // 100
+_LITTLE = money.UNIT  # a percentage of less misleads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,7 +218,7 @@ WRONG_WORDS: Sequence[tuple[str, str, str]] = [
     ("top", "1001", "top must be a whole number from 1 to 1000"),
     ("top_by", "latency_p50_ms", "top_by must be one of cost"),
     ("format", "xml", "format must be one of json, csv"),
-    ("compare", "budget", "compare must be previous"),
+    ("compare", "budget", "compare must be one of same_weekdays, previous"),
     ("lines", "all", "lines must be meters"),
     ("lines", "meters", "needs per=hourly"),
 ]
