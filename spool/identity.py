@@ -35,6 +35,8 @@ AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
 _INNER, _OUTER = "inner", "outer"
+# begins a place of nested reports that is not one process, because several machines may run the same service
+OF_SERVICE = "service "
 _NAMED = " with a request id"
 
 
@@ -377,6 +379,15 @@ def of_nested(
     call = f"{failed}\0{record.output_tokens or 0}"
     keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
     return Nesting(is_inner, tuple(keys), start, end)
+
+
+def from_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
+    """
+    Return a nesting that fits only reports of the same sender key where it names no more than a service. Two
+    machines may run the same service.
+    """
+    keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nesting.keys]
+    return nesting._replace(keys=tuple(keys))
 
 
 def inputs_of(record: Inference) -> list[int]:

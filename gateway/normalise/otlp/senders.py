@@ -20,6 +20,7 @@ from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_of
 from gateway.normalise.reading.values import ABSENT
+from spool.identity import OF_SERVICE
 from spool.processing import MODES
 from spool.record import AiRecord
 
@@ -70,8 +71,9 @@ def process_of(resource: Resource) -> str:
     Return a text that identifies the process of a resource as far as the resource does. Many SDKs state only
     the service.
     """
-    names = _INSTANCE if "service.instance.id" in resource.attributes else _PROCESS
-    return "\0".join([str(resource.attributes.get(name, "")) for name in names])
+    is_instance = "service.instance.id" in resource.attributes
+    beginning, names = ("process ", _INSTANCE) if is_instance else (OF_SERVICE, _PROCESS)
+    return beginning + "\0".join([str(resource.attributes.get(name, "")) for name in names])
 
 
 def is_service_of_product(service: str) -> bool:

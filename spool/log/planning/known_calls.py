@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from spool.identity import Identity, Nesting, form_of, of_derived
+from spool.identity import Identity, Nesting, form_of, from_sender, of_derived
 from spool.log import books, duplicates
 from spool.log.amendments import (
     PRICED_BY,
@@ -432,6 +432,7 @@ class KnownCalls:
         if nesting is None or self._nested is record:
             return None
         self._nested = record
+        nesting = from_sender(nesting, record.sender_key)
         found = self._nested_reports(hours).find(record, nesting, own)
         self._used_names.update(found.names)
         return found.place

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import Identity, Nesting
+from spool.identity import Identity, Nesting, from_sender
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counted_names import types_of
@@ -76,7 +76,8 @@ class Planner:
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.of(record)
                 if identity.nesting is not None:
-                    places.update(self._nested_places(identity.nesting, near, now))
+                    nesting = from_sender(identity.nesting, getattr(record, "sender_key", None))
+                    places.update(self._nested_places(nesting, near, now))
                 linked_names = [linked for _, linked in identity.links]
                 for name in (identity.id, *identity.lookups, *identity.names, *linked_names):
                     if place := index.find((index.id_of(name),), near, now):

@@ -167,6 +167,7 @@ class Site:
             gateway.start()
         use_case = ("--use-case", SEND_AI_TELEMETRY)
         self._keys = {name: self.gateways[0].key(f"reporter {name}", *use_case) for name in REPORTERS}
+        self._keys |= dict.fromkeys(("Fi", "Fn"), self._keys["S"])  # a framework and its SDK are one process
 
     def configure(self, hold: str) -> None:
         shared = "true" if len(self.gateways) > 1 else "false"

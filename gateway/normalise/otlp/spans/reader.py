@@ -499,7 +499,7 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
     is_of_api = call.is_of_provider and sdk is None  # the provider's API is in another process
     if call.is_nested or is_of_api or of_span.resource is None:
         return None
-    process, trace = f"process {process_of(of_span.resource)}", f"trace {of_span.record.trace_id}"
+    process, trace = process_of(of_span.resource), f"trace {of_span.record.trace_id}"
     places = [process, trace]
     if sdk is not None:
         above = parent if sdk is call else tree.parent_of(sdk)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import spool.sqlite
-from spool.identity import Identity, of_nested
+from spool.identity import OF_SERVICE, Identity, of_nested
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -70,6 +70,36 @@ async def test_two_reports_are_one_record(
     [record] = counted(await everything(log))
     assert (None if is_first and wait_s else "ada") == record.user
     assert 3 == (await topic_terms(log))["duplicates"]
+    await assert_books_balance(log)
+
+
+@pytest.mark.rule
+@pytest.mark.parametrize("wait_s", [0, 20])
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize(
+    ("process", "other_key", "expected"),
+    [(OF_SERVICE + "bot", "desk", 1), (OF_SERVICE + "bot", "laptop", 2), ("process bot", "laptop", 1)],
+)
+async def test_one_service_on_two_machines_is_two_processes(
+    open_spool: Opener,
+    clock: MovedClock,
+    is_first: bool,
+    wait_s: float,
+    process: str,
+    other_key: str,
+    expected: int,
+) -> None:
+    """A process without an id is only the name of its service, so both reports must be from one sender's key."""
+    log = (await open_spool(hold=10)).log
+    reports = [
+        by_sdk(1, process=process, sender_key="desk"),
+        around(2, process=process, sender_key=other_key),
+    ]
+    for one in reports if is_first else reports[::-1]:
+        await add(log, one)
+        clock.move(wait_s)
+    clock.move(11)
+    assert expected == len(counted(await everything(log)))
     await assert_books_balance(log)
 
 
