@@ -34,6 +34,7 @@ QUERY: Mapping[str, str] = {
     "cluster_name": "The name of the cluster.",
     "compare": "An earlier time to add: `previous`, `same_weekdays`, a word of `range`, or `FIRST..LAST`.",
     "confirm": "The name or id of the item, to confirm the deletion.",
+    "colours": "`names` adds the colour of each name in charts.",
     "cost": "Only calls with this cost, such as `>0.5`.",
     "cost_type": "The kind of cost, such as `real_cost` or `billed_cost`.",
     "count": "The number of files.",

@@ -50,6 +50,7 @@ VERSIONS: Sequence[Migration] = (
             "streams.sql",
             "billing.sql",
             "container_files.sql",
+            "colours.sql",
         )
     ),
 )

@@ -31,6 +31,7 @@ VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
             "streams.sql",
             "billing.sql",
             "container_files.sql",
+            "colours.sql",
         ),
     ),
     REGISTRY: (("registry.sql",),),

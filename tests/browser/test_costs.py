@@ -457,8 +457,8 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     assert 0 == console.overhang()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Hide earlier period").click()
-    # the only remaining bar of the earlier period is in the legend
-    expect(page.locator("figure rect.ghost")).to_have_count(1)
+    # the only remaining line of the earlier period is in the legend
+    expect(page.locator("figure path.past")).to_have_count(1)
 
 
 def test_what_a_user_costs_is_a_measure(console: Console) -> None:

@@ -104,7 +104,7 @@ def test_it_is_used_with_colours_of_the_system(month: Tollhouse, open_console: O
     assert 2 == console.page.locator("[aria-current]").count()
     assert [] == console.audit(is_framed=True)
     console.open("/")
-    expect(console.page.locator("figure svg rect").first).to_be_visible()
+    expect(console.page.locator("figure svg .part").first).to_be_visible()
     console.screenshot("overview-forced-colours")
 
 

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from spool.container_files.files import ContainerFiles
     from spool.deliveries.protocols import Deliveries, LakeRecount, LakeRepairs, LakeState, PastRecords
     from spool.deliveries.values import RouteState
+    from spool.ledger.colours import Colours
     from spool.ledger.ledger import Ledger
     from spool.log.counted_names import AmountOf
     from spool.log.partial_reports import PartialReports
@@ -386,6 +387,7 @@ class MoneyServices(WithRegistry):
     """
 
     ledger: Ledger
+    colours: Colours
     log: Log
     billing: Billing
     billing_connections: BillingConnections

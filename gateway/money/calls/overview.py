@@ -13,6 +13,7 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.money.calls.costs.colours import colours_of
 from gateway.money.calls.costs.marks import marks_of
 from gateway.money.calls.costs.questions import times
 from gateway.money.calls.published_insights import INSIGHTS, describe_for_people
@@ -110,6 +111,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "month": _beside(first, month, month_before, _OF_MONTH),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
+            "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
             **await marks_of(request, services.money, replace(largest, top=None)),
             "lists": {
                 list_query.group_by[0]: _shown(list_query, rows)

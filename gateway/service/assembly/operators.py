@@ -41,6 +41,7 @@ from gateway.service.configuration.values import split_address
 from gateway.service.first_use import Once
 from spool.clock import Clock
 from spool.leases import lease_of
+from spool.ledger.colours import NAME_COLOURS
 from spool.people import People
 from spool.settings import SpoolSettings
 from spool.storage import Storage
@@ -140,6 +141,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         registry_problem=storage.registry_problem,
         clock=clock,
         ledger=storage.ledger,
+        colours=storage.small.of(NAME_COLOURS),
         log=storage.log,
         streams=storage.streams,
         billing=billing,

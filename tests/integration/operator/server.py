@@ -52,6 +52,7 @@ from gateway.service.first_use import Once
 from gateway.service.mounts import OPERATOR_API
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.engines import MEMORY, open_storage
+from spool.ledger.colours import NAME_COLOURS
 from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
@@ -173,6 +174,7 @@ async def operator_server(
         money=MoneyServices(
             **registry,
             ledger=storage.ledger,
+            colours=storage.small.of(NAME_COLOURS),
             log=storage.log,
             streams=storage.streams,
             billing=BillingSync(

@@ -2,47 +2,42 @@
 import {html, useState} from "./html.mjs";
 import {money, shortMoney, sum} from "./format.mjs";
 import {Table} from "./parts.mjs";
-import {Plot, named} from "./plot.mjs";
+import {Plot, Square, named} from "./plot.mjs";
 
 export const OTHER = "(other)"; // a report's name for all groups beyond the largest
 export const UNKNOWN = "unknown";
 export const BEFORE = "(before)"; // the name of the earlier period in the list of hidden groups
-/** Palettes for light and dark: distinct for colour-blind people, and with a contrast of at least 3:1 against the page. */
-const COLOURS = {
-  light: ["#1990f3", "#e57422", "#3b5eb1", "#590000", "#8a523e", "#0f0073"],
-  dark: ["#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7"],
-};
-const GREYS = {light: {[OTHER]: "#868686", [UNKNOWN]: "#5c6066"}, dark: {[OTHER]: "#6b6b6b", [UNKNOWN]: "#b5b5b5"}};
-const kept = new Map(); // the palette index of each value
-
-/** Choose a colour per group. A value keeps its colour while the console is open. "(other)" and "unknown" are grey. */
-function colours(field, groups, isDark) {
-  const theme = isDark ? "dark" : "light";
-  const palette = COLOURS[theme];
-  const taken = new Set();
-  return groups.map((group) => {
-    if ([OTHER, UNKNOWN].includes(group)) return GREYS[theme][group];
-    const name = `${field}=${group}`;
-    let place = kept.get(name) ?? [...name].reduce((hash, letter) => (hash * 31 + letter.codePointAt(0)) >>> 0, 7) % palette.length;
-    while (taken.has(place) && taken.size < palette.length) place = (place + 1) % palette.length;
-    taken.add(place);
-    if (!kept.has(name)) kept.set(name, place);
-    return palette[place];
-  });
+/**
+ * Return the CSS classes of each group as a Map. `groups` are sorted largest to smallest. `colours` are the server's, from 1 to 8; groups without
+ * one are grey, and "unknown" is hollow. If two groups share a colour, the smaller one is hatched.
+ */
+export function painted(groups, colours) {
+  const used = new Set();
+  return new Map(groups.map((group) => {
+    const colour = Object.hasOwn(colours, group) && colours[group];
+    const paint = group === UNKNOWN ? "s0" : !colour ? "s9" : `s${colour}${used.has(colour) ? " hatched" : ""}`;
+    if (colour) used.add(colour);
+    return [group, paint];
+  }));
 }
 
 /** Return the label of a dimension's value. */
 export const nameOf = (value) => value ?? UNKNOWN;
 
 /**
- * Return `groups`, sorted from largest to smallest with "unknown" and "(other)" last, and `values` per group and bin.
- * `cells` are {bin, group, amount, weight}. If amounts cannot be added, `weight` decides the order.
+ * Return the groups of cells, sorted from largest to smallest with "unknown" and "(other)" last. `cells` are {bin, group, amount,
+ * weight}. If amounts cannot be added, `weight` decides the order.
  */
-export function arranged(bins, cells, adds) {
+export function ranked(cells, adds) {
   const totals = new Map();
   for (const {group, amount, weight} of cells) totals.set(group, (totals.get(group) ?? 0) + Number(adds ? amount : weight));
   const last = (group) => [UNKNOWN, OTHER].indexOf(group);
-  const groups = [...totals.keys()].sort((a, b) => last(a) - last(b) || totals.get(b) - totals.get(a) || a.localeCompare(b));
+  return [...totals.keys()].sort((a, b) => last(a) - last(b) || totals.get(b) - totals.get(a) || a.localeCompare(b));
+}
+
+/** Return the ranked `groups`, and `values` per group and bin. */
+function arranged(bins, cells, adds) {
+  const groups = ranked(cells, adds);
   const place = new Map(bins.map((bin, index) => [bin, index]));
   const values = Object.fromEntries(groups.map((group) => [group, bins.map(() => (adds ? "0" : null))]));
   for (const {bin, group, amount} of cells) {
@@ -54,13 +49,12 @@ export function arranged(bins, cells, adds) {
 
 /** Keep the `most` largest groups and "unknown", and rename all other groups to OTHER. */
 export function folded(cells, most) {
-  const {groups} = arranged([...new Set(cells.map(({bin}) => bin))], cells, true);
-  const kept = new Set([UNKNOWN, ...groups.filter((group) => ![UNKNOWN, OTHER].includes(group)).slice(0, most)]);
+  const kept = new Set([UNKNOWN, ...ranked(cells, true).filter((group) => ![UNKNOWN, OTHER].includes(group)).slice(0, most)]);
   return cells.map((cell) => (kept.has(cell.group) ? cell : {...cell, group: OTHER}));
 }
 
 /**
- * Stacked bars. `bins` are texts in time order. `field`: the dimension of the groups. `isOpen`: the last bin is not complete yet.
+ * Stacked bars. `bins` are texts in time order. `colours`: the colour of each group, from 1 to 8. `isOpen`: the last bin is not complete yet.
  * `isDaily`: bins are days, labelled with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: the links of a name,
  * a bar and a part of a bar. `hidden`: groups that are not drawn; `hide(groups)` replaces that list. `before`: cells of the earlier
  * period, moved to the bins of this one. `marks`: a Map from a bin's index to its notes. `ahead`: the forecast as {bin, amount, low,
@@ -71,12 +65,12 @@ export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(re
 /** Lines for values that cannot be added, such as averages. A null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
-function Chart({title, bins, groups, values, before, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, isDark, field, isOpen, href, toBin, toSegment, zone,
+function Chart({title, bins, groups, values, before, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
   const [pointed, setPart] = useState(null); // the group whose segment is under the pointer
-  const paint = Object.fromEntries(colours(field, groups, isDark).map((colour, rank) => [groups[rank], colour]));
+  const paint = painted(groups, colours);
   const drawn = groups.filter((group) => !hidden.includes(group));
   const part = drawn.includes(pointed) ? pointed : null; // after a change of filters the group may be missing
   const absent = groups.filter((group) => hidden.includes(group));
@@ -100,7 +94,7 @@ function Chart({title, bins, groups, values, before, ahead = [], marks = new Map
   const toggle = (name) => hide(hidden.includes(name) ? hidden.filter((each) => each !== name) : [...hidden, name]);
   const tip = shown !== null && [
     ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
-    ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint[group], group, format(values[group][shown]), group === part]),
+    ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint.get(group), group, format(values[group][shown]), group === part]),
     ...(ghost ? [["", "earlier period", format(ghost[shown])]] : []),
     ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, low, high}) => ["", "forecast", `${format(amount)} (${format(low)} to ${format(high)})`]),
     ...words.map((text) => ["", text]),
@@ -113,7 +107,7 @@ function Chart({title, bins, groups, values, before, ahead = [], marks = new Map
     ${asTable ? html`<${Twin} ...${{title, bins: bins.slice(0, begun), groups: drawn, values, ghost, totals, format, isDaily, zone, absent}} />` : html`
       <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip,
         shown, part, setAt, setPart, moved, follow: toBin && (() => shown !== null && follow())}} />
-      <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, colour: paint[group], isHidden: hidden.includes(group), href, figure: figure(group)}}
+      <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, paint: paint.get(group), isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}
         ${before && html`<${Entry} group=${BEFORE} title="earlier period" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
           figure=${ghost && format(shown === null ? sum(ghost) : ghost[shown])} />`}</ul>`}
@@ -123,9 +117,8 @@ function Chart({title, bins, groups, values, before, ahead = [], marks = new Map
 }
 
 /** A series in the legend. Its square hides the series; its name is a link. */
-function Entry({group, title = group, colour, isHidden, href, figure, toggle}) {
-  const square = html`<svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" rx="2" class=${colour ? undefined : "ghost"} fill=${colour}
-    fill-opacity=${isHidden ? 0.15 : 1} /></svg>`;
+function Entry({group, title = group, paint, isHidden, href, figure, toggle}) {
+  const square = paint ? html`<${Square} paint=${paint} />` : html`<svg class="key" width="12" height="12" aria-hidden="true"><path class="past" d="M0 6H12" /></svg>`;
   return html`<li class=${isHidden ? "hidden" : undefined}>
     ${toggle ? html`<button type="button" class="square" aria-pressed=${isHidden} aria-label=${`Hide ${title}`} title=${isHidden ? "Show" : "Hide"}
       onClick=${() => toggle(group)}>${square}</button>` : square}

@@ -10,12 +10,11 @@ import {allowNames} from "./names.mjs";
 import {useQuery} from "./query.mjs";
 
 const THEMES = ["system", "light", "dark"];
-const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 export function Frame({pages: all, session, version, telemetry, leave}) {
   allowNames(isOpen(session, {needs: "view_names", isWhole: true}));
   const {path, query} = useAddress();
-  const [theme, isDark, nextTheme] = useTheme();
+  const [theme, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
   const [searched, setSearched] = useState(null); // {word, Found}
   const look = (word) => import("./search.mjs").then(({Found}) => setSearched({word, Found})).catch(() => location.reload()); // the file belongs to another release
@@ -63,7 +62,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     <main id="main" tabindex="-1">
       ${isDemo && html`<${Loaded} load=${banner} session=${session} />`}
       <h1>${page?.title ?? "Page not found"}</h1>
-      ${page ? html`<${Loaded} key=${path} load=${page.load} isDark=${isDark} session=${session} query=${query} telemetry=${telemetry} />`
+      ${page ? html`<${Loaded} key=${path} load=${page.load} session=${session} query=${query} telemetry=${telemetry} />`
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.</footer>
     </main>
@@ -136,19 +135,13 @@ function find(event, pages, look) {
   else look(text);
 }
 
-/** Return the chosen theme, whether it is dark now, and a function that selects the next theme. */
+/** Return the chosen theme, and a function that selects the next theme. */
 function useTheme() {
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "system");
-  const [prefersDark, setPrefersDark] = useState(DARK.matches);
-  useEffect(() => {
-    const changed = () => setPrefersDark(DARK.matches);
-    DARK.addEventListener("change", changed);
-    return () => DARK.removeEventListener("change", changed);
-  }, []);
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem("theme", theme);
   }, [theme]);
   const next = () => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]);
-  return [theme, theme === "dark" || (theme === "system" && prefersDark), next];
+  return [theme, next];
 }

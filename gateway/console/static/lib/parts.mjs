@@ -51,7 +51,8 @@ export function Copy({text, label}) {
 }
 
 /**
- * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row): all digits, sort, wide: hidden on phones}.
+ * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row): all digits, sort, wide: hidden on phones, mark(row): an
+ * element before the name}.
  * `foot`: a row of totals. `href(row)`: the link of a row. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
 export function Table({caption, columns, rows, identity, href, sort, foot}) {
@@ -94,7 +95,7 @@ function cell(column, row, isFirst, address, nameOf = (each) => each) {
   const shown = isHash(value) ? nameOf(value) : value;
   const title = column.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
   return isFirst
-    ? html`<th scope="row" class=${classOf(column)} title=${title}>${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
+    ? html`<th scope="row" class=${classOf(column)} title=${title}>${column.mark?.(row)}${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
     : html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
 }
 

@@ -2,11 +2,16 @@
 import {html} from "./html.mjs";
 
 const HEIGHT = 1000; // height in SVG units; the drawing is stretched to its box
+const STRIPE = 30; // height of a stripe of a hatched bar, in SVG units
 const TICKS = 6; // maximum number of labels below the axis
 const WEEK = 7;
 
 /** Return the label of a bin: a day gets its weekday. */
 export const named = (bin, isDaily) => (isDaily ? `${bin} ${weekday(bin)}` : bin);
+
+/** The square of a series, in legends and tables. `paint` is its class of `painted` in chart.mjs. */
+export const Square = ({paint}) => html`<svg class=${`key ${paint}`} width="12" height="12" aria-hidden="true"><rect x="1" y="1" width="10" height="10" rx="3" />
+  ${paint.includes("hatched") && html`<path d="M1 4.5H11M1 8.5H11" />`}</svg>`;
 
 const weekday = (bin) => new Date(`${bin.slice(0, 10)}T00:00Z`).toLocaleString("en", {weekday: "short", timeZone: "UTC"});
 
@@ -31,11 +36,12 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
     return groups.map((group, rank) => {
       const [from, value] = [below, numbers[rank][bin]];
       below += value;
-      return value > 0 && html`<rect data-group=${group} x=${bin + 0.15} width="0.7" y=${y(from + value)} height=${y(from) - y(from + value)} fill=${paint[group]}
-        fill-opacity=${bin === open ? 0.55 : 1} class=${shown === bin && part === group ? "pointed" : undefined} />`;
+      const box = {x: bin + 0.15, width: 0.7, y: y(from + value), height: y(from) - y(from + value), "fill-opacity": bin === open ? 0.55 : 1};
+      return value > 0 && html`<rect ...${box} data-group=${group} class=${`part ${paint.get(group)}${shown === bin && part === group ? " pointed" : ""}`} />
+        ${paint.get(group).includes("hatched") && html`<rect ...${box} fill="url(#stripes)" class="hatching" />`}`;
     });
   };
-  const drawn = isStacked ? bins.map((_, bin) => bars(bin)) : groups.map((group, rank) => html`<path d=${line(numbers[rank], y)} stroke=${paint[group]} />`);
+  const drawn = isStacked ? bins.map((_, bin) => bars(bin)) : groups.map((group, rank) => html`<path d=${line(numbers[rank], y)} class=${`course ${paint.get(group)}`} />`);
   const ticks = ticked(bins, isDaily);
   const isOneDay = bins[0]?.slice(0, 10) === bins.at(-1)?.slice(0, 10);
   const left = shown === null ? 0 : (100 * (shown + 0.5)) / bins.length;
@@ -45,14 +51,15 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
       class=${follow && "leads"} onKeyDown=${moved} onPointerMove=${over} onPointerLeave=${out} onBlur=${out} onClick=${follow}>
       ${Array.from({length: steps + 1}, (_, place) => html`<path class="grid" d=${`M0 ${y(step * place)}H${bins.length}`} />`)}
       ${shown !== null && html`<rect class="at" x=${shown} width="1" height=${HEIGHT} />`}
-      ${before.map((value, bin) => value > 0 && html`<rect class="ghost" x=${bin + 0.04} width="0.92" y=${y(value)} height=${HEIGHT - y(value)} />`)}
+      ${isStacked && html`<pattern id="stripes" patternUnits="userSpaceOnUse" width="1" height=${STRIPE}><rect width="1" height=${STRIPE / 3} class="stripe" /></pattern>`}
       ${drawn}
+      ${before.map((value, bin) => value > 0 && html`<path class="past" d=${`M${bin + 0.02} ${y(value)}H${bin + 0.98}`} />`)}
       ${[...marks.keys()].map((bin) => html`<path key=${bin} class="mark" d=${`M${bin + 0.5} 0V${HEIGHT}`} />`)}
       ${ahead.length > 0 && html`<${Forecast} ...${{ahead, first: open, y}} />`}</svg>
       ${tip && html`<div class="tip" aria-hidden="true" ref=${beside(left)}>
         <strong>${named(bins[shown], isDaily)}</strong>
         ${tip.map(([colour, name, figure, isPart]) => html`<div key=${name} class=${isPart ? "pointed" : figure === undefined ? "words" : undefined}>
-          <svg width="10" height="10">${colour && html`<rect width="10" height="10" rx="2" fill=${colour} />`}</svg> <span>${name}</span> <span class="number">${figure}</span></div>`)}</div>`}
+          ${colour ? html`<${Square} paint=${colour} />` : html`<svg class="key" width="12" height="12" />`} <span>${name}</span> <span class="number">${figure}</span></div>`)}</div>`}
     </div>
     <svg class="days" aria-hidden="true">${ticks.map((bin) => html`<text key=${bin} y="14" x=${`${(100 * (bin + 0.5)) / bins.length}%`}
       text-anchor=${bin === bins.length - 1 && bins.length > 12 ? "end" : "middle"}>${isDaily ? `${weekday(bins[bin])} ` : ""}${bins[bin].slice(...(isOneDay ? [-5] : [5, 10]))}</text>`)}</svg>

@@ -69,7 +69,7 @@ function burnUp({burnup, current, forecast}) {
   return {bins: days, cells, ahead};
 }
 
-function Details({row, isDark, titles}) {
+function Details({row, titles}) {
   const [format, id] = [formatOf(row), at(row.id)];
   const {data, error, reload} = useQuery(async () => {
     const [alerts, owners] = await Promise.all([get(`${id}/alerts`), row.per ? get(`${id}/owners`) : {owners: []}]);
@@ -80,7 +80,7 @@ function Details({row, isDark, titles}) {
     <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Show the view</a></p>
     ${row.problem && html`<p class="wrong">${row.problem}</p>`}
     ${current && html`<${Running} row=${row} format=${format} titles=${titles} />`}
-    ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} field="budget" isDaily=${true} isOpen=${true} isDark=${isDark} format=${format}
+    ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} colours=${{spent: 1}} isDaily=${true} isOpen=${true} format=${format}
       short=${row.measure === "cost" ? shortMoney : (number) => whole(number)} zone=${row.time_zone} />`}
     ${forecast && !forecast.total && html`<p class="faint">No forecast: ${forecast.reason}</p>`}
     <${Problem} error=${error} retry=${reload} />
@@ -159,11 +159,11 @@ function Thresholds({row, alerts}) {
 }
 
 
-const list = ({views, dimensions, channels}, isDark) => ({
+const list = ({views, dimensions, channels}) => ({
   path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),
   identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
-  Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} titles=${dimensions.titles} />`,
+  Details: ({row}) => html`<${Details} row=${row} titles=${dimensions.titles} />`,
   create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions), channels),
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(exceededNote)},
   actions: [
@@ -184,5 +184,5 @@ export function Page(given) {
   const {data} = known;
   return html`<${Problem} error=${known.error} retry=${known.reload} />
     ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} made=${() => setMade(made + 1)} />`}
-    <${ListPage} key=${made} list=${list(data ?? {views: [], dimensions: NONE, channels: []}, given.isDark)} ...${given} />`;
+    <${ListPage} key=${made} list=${list(data ?? {views: [], dimensions: NONE, channels: []})} ...${given} />`;
 }

@@ -2,7 +2,7 @@
 import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
-import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
+import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
 import {AgainstPicker, WhatChanged, WhatIf, WhatIfPicker, Why} from "../lib/cost_questions.mjs";
 import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent} from "../lib/format.mjs";
@@ -11,6 +11,7 @@ import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoi
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
+import {Square} from "../lib/plot.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 
@@ -71,7 +72,7 @@ function questions({by, bin, isBilled, measure, span: when, where}) {
   const shown = [...needed([measure, ...(isBilled ? [] : ALONGSIDE)]), ...(written ? ["units"] : [])];
   const table = {...when, where, by, unit: written ?? unitOf(measure), show: shown, compare: "previous"};
   const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare: "previous"}), ...largest,
-    top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
+    colours: measureOf(measure).parts ? undefined : "names", top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
   return [{...table, ...largest, top: IN_TABLE}, bars, table];
 }
 
@@ -83,7 +84,7 @@ async function load(at) {
   return {at, table, bars};
 }
 
-export function Page({query, isDark, session}) {
+export function Page({query, session}) {
   const at = asked(query, session.cost_types);
   const found = useQuery(() => load(at), [String(query)], ["ledger"]);
   const [choices, setChoices] = useState({});
@@ -146,11 +147,11 @@ export function Page({query, isDark, session}) {
     ${data && at.measure === "cost" && !at.isBilled && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
     ${!at.isBilled && query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, session, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
     ${!at.isBilled && query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
-function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
+function Answer({table, bars, at, session, query, limit, narrow}) {
   const {by, isBilled, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous, unconverted, currency} = table.report;
@@ -171,9 +172,12 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
   const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));
   const hidden = table.rows.filter(isHidden).length;
   const totalOf = `Total of ${table.rows.length}${hidden ? `, including ${hidden} hidden` : ""}`;
+  const chart = charted(bars, at);
+  const paint = measure.parts ? null : painted(ranked(chart.cells, measure.adds), chart.colours);
   const course = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
   const columns = [
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
+      mark: paint && !place && ((row) => !row.of && html`<${Square} paint=${paint.get(nameOf(row[field])) ?? "s9"} />`),
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
     column(name),
     unitOf(name) && {title: "Units", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
@@ -201,7 +205,7 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
   const until = day(daysBefore(new Date(`${previous.to.slice(0, 19)}Z`), 0.001));
   const everything = questions(at)[2];
   return html`
-    <${Picture} ...${{bars, at, isDark, session}} />
+    <${Picture} ...${{bars, at, session, ...chart}} />
     ${[table, bars].filter(({report}) => report.truncated).map(({report, rows: found}) => html`<${Cut} key=${report.per} of=${report.row_count}
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
@@ -260,28 +264,36 @@ function Rows({rows, ...table}) {
       <span class="faint">${many} of ${rows.length} rows; the total includes all.</span></p>`}`;
 }
 
-function Picture({bars, at, isDark, session}) {
+const labelled = ({bin}, period) => period.slice(0, bin === "hourly" ? 16 : 10).replace("T", " ");
+
+/** Return the cells of the chart, those of the earlier period, and the colours of their groups. */
+function charted(bars, at) {
+  const measure = measureOf(at.measure);
+  const cellsOf = (row) => {
+    const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[at.by[0]]), valueOf(at.measure, row)]];
+    return parts.map(([group, amount]) => ({bin: labelled(at, row.period), group, amount, weight: row.cost}));
+  };
+  const every = bars.rows.flatMap(cellsOf);
+  const cells = hasCourses(at.measure) ? folded(every, IN_CHART) : every;
+  const names = new Set(cells.map(({group}) => group));
+  const before = measure.adds && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
+  return {
+    cells, before: before && before.map((cell) => (names.has(cell.group) ? cell : {...cell, group: OTHER})),
+    colours: measure.parts ? Object.fromEntries(Object.keys(measure.parts).map((part, place) => [part, place + 1])) : bars.colours,
+  };
+}
+
+function Picture({bars, at, session, cells, before, colours}) {
   const [field, measure] = [at.by[0], measureOf(at.measure)];
-  const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const ahead = useForecast(at); // for all groups together
   const marks = useMarks(session.cost_types.includes(COUNTED) ? spanOfMarks(at) : null);
-  const bins = [...new Set([...allBins(bars, at.bin, labelled), ...ahead.map(({bin}) => bin)])];
-  const cellsOf = (row) => {
-    const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[field]), valueOf(at.measure, row)]];
-    return parts.map(([group, amount]) => ({bin: labelled(row.period), group, amount, weight: row.cost}));
-  };
-  const cells = bars.rows.flatMap(cellsOf);
-  const before = measure.adds && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
-  const isFolded = hasCourses(at.measure);
-  const few = isFolded ? folded(cells, IN_CHART) : cells;
-  const names = new Set(few.map(({group}) => group));
-  const past = before && before.map((cell) => (names.has(cell.group) ? cell : {...cell, group: OTHER}));
+  const bins = [...new Set([...allBins(bars, at.bin, (period) => labelled(at, period)), ...ahead.map(({bin}) => bin)])];
   const lead = measure.parts ? null : (group, when) => deeper({[field]: group}, at, when);
   const end = ahead.at(-1);
-  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells: few, isDark, ahead, format: measure.format,
+  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells, before, colours, ahead, format: measure.format,
     short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
-    before=${past} field=${measure.parts ? "category" : field} isOpen=${!at.range.to} href=${lead}
+    isOpen=${!at.range.to} href=${lead}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
     ${end && html`<p class="faint">Forecast: ${measure.format(end.total)} by the end of ${end.name}, between ${measure.format(end.least)} and ${measure.format(end.most)}.

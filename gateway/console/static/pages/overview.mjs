@@ -28,7 +28,7 @@ async function load(view, shown) {
   return {...overview, now, length, bins, shown};
 }
 
-export function Page({isDark, session, telemetry, query: at}) {
+export function Page({session, telemetry, query: at}) {
   const view = at.get("view");
   const shown = span(at);
   const query = useQuery(() => load(view, shown), [view, shown.from, shown.to]);
@@ -39,7 +39,7 @@ export function Page({isDark, session, telemetry, query: at}) {
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
-      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, isDark, session, view, at}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
+      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, session, view, at}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
 const costs = (parameters) => to("/costs", parameters);
@@ -48,7 +48,7 @@ const inWords = ({name}) => name.toLowerCase();
 /** Return the shown range as address parameters of other pages. */
 const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
 
-function Figures({isDark, session, view, at, shown, reload, hidden, now, length, today, month, days, marks, truncated, operation, insights, lists, bins}) {
+function Figures({session, view, at, shown, reload, hidden, now, length, today, month, days, colours, marks, truncated, operation, insights, lists, bins}) {
   const changed = change(month.cost, month.previous.cost);
   const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
   const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row[FAMILY]), amount: row.cost}));
@@ -71,7 +71,7 @@ function Figures({isDark, session, view, at, shown, reload, hidden, now, length,
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>
-    <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{isDark, bins, cells}} field=${FAMILY} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+    <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({...addressOf(shown), [FAMILY]: model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />

@@ -53,10 +53,13 @@ ONCE = (
     "currency",
     "format",
     "lines",
+    "colours",
     *PAGING,
 )
 FORMATS = ("json", "csv")
 LINES = ("meters",)
+COLOURED = ("names",)
+MOST_COLOURED = 20  # names in a chart that get a colour
 ROWS = "rows"
 _OF_BILLS = ["cost"]  # the only measure of a report of billed money
 _PLACE = "place"  # name of the sort that keeps the report's own order
@@ -75,6 +78,7 @@ class ReportForm:
     unit: str
     as_csv: bool
     has_lines: bool  # True if the rows have price lines
+    has_colours: bool  # True if the names of the first dimension have colours
 
 
 async def report_question(
@@ -112,7 +116,15 @@ async def report_question(
         check_one_of("lines", parameters["lines"], LINES)
         if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
-    form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
+    has_colours = "colours" in parameters
+    top = top_of(parameters["top"]) if "top" in parameters else None
+    if has_colours:
+        check_one_of("colours", parameters["colours"], COLOURED)
+        if not base_question.by or top is None or top > MOST_COLOURED:
+            raise Invalid(f"colours=names needs by, and top of at most {MOST_COLOURED}")
+    form = ReportForm(
+        show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines, has_colours=has_colours
+    )
     needed_types = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
     question = replace(
         base_question,
@@ -120,7 +132,7 @@ async def report_question(
         fills=fills,
         measures=(*show, top_by, *needed_for(show)) if show else (),
         currency=currency,
-        top=top_of(parameters["top"]) if "top" in parameters else None,
+        top=top,
         top_by=top_by,
         earlier=await _earlier(request) if "compare" in parameters else None,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),

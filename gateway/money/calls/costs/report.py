@@ -14,6 +14,7 @@ from gateway.http.holders.operators import MoneyServices
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.money.calls.costs.colours import colours_of
 from gateway.money.calls.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
 from gateway.money.costs.answer import answer
 from gateway.money.costs.asked_measures import asked_measures
@@ -51,7 +52,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     `truncated` is true and the smaller groups are added up as OTHER. CSV has all rows. `billed` is null for
     counted costs. For billed money it states how final the days are. With lines=meters, a row has
     `price_lines`, which may be null: the lines that add up to its estimated cost, with the counts and the
-    cost of those calls.
+    cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name of the first
+    dimension. It is stored once, so a name has it in every report.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -99,6 +101,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         "latency": rows.latency,
         "billed": result.billed,
     }
+    if form.has_colours:
+        beside["colours"] = await colours_of(services.colours, question.by[0], result.rows)
     if form.as_csv:
         return _as_csv({**beside, "rows": map(rows.shown, rows.places)})
     show = rows.shown

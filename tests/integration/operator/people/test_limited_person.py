@@ -280,7 +280,7 @@ async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str
 QUERIES: Mapping[str, Sequence[str]] = {
     "report": [f"by={name}&range=ytd" for name in FIELDS]
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
-       "per=daily&compare=previous"],
+       "per=daily&compare=previous", "colours=names&by=team&per=daily&top=5"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
     "overview": [""],
     "what_if": ["model=gpt-4o", f"model=gpt-4o&by=team&where=team={FOREIGN}"],

@@ -1,0 +1,46 @@
+"""
+The colour of each name in charts, as a number from 1 to COLOURS. The console decides how a number looks.
+
+A colour is stored once per dimension and name, and never changes. So a name keeps it on every page, for
+every person and in every time range. Only a hash of the name is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+from spool.sql.small import SmallTable
+
+COLOURS = 8
+# The names of one dimension whose colours are stored. The colour of every further name follows from its hash,
+# so it does not change either, but other names have it more often.
+MAX_NAMES = 1_000
+
+
+class Colours(Protocol):
+    """Storage of the colours of names."""
+
+    async def known(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the stored colours of these names. Names without a stored colour are missing."""
+        ...
+
+    async def of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+        """
+        Return the colour of each name. New names get, in their order, the colour that the fewest names of the
+        dimension have.
+        """
+        ...
+
+
+NAME_COLOURS = SmallTable[Colours]("colours of names", kept_by=("colours", "SqlColours"))
+
+
+def hashed(dimension: str, name: str) -> str:
+    return blake2b(f"{dimension}\0{name}".encode(), digest_size=16).hexdigest()
+
+
+def beyond_limit(hashed_name: str) -> int:
+    """Return the colour of a name that is not stored, because its dimension has MAX_NAMES stored names."""
+    return 1 + int(hashed_name, 16) % COLOURS

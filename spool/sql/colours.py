@@ -1,0 +1,64 @@
+"""The colours of names in charts. See `spool.ledger.colours`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from spool.ledger.colours import COLOURS, MAX_NAMES, beyond_limit, hashed
+from spool.sql.connection import SqlConnection, SqlTransactions
+
+_LOCKED = ""  # the name of the row that is locked while names are added
+_KNOWN = "SELECT name, colour FROM {schema}.colours WHERE dimension = :dimension AND name IN :names"
+_ADD = """
+    INSERT INTO {schema}.colours (dimension, name, colour) VALUES (:dimension, :name, :colour)
+    ON CONFLICT (dimension, name) DO NOTHING"""
+_LOCK = "SELECT 1 FROM {schema}.colours WHERE dimension = :dimension AND name = :name {for_update}"
+_USED = """
+    SELECT colour, count(*) FROM {schema}.colours WHERE dimension = :dimension AND name <> :locked
+  GROUP BY colour"""
+
+
+class SqlColours:
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def known(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+        hashes = {name: hashed(dimension, name) for name in names}
+        stored = await self._transactions.read(lambda on: _stored(on, dimension, [*hashes.values()]))
+        return {name: stored[digest] for name, digest in hashes.items() if digest in stored}
+
+    async def of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+        """Most requests have no new name, so they only read."""
+        known = await self.known(dimension, names)
+        if len(known) == len(set(names)):
+            return known
+        hashes = {name: hashed(dimension, name) for name in names}
+        stored = await self._transactions.transaction(lambda on: _added(on, dimension, [*hashes.values()]))
+        return {name: stored[digest] for name, digest in hashes.items()}
+
+
+def _stored(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
+    return dict(on.all(_KNOWN, dimension=dimension, names=list(hashes)))
+
+
+def _added(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
+    """
+    Store the colours of new names, and return the colours of all. The lock lets two processes count the names
+    of a dimension one after the other.
+    """
+    on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
+    on.all(_LOCK, dimension=dimension, name=_LOCKED)
+    stored = _stored(on, dimension, hashes)
+    used = Counter(dict(on.all(_USED, dimension=dimension, locked=_LOCKED)))
+    for digest in hashes:
+        if digest in stored:
+            continue
+        if used.total() >= MAX_NAMES:
+            stored[digest] = beyond_limit(digest)
+            continue
+        colour = min(range(1, COLOURS + 1), key=lambda each: used[each])
+        used[colour] += 1
+        stored[digest] = colour
+        on.run(_ADD, dimension=dimension, name=digest, colour=colour)
+    return stored
