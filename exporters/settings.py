@@ -35,7 +35,11 @@ class EventStream:
     type: str = setting("allocation", "what the stream contains", choices=("allocation", "metric"))
     granularity: str = setting("DAILY", "period of one sum", choices=("HOURLY", "DAILY", "MONTHLY"))
     element: str = setting("subject", "field of the event with the element that the amount belongs to")
-    value: str = setting("", "field of the event with the amount; if empty, events are counted")
+    value: str = setting(
+        "",
+        "field of the event with the amount, or 1 to count events; if empty, `amount` or `value` of an event, or 1 "
+        "if the event has neither",
+    )
     dimensions: Mapping[str, str] = setting({}, "dimensions of the stream as NAME = FIELD, at most 5")
 
 

@@ -32,6 +32,8 @@ from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
+AMOUNT_NAMES = ("amount", "value")  # fields that hold the amount, unless the type's mapping names another
+COUNTED = "1"  # value of `EventStream.value` with which each event counts as 1
 MOST_ZEROS = 100  # maximum zeros of an amount in plain notation, because 1e999999 would take a megabyte
 
 
@@ -61,11 +63,13 @@ def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
 
 def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     """
-    Return the amount that an event adds to its stream. Return None if its type has no stream, or if the event
-    has no amount.
+    Return the amount that an event adds to its stream. Without a stream, return the amount that the event states.
+    Return None if the event has no amount.
     """
     stream = settings.events.get(event.event_type)
-    amount = None if stream is None else _amount(event, stream.value)
+    if stream is None and not any(_find(event, name) is not None for name in AMOUNT_NAMES):
+        return None
+    amount = _amount(event, "" if stream is None else stream.value)
     return None if amount is None else Decimal(amount)
 
 
@@ -234,7 +238,10 @@ def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> U
 
 
 def _amount(event: UsageEvent, where: str) -> str | None:
-    value = 1 if not where else _find(event, where)
+    value: Scalar | None = 1
+    if where != COUNTED:
+        stated = (_find(event, name) for name in ([where] if where else AMOUNT_NAMES))
+        value = next((found for found in stated if found is not None), None if where else 1)
     if value is None or isinstance(value, bool):
         return None
     try:

@@ -55,6 +55,11 @@ def test_a_type_without_a_mapping(settings: UpstreamSettings, expected: bool) ->
     ("value", "data", "expected"),
     [
         ("", {}, "1"),
+        ("", {"amount": 3}, "3"),
+        ("", {"value": 2.5, "pages": 7}, "2.5"),
+        ("", {"amount": 3, "value": 4}, "3"),
+        ("", {"amount": "many"}, None),
+        ("1", {"amount": 3}, "1"),
         ("tokens", {"tokens": 5}, "5"),
         ("data.gb", {"gb": "0.1"}, "0.1"),
         ("tokens", {}, None),
@@ -68,8 +73,26 @@ def test_a_type_without_a_mapping(settings: UpstreamSettings, expected: bool) ->
     ],
 )
 def test_what_an_event_amounts_to(value: str, data: dict[str, Scalar], expected: str | None) -> None:
-    """The mapping of the event's type names the field of the amount. Without a mapping there is no amount."""
+    """
+    The mapping of the event's type names the field of the amount. Without a name, it is `amount` or `value`, or 1.
+    """
     event = UsageEvent(id=bytes(16), source="/app", event_type="api_call", data=data)
     settings = UpstreamSettings(events={"api_call": EventStream(stream="calls", value=value)})
     assert (None if expected is None else Decimal(expected)) == amount_of(settings, event)
-    assert None is amount_of(UpstreamSettings(), event)
+
+
+@pytest.mark.parametrize(
+    ("data", "tags", "expected"),
+    [
+        ({"amount": 3}, {}, 3),
+        ({}, {"amount": "3"}, 3),
+        ({"value": 2}, {}, 2),
+        ({"pages": 3}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_without_a_mapping_an_event_has_the_amount_that_it_states(
+    data: dict[str, Scalar], tags: dict[str, str], expected: int | None
+) -> None:
+    event = UsageEvent(id=bytes(16), source="/app", event_type="api_call", data=data, tags=tags)
+    assert expected == amount_of(UpstreamSettings(), event)

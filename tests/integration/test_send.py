@@ -14,11 +14,16 @@ import pytest_asyncio
 from aiohttp import web
 from click.testing import CliRunner, Result
 
+from exporters.service.events import amount_of
+from exporters.settings import UpstreamSettings
 from gateway.cli import main
 from gateway.cli.send import upload
 from gateway.cli.send.command import EXAMPLES
 from gateway.cli.send.request_bodies import UploadBody
-from spool.registry.scopes import INGEST
+from gateway.service.configuration.sections import Config
+from spool.record import USAGE_EVENTS, UsageEvent
+from spool.registry.scopes import CREATE_EVENT, INGEST
+from spool.settings import SpoolSettings
 from tests.free_ports import free_port
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
@@ -431,3 +436,51 @@ async def test_a_request_of_many_items_is_named_by_its_line(send: Send, tmp_path
     assert "rejected 1" in result.stdout
     [told] = result.stderr.splitlines()
     assert told.startswith(f"tollhouse: {file}, line 2, item 2: malformed: "), told
+
+
+async def test_events_are_sent_and_counted_once(serve: Serve, tmp_path: Path) -> None:
+    """
+    An event by flags has its amount. A file of events is sent once, and a rejected event is named by its line. If
+    the cost service gets no stream for the type, the command says how to set it up.
+    """
+    upstream = UpstreamSettings(base_url="http://127.0.0.1:9")  # nothing listens there
+    settings = SpoolSettings(hold=0, counter_wait=0)
+    unmapped = await serve(config=Config(spool=settings, upstream=upstream))
+    key = await unmapped.make_key("events", scopes=[CREATE_EVENT])
+    runner = CliRunner(env={"XDG_STATE_HOME": str(tmp_path / "state"), "TOLLHOUSE_KEY": key})
+
+    async def run(*words: str) -> Result:
+        return await asyncio.to_thread(runner.invoke, main, ["events", "send", "--to", unmapped.url, *words])
+
+    one = await run("--type", "page", "--amount", "3", "--subject", "acme", "--set", "plan=pro")
+    assert one.exit_code == 0, one.output
+    assert "accepted 1, ignored 0, rejected 0" in one.output
+    assert '"page"' in one.output and "[upstream.events]" in one.output
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"type": "order", "amount": 2}\n{"id": "1"}\n{"type": "order", "amount": 4}\n')
+    sent = await run(str(file))
+    assert sent.exit_code == 1
+    assert "line 2: malformed: type is required" in sent.output
+    assert "sent before 3" in (await run(str(file))).output
+    log = unmapped.app.services.storage.log
+    entries = await log.read(USAGE_EVENTS, 1, log.closed_below(USAGE_EVENTS) - 1)
+    stored = [record for entry in entries for record in entry.records if isinstance(record, UsageEvent)]
+    assert [amount_of(upstream, record) for record in stored] == [3, 2, 4]
+    assert stored[0].subject == "acme"
+    assert stored[0].data == {"amount": 3, "plan": "pro"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give FILEs to send, or --type TYPE"),
+        (["--type", "page", "file.json"], "give FILEs to send, or --type TYPE"),
+        (["file.json", "--amount", "3"], "belong to --type"),
+        (["--type", "page", "--amount", "many"], "--amount: 'many' is not a number"),
+        (["--type", "page", "--set", "plan"], "--set: 'plan' is not NAME=VALUE"),
+    ],
+)
+def test_wrong_use_of_events_send_is_exit_2(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["events", "send", *words])
+    assert result.exit_code == 2
+    assert message in result.output

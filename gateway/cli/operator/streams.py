@@ -1,5 +1,5 @@
 """
-`tollhouse events`: usage events and their types. `tollhouse streams`: unit-cost streams, and deliveries
+`tollhouse events`: sends and lists usage events. `tollhouse streams`: unit-cost streams, and deliveries
 without an answer from the upstream.
 """
 
@@ -11,6 +11,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import PageRequest, list_command, paged, show_page
 from gateway.cli.output import as_json, show_json
+from gateway.cli.send.events import send_events
 
 STREAM_COLUMNS = ("name", "type", "granularity", "dimensions")
 UNKNOWN_COLUMNS = ("id", "route", "first", "last", "reason")
@@ -21,8 +22,10 @@ EVENT_TYPE_COLUMNS = ("type", "count", "amount", "last_seen", "sent_as", "unmapp
 
 @click.group()
 def events() -> None:
-    """List usage events and their types."""
+    """Send and list usage events."""
 
+
+events.add_command(send_events)
 
 list_command(
     events,

@@ -88,6 +88,33 @@ def example(format: str, call: ExampleCall | None = None) -> bytes:
     return json.dumps(EXAMPLES[format](call or ExampleCall())).encode()
 
 
+def target_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of commands that send to a gateway: its address and the key."""
+    options = (
+        click.option(
+            "--to",
+            "url",
+            default=DEFAULT_URL,
+            show_default=True,
+            metavar="URL",
+            help="Address of the gateway.",
+        ),
+        click.option(
+            "--key-file", type=click.Path(path_type=Path, dir_okay=False), help="File with the key."
+        ),
+        click.option(
+            "--key-env",
+            default=KEY_ENV,
+            show_default=True,
+            metavar="NAME",
+            help="Environment variable with the key.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("named", nargs=-1, metavar="FILE...")
 @click.option(
@@ -96,13 +123,7 @@ def example(format: str, call: ExampleCall | None = None) -> bytes:
     type=Choice(FORMAT_NAMES),
     help="Format of the files; default: detected from the content.",
 )
-@click.option(
-    "--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="Address of the gateway."
-)
-@click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="File with the key.")
-@click.option(
-    "--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="Environment variable with the key."
-)
+@target_options
 @click.option("--again", is_flag=True, help="Also send what an earlier run has already sent.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts and every rejected item as JSON.")
 @click.option(
@@ -132,41 +153,59 @@ def send(
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("give FILEs to send, or --example FORMAT")
-    _check(url)
-    key = _key(key_file, key_env)
-    endpoint = _endpoint(url.rstrip("/"), wanted or format)
+    target = UploadTarget(url, key_file, key_env, path=_path(wanted or format))
+    older = OlderCalls(wanted or format, time.time())
+    single = None if wanted is None else (UploadBody(items=[example(wanted)]), f"example {wanted}")
+    deliver(target, named, single, older, again=again, as_json=as_json)
+
+
+class UploadTarget:
+    """The address and the key of an upload. Exits with 2 if they can never work."""
+
+    def __init__(self, url: str, key_file: Path | None, key_env: str, *, path: str) -> None:
+        _check(url)
+        self.key = _key(key_file, key_env)
+        self.endpoint = url.rstrip("/") + path
+        self.hint = "" if self.key else f" (no key was sent; set {key_env}, or use --key-file)"
+
+
+def deliver(
+    target: UploadTarget,
+    named: tuple[str, ...],
+    single: tuple[UploadBody, str] | None,
+    older: OlderCalls | None,
+    *,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """
+    Send one body with its name, or else the files. Exits with 1 if anything was rejected. Prints the counts even
+    if sending fails.
+    """
     try:
-        complete = asyncio.run(_send(named, wanted, format, endpoint, key, again=again, as_json=as_json))
+        complete = asyncio.run(_send(target, named, single, older, again=again, as_json=as_json))
     except Undeliverable as error:
-        hint = "" if key else f" (no key was sent; set {key_env}, or use --key-file)"
-        fail(f"{error}{hint}")
+        fail(f"{error}{target.hint}")
     if not complete:
         sys.exit(1)
 
 
 async def _send(
+    target: UploadTarget,
     named: tuple[str, ...],
-    example_format: str | None,
-    format: str | None,
-    endpoint: str,
-    key: str | None,
+    single: tuple[UploadBody, str] | None,
+    older: OlderCalls | None,
     *,
     again: bool,
     as_json: bool,
 ) -> bool:
-    """Send everything; return whether all was accepted. Prints the counts even if sending fails."""
     async with session() as client:
-        upload = UploadClient(client, endpoint, key, notify=_print)
-        run = _Run(
-            upload,
-            Acknowledged(url=endpoint, key=key),
-            OlderCalls(example_format or format, time.time()),
-            again=again,
-            as_json=as_json,
-        )
+        upload = UploadClient(client, target.endpoint, target.key, notify=_print)
+        sent_before = Acknowledged(url=target.endpoint, key=target.key)
+        run = _Run(upload, sent_before, older, again=again, as_json=as_json)
         try:
-            if example_format is not None:
-                await run.body(UploadBody(items=[example(example_format)]), f"example {example_format}")
+            if single is not None:
+                await run.body(*single)
             else:
                 await run.files(named)
         finally:
@@ -176,7 +215,13 @@ async def _send(
 
 class _Run:
     def __init__(
-        self, client: UploadClient, taken: Acknowledged, older: OlderCalls, *, again: bool, as_json: bool
+        self,
+        client: UploadClient,
+        taken: Acknowledged,
+        older: OlderCalls | None,
+        *,
+        again: bool,
+        as_json: bool,
     ) -> None:
         self._client = client
         self._taken = taken
@@ -185,6 +230,7 @@ class _Run:
         self._counts = UploadCounts()
         self._skipped = 0
         self._rejected = 0
+        self._hints: dict[str, None] = {}  # hints of responses, each once
         self._listed: list[dict[str, str]] | None = [] if as_json else None
         self._answered = False
         self._cannot_remember = False
@@ -212,8 +258,11 @@ class _Run:
             self._complain(f"{name}, {body.place(None)}: {error}")
             return False
         self._counts.add(answer)
-        self._older.add(body.content)
+        if self._older is not None:
+            self._older.add(body.content)
         self._answered = True
+        if answer.hint:
+            self._hints[answer.hint] = None
         for item in answer.items:
             self._name_rejected(name, item, item.place(body, unfolds=answer.unfolds))
         return True
@@ -230,8 +279,8 @@ class _Run:
                     "sent_before": self._skipped,
                     "reasons": dict(sorted(counts.rejected.items())),
                     "items": self._listed,
-                    "older_than_this_month": self._older.older,
-                    "oldest": self._older.oldest,
+                    **({} if self._older is None else self._older.as_json()),
+                    **({"hints": list(self._hints)} if self._hints else {}),
                 }
             )
             return
@@ -241,8 +290,7 @@ class _Run:
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
-        message = self._older.words
-        if message:
+        for message in filter(None, [self._older and self._older.words, *self._hints]):
             click.echo(message)
         if self._rejected > MOST_NAMED:
             _print(
@@ -306,10 +354,10 @@ def _check(url: str) -> None:
         )
 
 
-def _endpoint(url: str, format: str | None) -> str:
-    """Return the address for a format. OTLP has no format in the path, because the gateway detects it."""
+def _path(format: str | None) -> str:
+    """Return the path for a format. OTLP has no format in the path, because the gateway detects it."""
     is_format_name = format is not None and "/" not in format
-    return f"{url}/v1/ai-telemetry/{format}" if is_format_name else f"{url}/v1/ai-telemetry"
+    return f"/v1/ai-telemetry/{format}" if is_format_name else "/v1/ai-telemetry"
 
 
 def _key(key_file: Path | None, key_env: str) -> str | None:
@@ -387,6 +435,9 @@ class OlderCalls:
     @property
     def oldest(self) -> str | None:
         return datetime.fromtimestamp(self._oldest_ns / _NS, UTC).date().isoformat() if self.older else None
+
+    def as_json(self) -> dict[str, object]:
+        return {"older_than_this_month": self.older, "oldest": self.oldest}
 
     @property
     def words(self) -> str:

@@ -7,10 +7,11 @@ import io
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import aiohttp
 import msgspec
@@ -104,6 +105,7 @@ class UploadAnswer:
     rejected: Counter[str]
     items: Sequence[RejectedItem] = ()
     unfolds: bool = False
+    hint: str = ""
 
 
 class UploadClient:
@@ -136,9 +138,11 @@ class UploadClient:
         body at all.
         """
         waited_s = 0.0
+        # The key marks retries of this body, so the gateway counts items without an id once.
+        headers = {**self._headers, "Idempotency-Key": uuid4().hex}
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return await self._post(body)
+                return await self._post(body, headers)
             except _Retryable as error:
                 wait_s = _BACKOFF.delay_s(attempt, error.retry_after_s)
                 waited_s += wait_s
@@ -161,13 +165,13 @@ class UploadClient:
         parts = urlsplit(self._url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    async def _post(self, body: UploadBody) -> UploadAnswer:
+    async def _post(self, body: UploadBody, headers: Mapping[str, str]) -> UploadAnswer:
         try:
             content = body.content
             async with self._session.post(
                 self._url,
                 data=io.BytesIO(content),
-                headers=self._headers,
+                headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S + len(content) / SLOWEST_BYTES_PER_S),
             ) as response:
@@ -209,10 +213,12 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
     """Read the counts from the receipt header and the reasons from the body."""
     answer = _json(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
+    # the response for usage events states the result of each event, and how many were rejected
+    stated = answer.get("events") or answer.get("rejected") or answer.get("errors") or ()
     items = [
         _rejected(reject)
-        for reject in answer.get("rejected") or answer.get("errors") or ()
-        if isinstance(reject, dict)
+        for reject in stated
+        if isinstance(reject, dict) and reject.get("status") != "accepted"
     ]
     reasons = Counter(item.reason for item in items)
     unnamed = _number(counts.get("rejected")) - reasons.total()
@@ -225,16 +231,19 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
         ignored=_number(counts.get("ignored")),
         rejected=reasons,
         items=items,
-        unfolds=not isinstance(format, ItemFormat) or format.unwrap is not None,
+        unfolds="events" not in answer and (not isinstance(format, ItemFormat) or format.unwrap is not None),
+        hint=str(answer.get("hint") or ""),
     )
 
 
 def _rejected(reject: dict[str, Any]) -> RejectedItem:
     item = reject.get("item")
-    reason = str(reject.get("reason") or reject.get("error"))
-    return RejectedItem(
-        item if type(item) is int and item >= 0 else None, reason, str(reject.get("message") or "")
-    )
+    error = reject.get("error")
+    if isinstance(error, dict):
+        reason, message = error.get("type"), error.get("message")
+    else:
+        reason, message = reject.get("reason") or error, reject.get("message")
+    return RejectedItem(item if type(item) is int and item >= 0 else None, str(reason), str(message or ""))
 
 
 def _reason(body: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ class ReceiverServices:
 class TopicServices:
     """
     Services for devices, clusters, usage events, unit-cost streams and billing drops. They need no registry.
+
+    `is_unmapped` returns whether a type of events is not sent because its line in [upstream.events] is missing.
     """
 
     storage: Storage
@@ -70,6 +73,7 @@ class TopicServices:
     deposits: Deposits
     stream_admission: StreamAdmission
     billing_connections: BillingConnections
+    is_unmapped: Callable[[str], bool] = lambda _: False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ The receiver for usage events, as plain JSON or as CloudEvents 1.0. The response
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 from aiohttp import web
@@ -40,6 +41,7 @@ def check_media_type(request: web.Request) -> None:
 
 
 _ERROR = closed({"type": TEXT, "message": TEXT})
+MOST_NAMED = 3  # maximum types that the hint of a response names
 _ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
 
 
@@ -51,7 +53,13 @@ _ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"
     scope=CREATE_EVENT,
     check=check_media_type,
     takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
-    gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_ITEM_RESULT)})}},
+    gives={
+        200: {
+            JSON: closed(
+                {"accepted": COUNT, "rejected": COUNT, "events": array(_ITEM_RESULT)}, {"hint": TEXT}
+            )
+        }
+    },
     takes_idempotency_key=True,
 )
 async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
@@ -78,13 +86,28 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     names = names_of(request, *_header_attributes(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
+    types = sorted({record.event_type for record in events.records})
     item_results = await drive(body_limits.encoded_list(_item_results(events)))
     answer = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),
         "events": orjson.Fragment(item_results),
+        **_hint([event_type for event_type in types if request.services.is_unmapped(event_type)]),
     }
     return answers.json_response(answer, receipt=receipt)
+
+
+def _hint(unmapped: Sequence[str]) -> Mapping[str, str]:
+    """Return a hint if the cost service does not receive events of these types."""
+    if not unmapped:
+        return {}
+    names = ", ".join(map(json.dumps, unmapped[:MOST_NAMED])) + (
+        ", ..." if len(unmapped) > MOST_NAMED else ""
+    )
+    return {
+        "hint": f"The events are stored, but the cost service does not receive events of type {names}: "
+        f"name their unit-cost stream under [upstream.events] in the configuration."
+    }
 
 
 def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:

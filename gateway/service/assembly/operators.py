@@ -101,7 +101,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         wake=lambda route: storage.leases.wake(lease_of(route)),
         syncs=routes.syncs,
         events_sent_as=lambda type: _sent_as(parts.config.upstream, type),
-        is_unmapped=lambda type: _is_unmapped(parts.config.upstream, type),
+        is_unmapped=parts.is_unmapped,
         event_amount=parts.amount_of,
         partial_reports=storage.partial_reports,
         max_listed_records=lambda: parts.config.server.max_listed_records,
@@ -124,12 +124,6 @@ def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
     from exporters.service.events import sent_as  # imported late, because the start does not need this module
 
     return sent_as(upstream, type)
-
-
-def _is_unmapped(upstream: UpstreamSettings, type: str) -> bool:
-    from exporters.service.events import is_unmapped
-
-    return is_unmapped(upstream, type)
 
 
 def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:

@@ -346,6 +346,11 @@ class Assembler:
 
         return event_amount(self.config.upstream, event)
 
+    def is_unmapped(self, event_type: str) -> bool:
+        from exporters.service.events import is_unmapped
+
+        return is_unmapped(self.config.upstream, event_type)
+
     def publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(
             self.config.publish,

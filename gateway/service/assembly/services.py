@@ -148,6 +148,7 @@ async def _assemble(
             deposits=deposits,
             stream_admission=assembler.stream_admission(),
             billing_connections=assembler.billing_connections,
+            is_unmapped=assembler.is_unmapped,
         ),
         status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
         operators=operators,

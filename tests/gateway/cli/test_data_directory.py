@@ -21,8 +21,8 @@ from gateway.cli import main
 # payload, call an address, or run as the laptop's service.
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
-    "agent setup", "agent status", "clusters apply", "completion", "explain", "health", "lake import", "lake manifest",
-    "lake sql", "lake verify", "send", "version",
+    "agent setup", "agent status", "clusters apply", "completion", "events send", "explain", "health", "lake import",
+    "lake manifest", "lake sql", "lake verify", "send", "version",
 }  # fmt: skip
 # Arguments that a command needs before it looks for data. PLACE is another folder. FILE is an empty
 # file in PLACE.
