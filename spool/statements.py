@@ -103,7 +103,7 @@ class Statement:
 class StatementInfo:
     """
     Consecutive UTC days of one source and provider. All were read at the same time, and all are settled or
-    all are open.
+    all are open. `digests` has a digest of the rows of each day.
     """
 
     source: str
@@ -114,6 +114,7 @@ class StatementInfo:
     settled: bool
     imported_at: float
     rows: int
+    digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

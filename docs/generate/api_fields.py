@@ -483,6 +483,7 @@ FIELDS: Mapping[str, str] = {
     "rate": "The difference that comes from different prices for the tokens that both sides have.",
     "other": "The lines of the bill that are not for tokens.",
     "own": "The counted cost minus list prices, for calls without a price and for costs that sources reported.",
+    "explained": "The sum of the causes.",
     "unexplained": "The part of the difference without a known cause.",
     "billed_tokens": "The number of billed tokens.",
     "counted_tokens": "The number of counted tokens.",

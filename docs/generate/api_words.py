@@ -30,6 +30,7 @@ QUERY: Mapping[str, str] = {
     "applied": "The version of the configuration that the agent uses now.",
     "base_version": "The version on which the new one is based. If it is not the latest, the request is rejected.",
     "by": "The dimension to group by.",
+    "causes": "`false` returns only totals, without a search for causes.",
     "cloud_account_id": "The cloud account of the cluster.",
     "cluster_name": "The name of the cluster.",
     "compare": "An earlier time to add: `previous`, `same_weekdays`, a word of `range`, or `FIRST..LAST`.",

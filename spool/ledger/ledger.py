@@ -42,7 +42,7 @@ from spool.turns.fair_turns import current_work, pause
 if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.billed import BilledDay, BilledSum
-    from spool.ledger.days.remembered import RememberedCosts
+    from spool.ledger.days.remembered import Marks, RememberedCosts
     from spool.ledger.usages import Usages
 
 T = TypeVar("T")
@@ -578,6 +578,12 @@ class Ledger:
         from spool.ledger.days.remembered import RememberedCosts  # imported when costs are first queried
 
         return RememberedCosts()
+
+    async def marks(self, since: datetime, until: datetime) -> Marks:
+        """Return the marks of a period. They differ after any process has changed a sum of the period."""
+        from spool.ledger.days.remembered import marks_of  # imported when costs are first queried
+
+        return await self._read(lambda rows: marks_of(rows.state(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None

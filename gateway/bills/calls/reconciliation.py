@@ -34,11 +34,11 @@ from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
 
-ONCE = ("month", "provider", "by", "format")
+ONCE = ("month", "provider", "by", "format", "causes")
 # minimum rows per provider, even with many providers, because the days of a month are never merged
 LEAST_ROWS = 100
 TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
-MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
+MONEY = ("billed", "counted", "difference", "explained", "unexplained", *PARTS)
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
@@ -60,24 +60,30 @@ def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
 )
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Compare a month of every provider that has a bill. In every row, billed is counted + volume + rate +
-    other + own.
+    Compare a month of every provider that has a bill. In every row, billed is counted + explained + unexplained,
+    where explained is the sum of the causes. It is also counted + volume + rate + other + own.
 
-    Open days and days without a bill are listed, but are in no sum.
+    Open days and days without a bill are listed, but are in no sum. With `causes=false`, the answer has only the
+    totals of each provider, which need no search for causes.
     """
     query = request.http.query
     by = query.get("by", DAY)
     form = query.get("format", "json")
     check_one_of("by", by, LEVELS)
     check_one_of("format", form, FORMATS)
-    reconciled = await _reconciled(request)
+    has_causes = query.get("causes", "true")
+    check_one_of("causes", has_causes, ("true", "false"))
+    reconciled = await _reconciled(request, has_causes=has_causes == "true")
     whole = await request.services.ledger.whole_since()
     row_limit = sys.maxsize
     if form != "csv":
         row_limit = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(reconciled.providers)))
-    shown = await asyncio.to_thread(
-        lambda: [_provider(provider, by, row_limit) for provider in reconciled.providers]
-    )
+    if has_causes == "false":
+        shown = [_totals(provider) for provider in reconciled.providers]
+    else:
+        shown = await asyncio.to_thread(
+            lambda: [_provider(provider, by, row_limit) for provider in reconciled.providers]
+        )
     payload: dict[str, Any] = {
         "reconciliation": {
             "month": reconciled.month.name,
@@ -85,7 +91,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
             "from": moment(reconciled.month.start),
             "to": moment(reconciled.month.end),
             "whole_since": moment(whole) if reconciled.month.start < whole else None,
-            "truncated": any(provider["truncated"] for provider in shown),
+            "truncated": any(provider.get("truncated", False) for provider in shown),
         },
         "providers": shown,
         "without_statement": [
@@ -136,7 +142,9 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     return Pieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")
 
 
-async def _reconciled(request: OperatorRequest[MoneyServices, None]) -> ReconciledMonth:
+async def _reconciled(
+    request: OperatorRequest[MoneyServices, None], *, has_causes: bool = True
+) -> ReconciledMonth:
     """Reconcile the month and the provider of a request."""
     query = request.http.query
     month = None
@@ -149,10 +157,33 @@ async def _reconciled(request: OperatorRequest[MoneyServices, None]) -> Reconcil
     provider_name = query.get("provider")
     try:
         return await request.services.require_reconciler().reconcile(
-            month, None if provider_name is None else providers.canonical(provider_name)
+            month,
+            None if provider_name is None else providers.canonical(provider_name),
+            has_causes=has_causes,
         )
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
+
+
+def _totals(result: Reconciliation) -> dict[str, Any]:
+    total = result.total
+    return {
+        "provider": result.provider,
+        "calls_where": calls_of(result.provider),
+        "sources": list(result.sources),
+        "set_aside": list(result.set_aside),
+        "other_currencies": dict(result.foreign),
+        "finest": result.finest,
+        "has_money": result.has_money,
+        "total": {
+            "billed": money.text(total.billed),
+            "counted": money.text(total.counted),
+            "difference": money.text(total.difference),
+            "billed_tokens": total.billed_tokens,
+            "counted_tokens": total.counted_tokens,
+            "captured_tokens": total.captured_tokens,
+        },
+    }
 
 
 def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
@@ -173,13 +204,7 @@ def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     ]
     lists += [*result.only_billed.values(), *result.only_counted.values()]
     return {
-        "provider": result.provider,
-        "calls_where": calls_of(result.provider),
-        "sources": list(result.sources),
-        "set_aside": list(result.set_aside),
-        "other_currencies": dict(result.foreign),
-        "finest": result.finest,
-        "has_money": result.has_money,
+        **_totals(result),
         "total": _describe(result.total, ""),
         "rows": [_describe(line, by) for line in shown],
         "row_count": len(lines),
@@ -210,8 +235,9 @@ def _describe(line: Line, by: str) -> dict[str, object]:
         "billed": money.text(line.billed),
         "counted": money.text(line.counted),
         "difference": money.text(line.difference),
-        **{name: money.text(line.parts[name]) for name in PARTS},
+        "explained": money.text(line.explained),
         "unexplained": money.text(line.unexplained),
+        **{name: money.text(line.parts[name]) for name in PARTS},
         "billed_tokens": line.billed_tokens,
         "counted_tokens": line.counted_tokens,
         "captured_tokens": line.captured_tokens,

@@ -97,9 +97,9 @@ class Tolerance:
 class Line:
     """
     Sums of a day, a model, a key, or everything. `billed` is `counted` plus the four parts, without any remainder.
+    It is also `counted` plus the amounts in `causes` plus `unexplained`.
 
-    `captured_tokens` are the tokens that both sides have. `causes` are claimed amounts; the rest of the
-    difference is unexplained.
+    `captured_tokens` are the tokens that both sides have.
     """
 
     name: str = ""
@@ -122,8 +122,12 @@ class Line:
         return self.billed - self.counted
 
     @property
+    def explained(self) -> int:
+        return sum(self.causes.values())
+
+    @property
     def unexplained(self) -> int:
-        return self.difference - sum(self.causes.values())
+        return self.difference - self.explained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +136,18 @@ class Reconciliation:
 
     provider: str
     total: Line
-    days: Sequence[Line]
-    models: Sequence[Line]
-    keys: Sequence[Line]
-    claims: Sequence[Claim]
     finest: str
     has_money: bool
     sources: Sequence[str]
     set_aside: Sequence[str]  # ignored sources; other sources report the same days
     foreign: Mapping[str, int]  # by currency, except dollars: the number of rows
-    only_billed: Mapping[str, Sequence[str]]
-    only_counted: Mapping[str, Sequence[str]]
-    renamed: Sequence[tuple[str, str]]
+    days: Sequence[Line] = ()
+    models: Sequence[Line] = ()
+    keys: Sequence[Line] = ()
+    claims: Sequence[Claim] = ()
+    only_billed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    only_counted: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    renamed: Sequence[tuple[str, str]] = ()
     spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names in the ledger, by model family
     regions: frozenset[str] = frozenset()  # regions that our calls report
     hints: Sequence[Claim] = ()  # causes that are only likely, so their amounts are unexplained
@@ -190,8 +194,12 @@ class BothSides:
     conversion: Conversion | None = None  # if one currency was converted to dollars
 
 
-def compare(facts: BothSides) -> Reconciliation:
-    """Compare a provider's bills with the ledger, and find the causes."""
+def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
+    """
+    Compare a provider's bills with the ledger, and find the causes.
+
+    Without `has_causes`, no check runs and the result has only the total and facts about the bills.
+    """
     bill_rows = billed(row for row in facts.rows if row.provider == facts.provider)
     of_tokens = one_source(bill_rows.tokens, facts.covered)
     of_money = one_source(bill_rows.money, facts.covered)
@@ -223,6 +231,28 @@ def compare(facts: BothSides) -> Reconciliation:
         return facts.prices(priced_as(model), tier, day, context)
 
     levels = levels_of(tokens, amounts, counted, keys=keys.any)
+
+    def sides() -> Split:
+        return split(
+            tokens,
+            amounts,
+            counted,
+            prices=prices,
+            levels=levels,
+            metered=compared & set(of_tokens),
+            imputed=not of_money,
+        )
+
+    if not has_causes:
+        return Reconciliation(
+            provider=facts.provider,
+            total=_total(sides(), ()),
+            finest=levels.finest,
+            has_money=bool(of_money),
+            sources=sorted({*of_tokens.values(), *of_money.values()}),
+            set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
+            foreign=bill_rows.foreign,
+        )
     own = counted
     exchanged = exchanged_keys(tokens, counted) if levels.key else {}
     counted = restated_keys(counted, exchanged)
@@ -238,18 +268,6 @@ def compare(facts: BothSides) -> Reconciliation:
         for source, rows in rows_by_source.items()
     }
     precision = {day: digits[source] for day, source in of_money.items() if source in digits}
-
-    def sides() -> Split:
-        return split(
-            tokens,
-            amounts,
-            counted,
-            prices=prices,
-            levels=levels,
-            metered=compared & set(of_tokens),
-            imputed=not of_money,
-        )
-
     split_sides = sides()
     fixed = None if conversion is None else fixed_rate(split_sides, conversion, precision)
     if conversion is not None and fixed is not None:
@@ -287,7 +305,7 @@ def compare(facts: BothSides) -> Reconciliation:
     days_apart = _days_with_keys_apart(split_sides, facts.tolerance) if levels.key else ()
     return Reconciliation(
         provider=facts.provider,
-        total=next(iter(_lines(split_sides, claimed, lambda _: "").values()), Line()),
+        total=_total(split_sides, claimed),
         days=[
             _with_state(
                 days.get(str(day), Line(name=str(day))),
@@ -425,6 +443,10 @@ def _lines(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dic
         cell_line.billed = cell_line.counted + sum(cell_line.parts.values())
         cell_line.captured_money = max(0, min(cell_line.billed, cell_line.counted))
     return lines
+
+
+def _total(split_sides: Split, claimed: Sequence[Claim]) -> Line:
+    return _lines(split_sides, claimed, lambda _: "").get("", Line())
 
 
 def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:

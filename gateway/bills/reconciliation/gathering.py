@@ -19,9 +19,11 @@ from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.restating import Conversion
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards.card import Card
 from spool import providers
 from spool.currencies import Rates, rounded
 from spool.ledger import money
+from spool.ledger.days.remembered import Marks
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log
@@ -80,29 +82,66 @@ class CalendarMonth:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """Both sides of each provider with a bill, and the counted costs of providers without one."""
+    """
+    Both sides of each provider with a bill, and the counted costs of providers without one.
+
+    `is_foreign` means that a bill has money in another currency, so the sides depend on exchange rates.
+    """
 
     sides: Sequence[BothSides]
     without: Mapping[str, int]
+    is_foreign: bool = False
 
 
-async def gather(
-    sources: StatementSources, month: CalendarMonth, *, now: float, provider: str | None = None
-) -> Gathered:
-    """Read a month's closed records and bills, of one provider or of all."""
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """
+    The small inputs of a month's comparison, with marks of the large ones. If two are equal, so are the results,
+    except for bills in other currencies.
+
+    `marks` change with the counted sums, and `infos` with the bills, whichever process changes them. `until` is
+    the current hour, or 0 if the month and the hours that are compared with it are over.
+    """
+
+    month: CalendarMonth
+    marks: Marks
+    infos: Sequence[StatementInfo]
+    book_version: str
+    card: Card
+    owners: Sequence[Owner]
+    tolerance: Tolerance
+    until: int
+
+
+async def inputs_of(
+    sources: StatementSources, month: CalendarMonth, *, now: float
+) -> tuple[Inputs, PriceBook]:
+    """Count the closed records, and return the inputs of a month with the price book."""
     await sources.ledger.catch_up(sources.log)
     known = await sources.statements.statements()
-    infos = [info for info in known if info.start < month.end and info.end > month.start]
-    providers_billed = sorted({info.provider for info in infos if provider in (None, info.provider)})
+    book = await asyncio.to_thread(sources.prices)
+    edges = (datetime.fromtimestamp(at, UTC) for at in (month.start - DAY_S, month.end + DAY_S))
+    inputs = Inputs(
+        month=month,
+        marks=await sources.ledger.marks(*edges),
+        infos=[info for info in known if info.start < month.end and info.end > month.start],
+        book_version=book.version,
+        card=book.card,
+        owners=sources.owners(),
+        tolerance=sources.tolerance(),
+        until=0 if now >= month.end + DAY_S else int(now) // 3600,
+    )
+    return inputs, book
+
+
+async def gather(sources: StatementSources, inputs: Inputs, book: PriceBook, *, now: float) -> Gathered:
+    """Read a month's counted sums and bills."""
+    month, infos = inputs.month, inputs.infos
+    providers_billed = sorted({info.provider for info in infos})
     costs = await counted_by_seller(sources.ledger, month, now)
-    without = {
-        name: costs[name]
-        for name in sorted(costs)
-        if name not in providers_billed and provider in (None, name)
-    }
+    without = {name: costs[name] for name in sorted(costs) if name not in providers_billed}
     if not providers_billed:
         return Gathered(sides=[], without=without)
-    book = await asyncio.to_thread(sources.prices)
     prices = TokenPrices(book)
     by_provider: dict[str, list[CountedUse]] = defaultdict(list)
     for day in month.days:
@@ -111,13 +150,13 @@ async def gather(
         sums = await sources.ledger.usage_of_day(day)
         for name, rows in (await asyncio.to_thread(counted, sums, prices)).items():
             by_provider[name] += rows
-    sides = [
-        await _sides(
-            sources, month, now, name, [info for info in infos if info.provider == name], by_provider, prices
-        )
-        for name in providers_billed
-    ]
-    return Gathered(sides=sides, without=without)
+    sides = []
+    has_foreign = False
+    for name in providers_billed:
+        billed = await sources.statements.rows(provider=name, start=month.start, end=month.end)
+        has_foreign = has_foreign or any(map(is_foreign, billed))
+        sides.append(await _sides(sources, inputs, now, name, billed, by_provider.get(name, ()), prices))
+    return Gathered(sides=sides, without=without, is_foreign=has_foreign)
 
 
 async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
@@ -166,18 +205,20 @@ async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[St
 
 async def _sides(
     sources: StatementSources,
-    month: CalendarMonth,
+    inputs: Inputs,
     now: float,
     provider: str,
-    infos: Sequence[StatementInfo],
-    by_provider: Mapping[str, Sequence[CountedUse]],
+    statement_rows: Sequence[StatementRow],
+    uses: Sequence[CountedUse],
     prices: TokenPrices,
 ) -> BothSides:
-    statement_rows = await sources.statements.rows(provider=provider, start=month.start, end=month.end)
+    month = inputs.month
     rows = await exchanged(sources.ledger, statement_rows)
     covered: dict[str, set[int]] = defaultdict(set)
     unsettled: dict[str, set[int]] = defaultdict(set)
-    for info in infos:
+    for info in inputs.infos:
+        if info.provider != provider:
+            continue
         days = {day for day in month.days if info.start <= day < info.end}
         covered[info.source] |= days
         if not info.settled:
@@ -187,13 +228,13 @@ async def _sides(
         days=month.days,
         open_from=int(now) // DAY_S * DAY_S,
         rows=rows,
-        counted=by_provider.get(provider, ()),
+        counted=uses,
         prices=lambda model, tier, day, context: prices.listed(provider, model, tier, day, context),
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         hours=await _hours(sources.ledger, provider, month, now),
-        owners=sources.owners(),
-        tolerance=sources.tolerance(),
+        owners=inputs.owners,
+        tolerance=inputs.tolerance,
         conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),
     )
 

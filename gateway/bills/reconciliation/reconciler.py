@@ -1,17 +1,24 @@
-"""Reconciliation of months on request, with the newest results stored for metrics and insights."""
+"""
+Reconciliation of months on request. Results stay in memory until an input changes, and the newest ones are stored
+for metrics and insights.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.bills.reconciliation.comparing import Reconciliation, compare
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, gather
+from gateway.bills.reconciliation.gathering import CalendarMonth, Inputs, StatementSources, gather, inputs_of
 from gateway.service.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 
 EVERY_S = 3600
+MOST_MONTHS = 12  # maximum number of results in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +31,19 @@ class ReconciledMonth:
     providers: Sequence[Reconciliation]
     without: Mapping[str, int]
 
+    def of(self, provider: str | None) -> ReconciledMonth:
+        """Return the month of one provider, or of all if `provider` is None."""
+        if provider is None:
+            return self
+        return replace(
+            self,
+            providers=[each for each in self.providers if each.provider == provider],
+            without={name: cost for name, cost in self.without.items() if name == provider},
+        )
+
 
 class Reconciler:
-    """Runs one comparison at a time, because each reads a month of the ledger."""
+    """Searches the causes of one month at a time, because each search reads a month of the ledger."""
 
     def __init__(self, sources: StatementSources, clock: Clock) -> None:
         self._sources = sources
@@ -34,14 +51,20 @@ class Reconciler:
         self._turn = asyncio.Lock()
         self._mark: object = None
         self._months: Sequence[ReconciledMonth] = ()
+        self._known: OrderedDict[str, tuple[Inputs, ReconciledMonth]] = OrderedDict()
         self.newest: Mapping[str, Reconciliation] = {}  # by provider: the newest month with compared days
 
     async def reconcile(
-        self, month: CalendarMonth | None = None, provider: str | None = None
+        self, month: CalendarMonth | None = None, provider: str | None = None, *, has_causes: bool = True
     ) -> ReconciledMonth:
-        """Reconcile a month; by default, the current one."""
-        async with self._turn:
-            return await self._reconcile(month or CalendarMonth.at(self._clock.now()), provider)
+        """
+        Reconcile a month; by default, the current one. Without `has_causes`, return only totals, without waiting
+        for a search of causes.
+        """
+        month = month or CalendarMonth.at(self._clock.now())
+        turn = self._turn if has_causes else nullcontext()
+        async with turn:
+            return (await self._reconcile(month, has_causes=has_causes)).of(provider)
 
     async def look(self) -> Sequence[ReconciledMonth]:
         """
@@ -55,7 +78,7 @@ class Reconciler:
             if mark == self._mark:
                 return self._months
             this = CalendarMonth.at(now)
-            months = [await self._reconcile(month, None) for month in (this.previous, this)] if known else []
+            months = [await self._reconcile(month) for month in (this.previous, this)] if known else []
         newest: dict[str, Reconciliation] = {}
         for reconciled_month in months:
             for result in reconciled_month.providers:
@@ -64,10 +87,23 @@ class Reconciler:
         self.newest, self._months, self._mark = newest, months, mark
         return months
 
-    async def _reconcile(self, month: CalendarMonth, provider: str | None) -> ReconciledMonth:
-        gathered = await gather(self._sources, month, now=self._clock.now(), provider=provider)
-        results = [await asyncio.to_thread(compare, sides) for sides in gathered.sides]
-        return ReconciledMonth(month=month, providers=results, without=gathered.without)
+    async def _reconcile(self, month: CalendarMonth, *, has_causes: bool = True) -> ReconciledMonth:
+        now = self._clock.now()
+        inputs, book = await inputs_of(self._sources, month, now=now)
+        known_inputs, known = self._known.get(month.name, (None, None))
+        if known is not None and await asyncio.to_thread(inputs.__eq__, known_inputs):
+            self._known.move_to_end(month.name)
+            return known
+        gathered = await gather(self._sources, inputs, book, now=now)
+        search = partial(compare, has_causes=has_causes)
+        results = [await asyncio.to_thread(search, sides) for sides in gathered.sides]
+        reconciled = ReconciledMonth(month=month, providers=results, without=gathered.without)
+        if has_causes and not gathered.is_foreign:
+            self._known[month.name] = inputs, reconciled
+            self._known.move_to_end(month.name)
+            if len(self._known) > MOST_MONTHS:
+                self._known.popitem(last=False)
+        return reconciled
 
 
 def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:

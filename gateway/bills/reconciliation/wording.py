@@ -1,9 +1,11 @@
-"""Formats of numbers and names in the sentences of a report."""
+"""Formats of numbers and names in reports. Shown amounts of a row add up, whatever their number of decimals."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 
 from spool.ledger import money
 
@@ -17,6 +19,49 @@ def dollars(units: int) -> str:
     digits = max(6, -size.adjusted())
     shown = f"{size:,.2f}" if size >= Decimal("0.01") or not size else f"{size:.{digits}f}".rstrip("0")
     return f"-${shown}" if amount < 0 else f"${shown}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRow:
+    """
+    Amounts of a row with a fixed number of decimals: billed - counted = difference = causes + unexplained.
+    """
+
+    billed: Decimal
+    counted: Decimal
+    causes: Mapping[str, Decimal]
+    unexplained: Decimal
+
+    @property
+    def difference(self) -> Decimal:
+        return self.billed - self.counted
+
+    @property
+    def explained(self) -> Decimal:
+        return self.difference - self.unexplained
+
+
+def shown_row(
+    billed: str, counted: str, causes: Mapping[str, str], unexplained: str, *, places: int
+) -> ShownRow:
+    """
+    Round exact amounts (decimal text) so that they still add up. The largest cause takes what is left by rounding.
+
+    Without a cause, the whole difference is unexplained.
+    """
+    digit = Decimal(1).scaleb(-places)
+
+    def rounded(text: str) -> Decimal:
+        return Decimal(text).quantize(digit, ROUND_HALF_UP)
+
+    shown_billed, shown_counted = rounded(billed), rounded(counted)
+    difference = shown_billed - shown_counted
+    shown = {cause: rounded(amount) for cause, amount in causes.items()}
+    rest = rounded(unexplained) if shown else difference
+    if shown:
+        largest = max(shown, key=lambda cause: abs(Decimal(causes[cause])))
+        shown[largest] += difference - rest - sum(shown.values())
+    return ShownRow(billed=shown_billed, counted=shown_counted, causes=shown, unexplained=rest)
 
 
 def per_million(units: int, tokens: int) -> str:

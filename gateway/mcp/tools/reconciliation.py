@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import DAY, PARTS
-from gateway.bills.reconciliation.wording import day_text
+from gateway.bills.reconciliation.wording import day_text, shown_row
 from gateway.http.holders.operators import MoneyServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
@@ -26,6 +26,7 @@ from spool.turns.threads import ordered
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # maximum causes per provider
+_PLACES = 2  # decimals of the totals in the text
 _TEXT = 200  # maximum characters of a cause's evidence, and of its advice
 
 
@@ -40,18 +41,20 @@ class ReconciliationQuestion(ToolInput):
 
 class BilledLine(ToolOutput):
     """
-    A row. Amounts are exact decimal text: billed = counted + volume + rate + other + own. `name` null is unknown.
+    A row. Amounts are exact decimal text: billed = counted + explained + unexplained, where `explained` is the sum
+    of the causes. Also, billed = counted + volume + rate + other + own. `name` null is unknown.
     """
 
     name: str | None
     billed: str
     counted: str
     difference: str
+    explained: str
+    unexplained: str
     volume: str
     rate: str
     other: str
     own: str
-    unexplained: str
     billed_tokens: int
     counted_tokens: int
 
@@ -188,8 +191,9 @@ def _line(lines: Sequence[Line], name: str | None) -> BilledLine:
         billed=money.text(sum(line.billed for line in lines)),
         counted=money.text(sum(line.counted for line in lines)),
         difference=money.text(sum(line.difference for line in lines)),
-        **{part: money.text(sum(line.parts[part] for line in lines)) for part in PARTS},
+        explained=money.text(sum(line.explained for line in lines)),
         unexplained=money.text(sum(line.unexplained for line in lines)),
+        **{part: money.text(sum(line.parts[part] for line in lines)) for part in PARTS},
         billed_tokens=sum(line.billed_tokens for line in lines),
         counted_tokens=sum(line.counted_tokens for line in lines),
     )
@@ -217,11 +221,12 @@ def _text(content: ReconciledMonths) -> str:
     ]
     for provider in content.providers:
         total = provider.total
+        causes = {"": total.explained} if provider.causes else {}
+        shown = shown_row(total.billed, total.counted, causes, total.unexplained, places=_PLACES)
         parts.append(
-            f"{cell(provider.provider)}: billed {money_text(total.billed)}, counted "
-            f"{money_text(total.counted)}, difference {money_text(total.difference)}, of which "
-            f"{money_text(total.unexplained)} is unexplained; {provider.not_compared} days are not "
-            "compared yet."
+            f"{cell(provider.provider)}: billed {shown.billed}, counted {shown.counted}, difference "
+            f"{shown.difference} = {shown.explained} explained + {shown.unexplained} unexplained; "
+            f"{provider.not_compared} days are not compared yet."
         )
         rows = [
             [

@@ -55,7 +55,7 @@ class RememberedCosts:
         """
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)
-        marks = _marks(rows.state(), query)
+        marks = marks_of(rows.state(), query.since, query.until, is_billed=bool(query.arranged))
         key = _key(query)
         cost_rows = self._known(key, marks)
         if cost_rows is None:
@@ -95,10 +95,10 @@ def _is_over(query: CostQuery, now: float) -> bool:
     return is_short and query.until <= month + _DAY
 
 
-def _marks(state: Mapping[str, int], query: CostQuery) -> Marks:
-    """Return the current marks that a query depends on."""
-    of_state, every = (_OF_BILLED, EVERY_BILLED) if query.arranged else (_OF_STATE, EVERY)
-    names = (*of_state, *_places(query.since, query.until, every))
+def marks_of(state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False) -> Marks:
+    """Return the current marks of the sums of a period, or of its billed costs."""
+    of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
+    names = (*of_state, *_places(since, until, every))
     return tuple(map(state.get, names))
 
 

@@ -309,9 +309,12 @@ def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[Statement
                 settled=entry.settled and entry.whole,
                 imported_at=entry.imported_at,
                 rows=entry.providers.get(provider, 0),
+                digests=(entry.digest,),
             )
             if run is not None and _continues(run, info):
-                run = replace(run, end=info.end, rows=run.rows + info.rows)
+                run = replace(
+                    run, end=info.end, rows=run.rows + info.rows, digests=(*run.digests, entry.digest)
+                )
             else:
                 if run is not None:
                     runs.append(run)

@@ -66,12 +66,18 @@ def double_report(case: Case) -> Iterator[Claim]:
     source = min(sorted(by_source), key=apart)
     if apart(source) * 2 > whole:
         return
+    beside = {
+        name
+        for cell in by_source[source]
+        for name, tokens in case.split.counted[cell].by_source.items()
+        if tokens
+    }
     yield from case.taken(
         "double_report",
         [entry for entry in remainder.volume() if entry[1].model in models],
         WEAK if apart(source) else EXACT,
         f"{whole:,} tokens more were counted than billed, which is {'about ' if apart(source) else ''}as much as "
-        f"{source} reports in addition to {named([name for name in sorted(by_source) if name != source])}",
+        f"{source} reports in addition to {named(sorted(beside - {source} or by_source.keys() - {source}))}",
         f"Count only one of them: set `count = false` in [sources.{source}].",
     )
 

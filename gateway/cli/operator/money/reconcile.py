@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from gateway.bills.reconciliation import owed
-from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
+from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS
+from gateway.bills.reconciliation.wording import ShownRow, shown_row
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import command, list_command
 from gateway.cli.operator.money.report import warn_of_lacking
@@ -21,7 +22,9 @@ from spool.printable import printable
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
 TABLE = "table"
-_SHOWN = ("billed", "counted", "difference", *PARTS, "unexplained", "billed_tokens", "counted_tokens")
+PLACES = 4  # decimals of amounts in tables
+_AMOUNTS = ("billed", "counted", "difference", "explained", "unexplained")
+_SHOWN = (*_AMOUNTS, "billed_tokens", "counted_tokens")
 _CAUSES = ("cause", "amount", "tokens", "sure", "evidence")
 
 
@@ -163,9 +166,10 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     """
     Compare provider bills with counted costs, and explain each difference.
 
-    Only days with final bills are compared. In every row, billed = counted + volume + rate + other + own.
-    volume: tokens that only one side has. rate: different prices. other: charges that are not for tokens.
-    own: counted costs that differ from tokens at list prices.
+    Only days with final bills are compared. In every row, billed - counted = difference = explained + unexplained,
+    and explained is the sum of the causes. JSON and CSV also divide the difference into volume (tokens that only
+    one side has), rate (different prices), other (charges that are not for tokens) and own (counted costs that
+    differ from tokens at list prices).
     """
     parameters = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in parameters.items() if value is not None]
@@ -183,7 +187,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     for unbilled in payload["without_statement"]:
         name = unbilled["provider"] or "unknown provider"
         click.echo(
-            f"{printable(name)}: {_dollars(unbilled['counted'])} was counted, and there is no bill",
+            f"{printable(name)}: {_dollars(Decimal(unbilled['counted']))} was counted, and there is no bill",
             err=True,
         )
     if not payload["providers"]:
@@ -207,11 +211,12 @@ def write_claim(client: OperatorClient, provider: str, month: str | None, form: 
 
 def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     total = provider_report["total"]
-    causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
-    explained = f" = {causes} + unexplained {_dollars(total['unexplained'])}" if causes else ""
+    shown = _shown(total)
+    causes = "".join(f"{cause} {_dollars(amount)} + " for cause, amount in shown.causes.items())
+    explained = f" = {causes}unexplained {_dollars(shown.unexplained)}" if causes else ""
     click.echo(
-        f"{printable(provider_report['provider'])}, {month}: billed {_dollars(total['billed'])}, "
-        f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
+        f"{printable(provider_report['provider'])}, {month}: billed {_dollars(shown.billed)}, "
+        f"counted {_dollars(shown.counted)}, difference {_dollars(shown.difference)}{explained}"
     )
     if not provider_report["has_money"]:
         click.echo(
@@ -225,9 +230,13 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
     if provider_report["causes"]:
         click.echo()
-        show_table(
-            [cause | {"amount": _dollars(cause["amount"])} for cause in provider_report["causes"]], _CAUSES
-        )
+        amounts = {str(number): cause["amount"] for number, cause in enumerate(provider_report["causes"])}
+        row = shown_row(total["billed"], total["counted"], amounts, total["unexplained"], places=PLACES)
+        listed = [
+            cause | {"amount": _dollars(amount)}
+            for cause, amount in zip(provider_report["causes"], row.causes.values(), strict=True)
+        ]
+        show_table([*listed, {"cause": "unexplained", "amount": _dollars(row.unexplained)}], _CAUSES)
         for advice in dict.fromkeys(cause["advice"] for cause in provider_report["causes"]):
             click.echo(f"- {printable(advice)}")
     for hint in provider_report["hints"]:
@@ -239,13 +248,19 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
 
 
 def _row(row: JsonObject, by: str) -> JsonObject:
-    line = {by: row["name"], "state": row["state"]}
-    for name in _SHOWN:
-        line[name] = f"{row[name]:,}" if isinstance(row[name], int) else _dollars(row[name])
-    return line
+    shown = _shown(row)
+    return {
+        by: row["name"],
+        "state": row["state"],
+        **{name: _dollars(getattr(shown, name)) for name in _AMOUNTS},
+        "billed_tokens": f"{row['billed_tokens']:,}",
+        "counted_tokens": f"{row['counted_tokens']:,}",
+    }
 
 
-def _dollars(text: str) -> str:
-    """Format dollars with four decimals for the table. JSON has every digit."""
-    amount = Decimal(text)
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.4f}"
+def _shown(row: JsonObject) -> ShownRow:
+    return shown_row(row["billed"], row["counted"], row["causes"], row["unexplained"], places=PLACES)
+
+
+def _dollars(amount: Decimal) -> str:
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.{PLACES}f}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
-from gateway.bills.reconciliation.limits import COARSEST
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation, together
+from gateway.bills.reconciliation.wording import shown_row
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.facts import DAY_S, Facts
 from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, named, ordered, rows_of
@@ -23,6 +23,7 @@ POINTS = Decimal(5)  # minimum drop of the coverage, in percentage points
 MONTHLY = 2  # after imports in this number of months, an import is expected every month
 FORGOTTEN_S = 100 * DAY_S  # after this number of seconds without an import, no further import is expected
 MAX_FAILURE = 300
+PLACES = 2  # decimals of amounts
 
 # a function that returns the counted and the billed amount of a line
 Amounts = Callable[[Line], tuple[int, int]]
@@ -41,14 +42,19 @@ def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
     return ordered(findings)
 
 
-def _signed(amount: int) -> str:
-    dollars = Decimal(units.text(amount))
-    return f"{'-' if dollars < 0 else ''}{money(abs(dollars))}"
+def _signed(amount: Decimal) -> str:
+    return f"{'-' if amount < 0 else ''}{money(abs(amount))}"
 
 
 def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
-    billed = Decimal(units.text(sum(line.billed for line in differing)))
-    counted = Decimal(units.text(sum(line.counted for line in differing)))
+    total = together(differing, name="")
+    shown = shown_row(
+        units.text(total.billed),
+        units.text(total.counted),
+        {cause: units.text(amount) for cause, amount in total.causes.items() if amount},
+        units.text(total.unexplained),
+        places=PLACES,
+    )
     newest = max(int(line.name) for line in differing)
     cause = reconciliation.claims[0] if reconciliation.claims else None
     likely = cause or (reconciliation.hints[0] if reconciliation.hints else None)
@@ -57,18 +63,20 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
         why = f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
     elif likely is not None:
         why = f" No cause is certain. A possible one is {likely.cause}: {likely.evidence}."
-    unexplained = reconciliation.total.unexplained
+    by_size = sorted(shown.causes.items(), key=lambda item: -abs(item[1]))
     rows = [
-        f"{claim.cause} ({claim.sure}): {_signed(claim.amount)}"
-        for claim in reconciliation.claims
-        if abs(claim.moved) >= COARSEST
+        f"{name}: {_signed(amount)}"
+        for name, amount in [*by_size, ("unexplained", shown.unexplained)]
+        if amount
     ]
-    rows += [f"unexplained: {_signed(unexplained)}"] if abs(unexplained) >= COARSEST else []
     count = f"{len(differing)} settled days of {month}"
     return finding(
         "reconciliation_difference",
         (reconciliation.provider, month),
-        title=f"{named(reconciliation.provider)} billed {money(billed)}, but {money(counted)} was counted, on {count}",
+        title=(
+            f"{named(reconciliation.provider)} billed {money(shown.billed)}, but {money(shown.counted)} was counted, "
+            f"on {count}"
+        ),
         seen=f"{count} differ by more than the tolerance. The last one is {day(newest)}.{why}{rows_of(rows)}",
         advice=(
             f"{likely.advice if likely else 'Look at these days.'} `tollhouse reconcile report --month "
@@ -76,7 +84,7 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
         ),
         category="prices",
         effort=MEDIUM,
-        impact=abs(billed - counted),
+        impact=abs(shown.difference),
         newest=newest + DAY_S,
     )
 

@@ -10,8 +10,9 @@ from itertools import combinations
 
 from gateway.bills.reconciliation.causes.list import ANY_PRICE
 from gateway.bills.reconciliation.claims import OF_PRICES
-from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.comparing import Line, Reconciliation
 from gateway.bills.reconciliation.sides import PARTS
+from gateway.bills.reconciliation.wording import shown_row
 from spool.ledger import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, prices_of, same_calls
 
@@ -50,7 +51,25 @@ def holds(found: Reconciliation) -> None:
     for line in (found.total, *found.days, *found.models, *found.keys):
         assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
         assert line.difference == sum(line.causes.values()) + line.unexplained
+        for places in (2, 4):
+            is_added_up(line, places)
     assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
+
+
+def is_added_up(line: Line, places: int) -> None:
+    """Check that the shown amounts of a line add up, and that each is its exact amount but for the rounding."""
+    causes = {cause: money.text(amount) for cause, amount in line.causes.items()}
+    exact = {name: money.text(getattr(line, name)) for name in ("billed", "counted", "unexplained")}
+    shown = shown_row(exact["billed"], exact["counted"], causes, exact["unexplained"], places=places)
+    assert shown.billed - shown.counted == sum(shown.causes.values()) + shown.unexplained
+    assert shown.explained == sum(shown.causes.values())
+    half = Decimal(1).scaleb(-places) / 2
+    assert abs(shown.billed - dollars(line.billed)) <= half
+    assert abs(shown.counted - dollars(line.counted)) <= half
+    assert abs(shown.unexplained - dollars(line.unexplained)) <= half * (1 if causes else 2)
+    assert line.unexplained or not causes or not shown.unexplained
+    for cause, amount in shown.causes.items():
+        assert abs(amount - dollars(line.causes[cause])) <= half * (len(causes) + 3)
 
 
 def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, Decimal]:

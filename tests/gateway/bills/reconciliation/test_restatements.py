@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Reconciliation, compare
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, gather
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Reconciliation
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.http.resources.list import declared_tables
@@ -71,9 +72,9 @@ class Books:
         return outcomes
 
     async def compare(self, *, now: float) -> Reconciliation:
-        gathered = await gather(self.sources, CalendarMonth.of("2026-03"), now=now, provider=self.provider)
-        [sides] = gathered.sides
-        return compare(sides)
+        reconciler = Reconciler(self.sources, MovedClock(now))
+        [result] = (await reconciler.reconcile(CalendarMonth.of("2026-03"), self.provider)).providers
+        return result
 
     async def said(self) -> tuple[int, Decimal]:
         """Return the stored tokens and dollars of the whole month."""

@@ -9,6 +9,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace as change
 from datetime import UTC, datetime
@@ -88,8 +89,10 @@ async def reconciled(server: OperatorServer, **query: str) -> Any:
 
 
 def sums_up(row: Any) -> bool:
-    billed, counted, *parts = (Decimal(row[name]) for name in ("billed", "counted", *PARTS))
-    return billed == counted + sum(parts, Decimal(0))
+    billed, counted, explained, unexplained, *parts = (
+        Decimal(row[name]) for name in ("billed", "counted", "explained", "unexplained", *PARTS)
+    )
+    return billed == counted + sum(parts, Decimal(0)) == counted + explained + unexplained
 
 
 async def test_a_month(server: OperatorServer) -> None:
@@ -100,7 +103,9 @@ async def test_a_month(server: OperatorServer) -> None:
         assert sorted(PROVIDERS) == [found["provider"] for found in payload["providers"]]
         assert [] == payload["without_statement"]
         for found in payload["providers"]:
-            assert all(sums_up(row) for row in (found["total"], *found["rows"]))
+            for row in (found["total"], *found["rows"]):
+                assert sums_up(row)
+                assert Decimal(row["explained"]) == sum(map(Decimal, row["causes"].values()))
             assert found["rows"] or by == "key"
             if found["rows"]:
                 for name in ("billed", "counted", "unexplained"):
@@ -201,6 +206,10 @@ async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
     for found in payload["providers"]:
         [total] = [row for row in rows if row["provider"] == found["provider"] and row["name"] == "total"]
         assert found["total"]["billed"] == total["billed"]
+        assert all(sums_up(row) for row in rows)
+    sentence = re.sub(r"[$,]", "", table.splitlines()[0])
+    billed, counted, difference, *causes = map(Decimal, re.findall(r"-?[0-9]+[.][0-9]{4}", sentence))
+    assert billed - counted == difference == sum(causes)
 
 
 async def test_a_row_is_one_line_for_every_reader(server: OperatorServer, tmp_path: Path) -> None:
