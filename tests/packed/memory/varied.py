@@ -140,7 +140,7 @@ _NAMES = (
     "gen_ai.agent.name", "cost_center", "department", "team.id", "traceloop.association.properties.tier",
     "langfuse.trace.metadata.plan", "langsmith.metadata.ls_provider", "langsmith.metadata.region",
     "trace.metadata.note", "ai.telemetry.metadata.plan", "anthropic.request.id", "aws.request_id", "rpc.method",
-    "anthropic.custom_base_url", "metadata.requester_custom_headers", "hidden_params",
+    "anthropic.custom_base_url", "metadata.requester_custom_headers", "hidden_params", "gen_ai.event.start_time",
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """
 Strands Agents: spans of the conventions. Their counts are the ones that the model's provider reports.
 
-Strands for TypeScript names its scope and its provider after the service.
+Strands for TypeScript names its scope and its provider after the service (`OTEL_SERVICE_NAME`). The service of the
+resource may have another name, if the program sets it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _OF_PYTHON = "strands."  # prefix of the scopes of Strands for Python
 _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"})
+
+
+def _is_named_after_service(span: Span) -> bool:
+    provider = span.attributes.get("gen_ai.system") or span.attributes.get("gen_ai.provider.name")
+    return bool(span.scope.name) and provider == span.scope.name
 
 
 def _of_model(stated: str | None, model: str | None) -> str | None:
@@ -40,6 +46,7 @@ PRODUCT = Product(
     scopes=("strands-agents",),
     scope_beginnings=(_OF_PYTHON,),
     languages=("typescript",),
+    weak_marks={"gen_ai.event.start_time": _is_named_after_service},
     spans=SpanDialect(without_cache=_without_cache, provider=_of_model),
     repeated_metrics=(r"strands\.event_loop\..*\.tokens",),
 )

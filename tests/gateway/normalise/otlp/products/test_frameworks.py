@@ -299,6 +299,30 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -
     assert expected == only(traces(span(1, call), scope="strands.telemetry.tracer")).input_tokens
 
 
+@pytest.mark.parametrize("provider", ["gen_ai.system", "gen_ai.provider.name"])
+@pytest.mark.parametrize("scope", ["clients", "other"])
+def test_strands_for_typescript_is_recognized_by_its_scope(provider: str, scope: str) -> None:
+    """
+    The scope and the provider have the name of the service, even if the resource has another name or none. The
+    input leaves the cache out.
+    """
+    call = {
+        "gen_ai.operation.name": "chat",
+        provider: "clients",
+        "gen_ai.request.model": "claude-sonnet-4-5",
+        "gen_ai.event.start_time": "2026-11-27T07:16:06.281Z",
+        "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.output_tokens": 50,
+        "gen_ai.usage.total_tokens": 1050,
+        "gen_ai.usage.cache_read.input_tokens": 600,
+        "gen_ai.usage.cache_read_input_tokens": 600,
+    }
+    resource = {"service.name": "unknown_service:node", "telemetry.sdk.language": "nodejs"}
+    record = only(traces(span(1, call), scope=scope, resource=resource))
+    expected = ("strands", "anthropic", 1600) if scope == "clients" else ("otel", "clients", 1000)
+    assert expected == (record.source, record.provider, record.input_tokens)
+
+
 def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
     """
     Since version 1.54, the input of Strands includes the cache. Strands then also writes the names of the
