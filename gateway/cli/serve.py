@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
+import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -229,19 +228,8 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
     if link is not None:
         click.echo(f"\nOpen the console. This link works once and expires in ten minutes:\n\n    {link}\n")
     if first_key is not None:
-        click.echo(WELCOME.format(key=first_key, url=app.url, span=_first_span()))
+        click.echo(WELCOME.format(key=first_key, url=app.url, command=_command()))
 
-
-# No line break inside the quotes, so that a person can paste the command into a shell.
-FIRST_SPAN = (
-    '{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"traceId":"{trace_id}","spanId":"{span_id}","name":"chat gpt-4o",'
-    '"kind":3,"startTimeUnixNano":"{start}","endTimeUnixNano":"{end}","attributes":['
-    '{{"key":"gen_ai.operation.name","value":{{"stringValue":"chat"}}}},'
-    '{{"key":"gen_ai.provider.name","value":{{"stringValue":"openai"}}}},'
-    '{{"key":"gen_ai.request.model","value":{{"stringValue":"gpt-4o"}}}},'
-    '{{"key":"gen_ai.usage.input_tokens","value":{{"intValue":"1200"}}}},'
-    '{{"key":"gen_ai.usage.output_tokens","value":{{"intValue":"300"}}}}]}}]}}]}}]}}'
-)
 
 WELCOME = """\
 This is a new data directory. Its first key can only send AI telemetry, and it is shown only now:
@@ -250,10 +238,7 @@ This is a new data directory. Its first key can only send AI telemetry, and it i
 
 Send a first record from a second terminal:
 
-curl {url}/v1/traces \\
-  -H "Authorization: {key}" \\
-  -H "Content-Type: application/json" \\
-  -d '{span}'
+    TOLLHOUSE_KEY={key} {command} send --example litellm --to {url}
 
 The record appears in the console after ten seconds.
 
@@ -263,16 +248,20 @@ To send your own calls, set two variables for any OpenTelemetry exporter:
     OTEL_EXPORTER_OTLP_HEADERS=Authorization={key}
 
 Next steps:
-    tollhouse report        show what your AI calls cost
-    tollhouse keys create   create a key for each sender
-    tollhouse init          write tollhouse.toml, for example to forward records to your cost service
+    {command} report        show what your AI calls cost
+    {command} keys create   create a key for each sender
+    {command} init          write tollhouse.toml, for example to forward records to your cost service
 """
 
 
-def _first_span() -> str:
-    now = time.time_ns()
-    ids = {"trace_id": secrets.token_hex(16), "span_id": secrets.token_hex(8)}
-    return FIRST_SPAN.format(start=now - 1_200_000_000, end=now, **ids)
+def _command() -> str:
+    """Return how to call this program in a shell: by its name, or by its path if the shell does not find it."""
+    called = Path(sys.argv[0])
+    if called.name != "tollhouse" or shutil.which("tollhouse"):
+        return "tollhouse"
+    with suppress(ValueError):  # the program is outside the current directory
+        return str(called.absolute().relative_to(Path.cwd()))
+    return str(called)
 
 
 def why(error: Exception) -> str:

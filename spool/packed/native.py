@@ -229,6 +229,7 @@ class NativeUse:
 
     native: Native | None = None
     reason: str = "no server runs"
+    is_installed: bool = False  # whether the module was looked for and is there, even if it cannot be used
 
     @property
     def is_on(self) -> bool:
@@ -258,9 +259,11 @@ def use(wanted: bool) -> NativeUse:
     if not wanted:
         return NativeUse(reason="server.native is false")
     try:
-        return NativeUse(load())
-    except ImportError as error:
+        return NativeUse(load(), is_installed=True)
+    except ModuleNotFoundError as error:
         return NativeUse(reason=str(error))
+    except ImportError as error:
+        return NativeUse(reason=str(error), is_installed=True)
 
 
 def load() -> Native:

@@ -105,7 +105,9 @@ async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
     assert code == 0
     assert out.count("listening on") == 0
     assert len(set(re.findall(r"th_[\w-]{43}", out))) == 1
-    assert "curl http://127.0.0.1:" in out
+    assert re.search(
+        r"TOLLHOUSE_KEY=th_[\w-]{43} \S*tollhouse send --example litellm --to http://127.0.0.1:", out
+    )
     assert ["stopping", "stopped"] == [json.loads(text)["action"] for text in err.splitlines()][-2:]
     again = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
     first = await line(again)

@@ -90,12 +90,15 @@ async def open_services(
 
 
 def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
-    """Return the compiled module if it is enabled and installed. If it is not used, a log line says why."""
+    """
+    Return the compiled module if it is enabled and installed. If it is installed but cannot be used, a log line says
+    why.
+    """
     native = use(config.server.native)
     metrics.watch_native(native)
-    if not native.is_on and config.server.native:
-        _log.info(
-            "running without the optional compiled module: %s",
+    if not native.is_on and native.is_installed:
+        _log.warning(
+            "the compiled module cannot be used: %s",
             native.reason,
             extra={"action": "native_missing", "reason": native.reason},
         )

@@ -1,5 +1,5 @@
 """
-Log lines: JSON on stderr, with a short message and stable fields.
+Log lines on stderr: a short message and stable fields, as JSON, or as text for people if stderr is a terminal.
 
 A line never contains a key or a prompt. For an exception it has only the type and the location, because the
 text may quote what a sender sent.
@@ -19,7 +19,7 @@ import orjson
 
 from gateway.service.attempts import Buckets, neighbourhood
 from spool.clock import Clock, SystemClock
-from spool.printable import json_for_people
+from spool.printable import json_for_people, printable
 
 FRAMES = 12
 LINES_PER_MINUTE = 60
@@ -36,9 +36,9 @@ def configure(
     lines_per_minute: int = LINES_PER_MINUTE,
     clock: Clock | None = None,
 ) -> None:
-    """Start logging to stderr as JSON."""
+    """Start logging to stderr."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(TerminalFormatter() if handler.stream.isatty() else JsonFormatter())
     handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -97,12 +97,33 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **_fields(record),
         }
-        line.update((name, value) for name, value in vars(record).items() if name not in _STANDARD)
-        if record.exc_info and record.exc_info[1]:
-            line["error"] = type(record.exc_info[1]).__name__
-            line["where"] = where(record.exc_info[1])
         return json_for_people(line, option=orjson.OPT_NON_STR_KEYS)
+
+
+class TerminalFormatter(logging.Formatter):
+    """Formats each record as one line: local time, the level unless it is info, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        message = record.getMessage()
+        fields = [
+            f"{name}={value if isinstance(value, str) else json_for_people(value)}"
+            for name, value in _fields(record).items()
+            if name != "action" and str(value) not in message
+        ]
+        shown = f" ({', '.join(fields)})" if fields else ""
+        return printable(f"{time} {level}{message}{shown}")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if record.exc_info and record.exc_info[1]:
+        fields["error"] = type(record.exc_info[1]).__name__
+        fields["where"] = where(record.exc_info[1])
+    return fields
 
 
 def where(error: BaseException) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -68,6 +69,38 @@ def test_a_name_neither_ends_a_line_nor_moves_a_cursor(name: str) -> None:
     line = json.loads(written)
     assert line["message"] == f"refused {name}"
     assert line["action"] == name
+
+
+@pytest.mark.parametrize("name", [*HOSTILE_NAMES, pytest.param("half a \ud83d character", id="half")])
+def test_a_line_on_a_terminal_is_text(name: str) -> None:
+    """A terminal shows time, level, message and fields on one line. A hostile name cannot break it."""
+    record = logging.makeLogRecord(
+        {
+            "msg": "refused a request",
+            "levelno": 30,
+            "levelname": "WARNING",
+            "action": "refused",
+            "status": 401,
+        }
+    )
+    plain = logs.TerminalFormatter().format(record)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning: refused a request \(status=401\)", plain)
+    hostile = logging.makeLogRecord({"msg": "refused %s", "args": (name,), "key": name, "levelno": 20})
+    assert not UNPRINTABLE.search(logs.TerminalFormatter().format(hostile))
+
+
+@pytest.mark.parametrize(("is_terminal", "start"), [(True, r"\d\d:"), (False, r"\{")])
+def test_only_a_terminal_gets_text(is_terminal: bool, start: str) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal  # type: ignore[method-assign]
+    logs.configure("info", stream)
+    try:
+        logging.getLogger("x").info("ready")
+    finally:
+        root.handlers[:], root.level = before
+    assert re.match(start, stream.getvalue())
 
 
 def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:

@@ -6,6 +6,7 @@ import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -33,8 +34,8 @@ def test_the_module_is_told_wherever_it_is_looked_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The log, the metric and the doctor report the state of the module. If the module is used or turned off,
-    nothing is logged.
+    The metric and the doctor report the state of the module. The log has a line only if the module is installed and
+    cannot be used.
     """
     config = Config(data_dir=tmp_path)
     monkeypatch.setitem(sys.modules, MODULE, module())
@@ -47,6 +48,12 @@ def test_the_module_is_told_wherever_it_is_looked_for(
     monkeypatch.setitem(sys.modules, MODULE, None)
     value, actions, status, words = told(config, caplog)
     assert value == 1.0
-    assert actions == ["native_missing"]
+    assert actions == []
     assert status == NOTE
     assert MODULE in words
+    monkeypatch.setitem(sys.modules, MODULE, ModuleType(MODULE))  # of another interface
+    value, actions, status, words = told(config, caplog)
+    assert value == 1.0
+    assert actions == ["native_missing"]
+    assert status == NOTE
+    assert "Build it again" in words
