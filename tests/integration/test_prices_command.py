@@ -37,6 +37,14 @@ def litellm_list(**models: dict[str, float]) -> bytes:
 CHEAPER = litellm_list(**{"gpt-4o": {"input_cost_per_token": 2e-6, "output_cost_per_token": 8e-6}})
 
 
+def own_list(price: str, version: str = "our-list-1") -> bytes:
+    """Return the packaged list with another version, and with a price of one model."""
+    document = json.loads(cards.write(cards.packaged()))
+    document["version"] = version
+    document["providers"]["openai"]["models"][0]["prices"][0]["input"] = price
+    return json.dumps(document).encode()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return a function that runs a command on an installation of its own."""
@@ -113,6 +121,17 @@ def test_a_list_of_our_own_format_replaces_the_list(run: Run, tmp_path: Path) ->
         (litellm_list(**{"gpt-4o": {"input_cost_per_token": 2e-9, "output_cost_per_token": 8e-9}}), "impossible jumps"),
         (b'{"gpt-4o": {"litellm_provider": "openai", "input_cost_per_token": 2e-6}}', "it may be incomplete"),
         (b"[]", "Expected"),
+        (b"[" * 2_000_000, "not JSON"),
+        (CHEAPER.replace(b"2e-06", b"NaN"), "NaN is not a number"),
+        (CHEAPER.replace(b"2e-06", b"-2e-06"), "which is not a price in dollars"),
+        (litellm_list(**{r"\ud800": {"input_cost_per_token": 1e-6}}).replace(b"\\\\", b"\\"), "is not text"),
+        (own_list("NaN"), "is NaN, which is not a price"),
+        (own_list("-1"), "is -1, which is not a price"),
+        (own_list("1E+999999999"), "is 1E+999999999, which is not a price"),
+        (own_list("1E-999999999"), "is 1E-999999999, which is not a price"),
+        (own_list("0E-999999999"), "which is not a price"),
+        (own_list("2.5", version="a\x1b[31m"), "version must be"),
+        (own_list("2.5", version="v" * 101), "version must be"),
     ],
 )  # fmt: skip
 def test_a_faulty_list_changes_nothing(run: Run, tmp_path: Path, content: bytes, words: str) -> None:

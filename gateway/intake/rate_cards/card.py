@@ -34,6 +34,8 @@ FORMAT = 1
 # Parts of the names of models that speak or listen. Most tokens of such a model are audio, and a source may lack
 # the price of audio.
 _SOUND = ("transcribe", "-audio", "realtime")
+_DIGITS, _DECIMALS = 10, 30  # maximum digits of a price before and after the point
+_LONGEST_VERSION = 100  # characters; each record names the version
 _HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
@@ -217,6 +219,8 @@ def decoded(content: bytes) -> Card:
 
 def _problems(card: Card) -> Iterator[str]:
     """Yield what the types of a list do not exclude. An error here would otherwise appear at each call."""
+    if not (card.version.isprintable() and 0 < len(card.version) <= _LONGEST_VERSION):
+        yield f"version must be a text of at most {_LONGEST_VERSION} printable characters"
     if not _is_day(card.source.get("date", "")):
         yield "source.date must be the day of the list, such as 2026-11-20"
     if card.source.get("currency", "USD") != "USD":
@@ -225,7 +229,7 @@ def _problems(card: Card) -> Iterator[str]:
         for model in of_seller.models:
             for problem in (*_problems_of_clause(model.match), *_problems_of_prices(model.prices)):
                 yield f"{seller}, {model.id}: {problem}"
-            if not all(factor.is_finite() and factor > 0 for factor in model.regional.values()):
+            if not all(factor > 0 and _is_price(factor) for factor in model.regional.values()):
                 yield f"{seller}, {model.id}: the factors of regional must be above 0"
 
 
@@ -252,8 +256,15 @@ def _problems_of_prices(prices: Sequence[Price]) -> Iterator[str]:
             yield "the sizes of tiers must increase"
         for amounts in (row, *row.tiers):
             for unit, price in prices_of(amounts):
-                if not price.is_finite() or price < 0:
+                if not _is_price(price):
                     yield f"{unit} is {price}, which is not a price"
+
+
+def _is_price(price: Decimal) -> bool:
+    """Return True if an amount has few digits. An amount such as 1E+999999999 is short, and too long to compute."""
+    if not price.is_finite() or price.is_signed():
+        return False
+    return price.adjusted() < _DIGITS and int(price.as_tuple().exponent) >= -_DECIMALS
 
 
 def _is_day(text: str) -> bool:

@@ -67,7 +67,11 @@ def decoded(content: bytes, *, day: str, max_bytes: int) -> Card:
     if not litellm.is_litellm(document):
         return cards.decoded(content)
     digest = blake2b(content, digest_size=4).hexdigest()
-    return litellm.card_of(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
+    card = litellm.card_of(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
+    try:
+        return cards.decoded(cards.write(card))  # as it is read once it is stored
+    except UnicodeEncodeError as error:
+        raise CardUnreadable(f"a name of the list is not text: {error}") from error
 
 
 def named(card: Card, newer: Card) -> Card:

@@ -209,7 +209,9 @@ async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> 
 async def _admit(services: ReceiverServices, context: Context) -> Bearer:
     metadata = context.invocation_metadata() or ()
     check_single(metadata)
-    key = key_in(metadata, services.access.key_headers) or _metadatum(context, "authorization")
+    key = key_in(metadata, services.access.key_headers)
+    if key is None:
+        key = _metadatum(context, "authorization")
     address = _address(services, context)
     bearer = await services.access.admit_of_now(key, INGEST, address=address)
     services.access.charge(bearer, requests=1, bytes=0)

@@ -176,6 +176,9 @@ async def test_grpc_reads_the_header_as_well(serve: Serve) -> None:
         assert grpc.StatusCode.OK == reply.code
         reply = await calling.export(body, metadata=((name, serving.key), (name, serving.key)))
         assert grpc.StatusCode.INVALID_ARGUMENT == reply.code
+        for value in ("", "th_wrong"):  # never falls back to Authorization
+            both = ((name, value), ("authorization", serving.key))
+            assert grpc.StatusCode.UNAUTHENTICATED == (await calling.export(body, metadata=both)).code
 
 
 async def test_a_reload_applies_to_open_connections(serve: Serve) -> None:
