@@ -151,6 +151,7 @@ PAGES = (
         _operators(
             "/statements",
             "/statement-pulls",
+            "/statement-uploads",
             "/reconciliation",
             "/billed-invoices",
             "/month-closing",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
 from gateway.bills.statements.puller import STATES as PULL_STATES
@@ -13,18 +17,31 @@ from gateway.bills.statements.sources.list import SOURCES
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.requests import OperatorRequest, RequestBody
+from gateway.http.operator.requests import MULTIPART, OperatorRequest, RequestBody, read_files
 from gateway.http.requests import Result
 from gateway.service.calls.installation import local_path
 from gateway.service.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.service.errors import Refusal
+from gateway.service.schemas import OBJECT
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
-from spool.statements import StatementMonth, StatementOutcome, day_text
+from spool.registry.texts import check_one_of
+from spool.statements import (
+    ACCRUED,
+    Statement,
+    StatementMonth,
+    StatementOutcome,
+    by_day,
+    day_text,
+    plain,
+    total,
+)
 
 MAX_FILES = 1000
-ELSEWHERE = "import reports on the server's machine with tollhouse reconcile import"
+ELSEWHERE = (
+    "upload reports in the console, or import them on the server's machine with tollhouse reconcile import"
+)
 
 
 class StatementFiles(RequestBody):
@@ -116,31 +133,74 @@ async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Resu
 @call("POST", "/statements", MODIFY_BILLING, "Import provider reports")
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
     body = request.body
-    settings = request.services.reconciliation()
     if not 0 < len(body.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
     paths = [local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
+    most = request.services.reconciliation().max_file_bytes
+    files = (open_report(path, most=most, now=now) for path in paths)
+    return await _import(request, files, source=body.source, account=body.account, dry_run=body.dry_run)
 
-    def read() -> list[ReadReport]:
-        files = (_open(path, settings.max_file_bytes, now) for path in paths)
-        return read_reports(
+
+@call(
+    "POST",
+    "/statement-uploads",
+    MODIFY_BILLING,
+    "Import uploaded provider reports",
+    optional=("source", "account", "dry_run"),
+    takes={MULTIPART: OBJECT},
+)
+async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Import the files of a form. A report of several files must be in one form, because a report replaces whole days.
+
+    The parameters are those of an import. `dry_run=true` returns the changes without storing them.
+    """
+    query = request.http.query
+    dry_run = query.get("dry_run", "false")
+    check_one_of("dry_run", dry_run, ("true", "false"))
+    settings = request.services.reconciliation()
+    with TemporaryDirectory(prefix="tollhouse-") as directory:
+        uploaded = await read_files(
+            request,
+            Path(directory),
+            most=settings.max_upload_bytes,
+            most_files=MAX_FILES,
+            limit="reconciliation.max_upload_bytes",
+        )
+        now, most = request.now(), settings.max_file_bytes
+        files = (ReportFile(name=name, path=path, read_at=now, most_bytes=most) for name, path in uploaded)
+        return await _import(
+            request,
             files,
-            source=body.source,
-            account=body.account,
-            most=settings.max_rows,
-            settle_s=settings.settle,
+            source=query.get("source") or None,
+            account=query.get("account") or None,
+            dry_run=dry_run == "true",
         )
 
-    reports = await asyncio.to_thread(read)
-    table = request.registry.statements
+
+async def _import(
+    request: OperatorRequest[MoneyServices, Any],
+    files: Iterable[ReportFile],
+    *,
+    source: str | None,
+    account: str | None,
+    dry_run: bool,
+) -> Result:
+    """Read and store reports; return what they contain and change."""
+    settings = request.services.reconciliation()
+    reports = await asyncio.to_thread(
+        read_reports, files, source=source, account=account, most=settings.max_rows, settle_s=settings.settle
+    )
     shown = []
     for report in reports:
         outcome = None
         if report.statement is not None:
-            outcome = await table.put(report.statement, actor=request.actor, dry_run=body.dry_run)
+            outcome = await request.registry.statements.put(
+                report.statement, actor=request.actor, dry_run=dry_run
+            )
         shown.append(_report(report, outcome))
-    return {"imports": shown, "dry_run": body.dry_run}
+    return {"imports": shown, "dry_run": dry_run}
 
 
 @call("DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills")
@@ -173,8 +233,13 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     }
 
 
-def _open(path: Path, limit: int, now: float) -> ReportFile:
-    return open_report(path, most=limit, now=now)
+def _amounts(statement: Statement) -> dict[str, str]:
+    """Return the billed amount by currency."""
+    by_currency: dict[str, list[Decimal]] = defaultdict(list)
+    for row in statement.rows:
+        if row.currency is not None and row.unit != ACCRUED:
+            by_currency[row.currency].append(row.amount)
+    return {currency: f"{plain(total(amounts)):f}" for currency, amounts in sorted(by_currency.items())}
 
 
 def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
@@ -193,6 +258,9 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
         return {
             **shown,
             "account": "",
+            "providers": [],
+            "months": [],
+            "amounts": {},
             "from": None,
             "to": None,
             "rows": 0,
@@ -204,6 +272,9 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
     return {
         **shown,
         "account": statement.account,
+        "providers": sorted({row.provider for row in statement.rows}),
+        "months": sorted({day_text(day)[:7] for day in by_day(statement)}),
+        "amounts": _amounts(statement),
         "from": day_text(statement.start),
         "to": day_text(statement.end - 1),
         "rows": outcome.rows,

@@ -100,6 +100,7 @@ def call(
     optional: tuple[str, ...] = (),
     repeated: tuple[str, ...] = (),
     status: int = 200,
+    takes: Mapping[str, Schema] | None = None,
     gives: Mapping[str, Schema] | None = None,
     checks_query: bool = True,
     shows: str = WHOLE,
@@ -110,13 +111,14 @@ def call(
 ) -> OperatorAddress:
     """
     Return the row of one call below OPERATOR_API. It returns JSON and accepts the body that the
-    handler's request names.
+    handler's request names. With `takes`, the handler reads a body of another type itself.
     """
     return OperatorAddress(
         methods=(method,),
         path=OPERATOR_API + path,
         needs=needs,
         summary=summary,
+        takes=takes or {},
         gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
         lists=lists,
         required=required,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import unquote
@@ -68,6 +69,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             await begin_work(f"person {admitted.actor.name}")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
+        admitted.check_again = partial(admit, request)
         if row.body is not None:
             body: object = await read_body(request, row.body)
             # check again, because the rights may have changed while the body arrived

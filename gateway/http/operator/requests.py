@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from aiohttp import web
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.typedefs import Handler
 
 from gateway.http.answers import uncached_json
@@ -20,7 +23,7 @@ from gateway.http.requests import AdmittedRequest
 from gateway.money.allocation.faults import InvalidDefinition
 from gateway.money.costs.reader import CostReader
 from gateway.service.errors import Refusal
-from spool.errors import SpoolError
+from spool.errors import Invalid, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
@@ -35,6 +38,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 256 * 1024
+MAX_FILE_NAME = 100
+_PIECE = 256 * 1024  # bytes of a file that are written at once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +52,8 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before a
     sign-in. `role` is the role of the account or of the console link. `rights` are the user's current rights,
-    including those from roles that are stored as resources.
+    including those from roles that are stored as resources. A handler that reads the body itself calls
+    `check_again` afterwards, because the rights may have changed while the body arrived.
     """
 
     services: Services
@@ -58,6 +64,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     rights: Rights
     session: Session | None = None
     asker: Holder | None = None
+    check_again: Callable[[], Awaitable[object]] | None = None
 
     def number(self, name: str) -> int:
         """Return a part of the path as a number. Raises Refusal 404 if it is not a number."""
@@ -125,6 +132,43 @@ def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> 
     from gateway.people.authentication.oidc.people import has_default_role
 
     return has_default_role(groups, oidc.settings)
+
+
+MULTIPART = "multipart/form-data"
+
+
+async def read_files(
+    request: OperatorRequest[Any, None], directory: Path, *, most: int, most_files: int, limit: str
+) -> list[tuple[str, Path]]:
+    """
+    Store the files of a form in a directory. Return their names and paths, in the order of the form.
+
+    Raises Refusal 413 if all files together have more than `most` bytes, which is the setting `limit`, and
+    Invalid if the form has anything but 1 to `most_files` files. The request's rights are checked again.
+    """
+    if request.http.content_type != MULTIPART:
+        raise Refusal(415, "unsupported_media_type", f"send the files as {MULTIPART}")
+    files: list[tuple[str, Path]] = []
+    size = 0
+    try:
+        async for part in await request.http.multipart():
+            if not isinstance(part, BodyPartReader) or not part.filename or len(files) >= most_files:
+                raise Invalid(f"the form must have 1 to {most_files} files and nothing else")
+            path = directory / str(len(files))
+            with path.open("wb") as file:
+                while piece := await part.read_chunk(_PIECE):
+                    size += len(piece)
+                    if size > most:
+                        raise Refusal(413, "too_large", f"the files have more than {most} bytes ({limit})")
+                    await asyncio.to_thread(file.write, piece)
+            files.append((PurePath(part.filename).name[:MAX_FILE_NAME], path))
+    except (ValueError, AssertionError, BadHttpMessage) as error:  # aiohttp's errors about malformed forms
+        raise Invalid("the form is damaged; send it again") from error
+    if not files:
+        raise Invalid("the form has no file")
+    if request.check_again is not None:
+        await request.check_again()
+    return files
 
 
 class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

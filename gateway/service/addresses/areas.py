@@ -221,7 +221,14 @@ _LISTED = (
             "gateway.bills.calls.statements",
             "gateway.bills.calls.reconciliation",
         ),
-        paths=("/billing", "/connections", "/statements", "/statement-pulls", "/reconciliation"),
+        paths=(
+            "/billing",
+            "/connections",
+            "/statements",
+            "/statement-pulls",
+            "/statement-uploads",
+            "/reconciliation",
+        ),
     ),
     Area(
         modules=("gateway.bills.calls.closing",),

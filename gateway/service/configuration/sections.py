@@ -897,6 +897,12 @@ class ReconciliationSettings:
         edge="a larger report is refused; import a shorter period",
         least=KIB,
     )
+    max_upload_bytes: Size = setting(
+        64 * MIB,
+        "maximum size of the files of an upload in the console, before decompression",
+        edge="the upload is refused; import the files on the server's machine with `tollhouse reconcile import`",
+        least=KIB,
+    )
     max_rows: int = setting(
         200_000,
         "maximum number of different cells in an imported report",

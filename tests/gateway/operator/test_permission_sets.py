@@ -149,6 +149,7 @@ CALLS = {
     POST /statements
     DELETE /statements/{id}
     POST /statement-pulls
+    POST /statement-uploads
     POST /billed-invoices
     DELETE /billed-invoices/{id}
     POST /closed-months

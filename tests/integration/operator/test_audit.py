@@ -57,9 +57,12 @@ class Operators:
         self.seen = 0
         self.named: set[str] = set()
 
-    async def ask(self, method: str, path: str, body: object = None) -> Any:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, data: aiohttp.FormData | None = None
+    ) -> Any:
         url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True)
-        async with self._client.request(method, url, json=body, headers={"X-Tollhouse-As": ADA}) as answer:
+        headers = {"X-Tollhouse-As": ADA}
+        async with self._client.request(method, url, json=body, data=data, headers=headers) as answer:
             return await answer.json()
 
     async def over_http(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> Any:
@@ -165,6 +168,11 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         report = Path(__file__).parents[2] / "statements/openai_usage/page.json"
         await operators.change("import_statements", "POST", "/statements", {"files": [str(report)]})
         [month] = (await operators.ask("GET", "/statements"))["statements"]
+        form = aiohttp.FormData()
+        form.add_field("file", report.read_bytes().replace(b"gpt", b"gpx"), filename="page.json")
+        await operators.audited(
+            "upload_statements", await operators.ask("POST", "/statement-uploads", data=form)
+        )
         await operators.change("pull_statements", "POST", "/statement-pulls", {})
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
         await bills(operators)

@@ -119,9 +119,10 @@ def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
         new, changed = summary["days_new"], summary["days_changed"]
         change = f"{new} days {verb} new, {changed} {verb} changed, of {summary['days']}"
         account = f" {printable(summary['account'])}" if summary["account"] else ""
+        amounts = "".join(f", {amount} {printable(code)}" for code, amount in summary["amounts"].items())
         click.echo(
-            f"{files}: {summary['source']}{account}, {summary['from']} to {summary['to']}, {summary['rows']} rows; "
-            f"{change}"
+            f"{files}: {summary['source']}{account}, {summary['from']} to {summary['to']}, {summary['rows']} rows"
+            f"{amounts}; {change}"
         )
     for revision in summary["revisions"]:
         money = f"${revision['billed_before']} -> ${revision['billed']}"
