@@ -194,7 +194,9 @@ def test_sql_stands_in_the_engine_alone() -> None:
     for path in (path for package in BELOW for path in modules(package)):
         if any(path.is_relative_to(home) for home in homes):
             continue
-        assert not {"sqlite3", "aiosqlite", "psycopg"} & set(imported(path)), path
+        # `tollhouse version` prints the version of SQLite, and does not load an engine for it.
+        version = {"sqlite3"} if path == ROOT / "gateway/cli/__init__.py" else set()
+        assert not {"sqlite3", "aiosqlite", "psycopg"} & set(imported(path)) - version, path
         if path.is_relative_to(ROOT / "spool/sql"):
             continue
         assert not [text for text in contents(path).texts if SQL.search(text) or text.endswith(".sqlite")], (

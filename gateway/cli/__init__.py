@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.exceptions import NoSuchCommand
 
-from gateway.http.resources.list import RESOURCES
 from spool.printable import printable
 
 if TYPE_CHECKING:
@@ -26,63 +27,117 @@ if TYPE_CHECKING:
 # memory. A server sets another number after its start.
 NEW_OBJECTS = 50_000
 
-# command name -> module with a click command of the same name
-COMMANDS = {
-    "serve": "gateway.cli.serve",
-    "init": "gateway.cli.init",
-    "reload": "gateway.cli.operator.configuration",
-    "configuration": "gateway.cli.operator.configuration",
-    "storage": "gateway.cli.storage",
-    "backup": "gateway.cli.backup",
-    "restore": "gateway.cli.backup",
-    "check": "gateway.cli.check",
-    "doctor": "gateway.cli.doctor",
-    "health": "gateway.cli.health",
-    "drill": "gateway.cli.drill.command",
-    "explain": "gateway.cli.explain",
-    "send": "gateway.cli.send.command",
-    "keys": "gateway.cli.operator.keys",
-    "devices": "gateway.cli.operator.devices",
-    "clusters": "gateway.cli.operator.clusters",
-    "container": "gateway.cli.operator.clusters",
-    "agent": "gateway.cli.agent",
-    "spool": "gateway.cli.operator.spool",
-    "lake": "gateway.cli.lake.command",
-    "events": "gateway.cli.operator.streams",
-    "streams": "gateway.cli.operator.streams",
-    "billing": "gateway.cli.operator.money.ledger",
-    "connections": "gateway.cli.operator.money.connections",
-    "budgets": "gateway.money.budgets.command",
-    "export": "gateway.cli.operator.export",
-    "ledger": "gateway.cli.operator.money.ledger",
-    "prices": "gateway.cli.prices.command",
-    "report": "gateway.cli.operator.money.report",
-    "reconcile": "gateway.cli.operator.money.reconcile",
-    "billed": "gateway.cli.operator.money.billed",
-    "views": "gateway.cli.operator.money.views",
-    "allocation": "gateway.money.allocation.command",
-    "mcp": "gateway.cli.operator.mcp",
-    "tail": "gateway.cli.operator.watch",
-    "top": "gateway.cli.operator.watch",
-    "insights": "gateway.cli.operator.insights",
-    "recommendations": "gateway.cli.operator.money.recommendations",
-    "notifications": "gateway.cli.operator.money.notifications",
-    "scheduled-reports": "gateway.money.calls.reports.command",
-    "annotations": "gateway.money.annotations.command",
-    "plans": "gateway.bills.plans.command",
-    "demo": "gateway.cli.demo",
-    "operators": "gateway.cli.operator.people",
-    "people-names": "gateway.cli.operator.people",
-    "roles": "gateway.cli.operator.roles",
-    "console": "gateway.cli.operator.people",
-    "completion": "gateway.cli",
-    "version": "gateway.cli",
+# heading -> command name -> its module, which has a click command of the same name, and its line in the list. The
+# lines are written here, so that the list loads no module. tests/gateway/cli compares them with the commands.
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Everyday commands": {
+        "serve": ("gateway.cli.serve", "Run the gateway until SIGTERM or SIGINT."),
+        "init": ("gateway.cli.init", "Write a first configuration file with comments."),
+        "send": ("gateway.cli.send.command", "Send files with AI calls to a gateway."),
+        "report": ("gateway.cli.operator.money.report", "Report AI costs by team, user, model and more."),
+        "keys": ("gateway.cli.operator.keys", "Create, list, change and delete API keys."),
+        "budgets": ("gateway.money.budgets.command", "Create, list, change and delete budgets."),
+        "insights": ("gateway.cli.operator.insights", "List and handle findings about AI spend."),
+        "doctor": ("gateway.cli.doctor", "Inspect this installation and report problems."),
+    },
+    "Costs and bills": {
+        "views": ("gateway.cli.operator.money.views", "Manage views, which are saved filters over AI costs."),
+        "allocation": (
+            "gateway.money.allocation.command",
+            "Define your own dimensions by rules over the dimensions of the totals.",
+        ),
+        "prices": (
+            "gateway.cli.prices.command",
+            "Show the list prices of a model, load a newer price list, or undo that.",
+        ),
+        "plans": (
+            "gateway.bills.plans.command",
+            "Create, list, change and delete plans of assistants, and show their costs.",
+        ),
+        "annotations": (
+            "gateway.money.annotations.command",
+            "Note what happened on a day: a release, an incident, a contract.",
+        ),
+        "recommendations": (
+            "gateway.cli.operator.money.recommendations",
+            "List and handle possible savings.",
+        ),
+        "reconcile": ("gateway.cli.operator.money.reconcile", "Compare provider bills with counted costs."),
+        "billed": (
+            "gateway.cli.operator.money.billed",
+            "Record invoices, and close months of provider bills.",
+        ),
+        "ledger": (
+            "gateway.cli.operator.money.ledger",
+            "Show, recount or recalculate the totals behind reports.",
+        ),
+        "export": ("gateway.cli.operator.export", "Export cost and usage in formats that other tools read."),
+    },
+    "Senders": {
+        "agent": ("gateway.cli.agent", "Run on a laptop: forward coding assistants' telemetry."),
+        "devices": (
+            "gateway.cli.operator.devices",
+            "List, admit, approve, revoke, label and delete devices.",
+        ),
+        "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
+        "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
+        "events": ("gateway.cli.operator.streams", "Send and list usage events."),
+        "streams": (
+            "gateway.cli.operator.streams",
+            "List unit-cost streams, and resolve unanswered deliveries.",
+        ),
+        "explain": ("gateway.cli.explain", "Show the records that a payload would produce."),
+    },
+    "Delivery and storage": {
+        "spool": ("gateway.cli.operator.spool", "Show and repair the queue on disk and its routes."),
+        "billing": ("gateway.cli.operator.money.ledger", "Preview and send AI costs as billing files."),
+        "connections": (
+            "gateway.cli.operator.money.connections",
+            "Manage billing connections and their files.",
+        ),
+        "lake": ("gateway.cli.lake.command", "Verify, repair and import data lake files."),
+        "storage": ("gateway.cli.storage", "Set up, upgrade, inspect and copy the storage."),
+        "backup": ("gateway.cli.backup", "Back up all data into a new directory."),
+        "restore": ("gateway.cli.backup", "Restore BACKUP into an empty data directory."),
+    },
+    "People and notifications": {
+        "operators": ("gateway.cli.operator.people", "Manage operator accounts and their sessions."),
+        "roles": ("gateway.cli.operator.roles", "Manage roles: what people may do and see."),
+        "people-names": (
+            "gateway.cli.operator.people",
+            "Assign names to people behind hashed e-mail addresses.",
+        ),
+        "console": ("gateway.cli.operator.people", "Sign in to the console."),
+        "mcp": ("gateway.cli.operator.mcp", "Run an MCP server for an assistant."),
+        "notifications": (
+            "gateway.cli.operator.money.notifications",
+            "Manage notifications and the channels that send them.",
+        ),
+        "scheduled-reports": (
+            "gateway.money.calls.reports.command",
+            "Send the costs of a view by mail or chat, each week or month.",
+        ),
+    },
+    "Operation": {
+        "tail": ("gateway.cli.operator.watch", "Show records as they are committed, until Ctrl-C."),
+        "top": ("gateway.cli.operator.watch", "Show live rates, queues and routes, until Ctrl-C."),
+        "check": ("gateway.cli.check", "Check the configuration without starting anything."),
+        "reload": (
+            "gateway.cli.operator.configuration",
+            "Reload configuration, keys, prices and certificates.",
+        ),
+        "configuration": (
+            "gateway.cli.operator.configuration",
+            "List the settings in effect, and where each comes from.",
+        ),
+        "health": ("gateway.cli.health", "Check that the running server is alive (/livez)."),
+        "drill": ("gateway.cli.drill.command", "Test a copy of this installation with faults."),
+        "demo": ("gateway.cli.demo", "Fill a data directory with a month of generated calls."),
+        "completion": ("gateway.cli", "Print a script for completion in your shell."),
+        "version": ("gateway.cli", "Print the versions of Tollhouse, Python and SQLite."),
+    },
 }
-# Resources that the list above does not name are added at its end.
-COMMANDS = {
-    **COMMANDS,
-    **{word: f"{package}.command" for word, package in RESOURCES.items() if word not in COMMANDS},
-}
+COMMANDS = {name: module for commands in GROUPS.values() for name, (module, _) in commands.items()}
 
 # Packages and container images install the configuration file at this path.
 SERVICE_CONFIG = Path("/etc/tollhouse/tollhouse.toml")
@@ -127,6 +182,9 @@ data_option = click.option(
 )
 
 
+WIDEST = max(map(len, COMMANDS))  # so that the groups share one column
+
+
 class Commands(click.Group):
     """The commands of `tollhouse`. The module of a command is loaded when the command is called."""
 
@@ -141,6 +199,19 @@ class Commands(click.Group):
             importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_")
         )
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:  # click knows only loaded commands, so it cannot suggest any other
+            raise NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(WIDEST), line) for name, (_, line) in commands.items()])
 
 
 def print_versions(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
@@ -195,14 +266,12 @@ def fail(message: str, code: int = 1) -> NoReturn:
 def version() -> None:
     """Print the versions of Tollhouse, Python and SQLite."""
     import platform
+    import sqlite3
     from importlib.metadata import version as installed
-
-    from spool.engines import engine_of
-    from spool.settings import SQLITE
 
     click.echo(f"tollhouse {installed('tollhouse')}")
     click.echo(f"python {platform.python_version()}")
-    click.echo(engine_of(SQLITE).version())
+    click.echo(f"sqlite {sqlite3.sqlite_version}")
 
 
 @click.command()

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from gateway.cli import SERVICE_CONFIG, configured, fail
-from gateway.intake.rate_cards.lists import DIRECTORY as PRICE_LISTS
 from gateway.service.configuration.sections import Config
 from gateway.service.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
@@ -37,6 +36,9 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
             directory
         ).exists():  # a server is running, and most commands then need only its socket
             return
+
+        # imported late, because this import loads the prices
+        from gateway.intake.rate_cards.lists import DIRECTORY as PRICE_LISTS
 
         names = {path.name for path in directory.iterdir()} - {"lost+found", PRICE_LISTS}
     except (FileNotFoundError, NotADirectoryError):

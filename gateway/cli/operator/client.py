@@ -22,13 +22,11 @@ from contextlib import (
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import click
 import orjson
-from yarl import URL
 
 from gateway.cli import config_option, data_option, fail
 from gateway.cli.data_directory import installation
@@ -37,6 +35,10 @@ from gateway.service.configuration.local_operator import AS_ENV, local_address
 from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
+
+# aiohttp takes a third of the start of a command, so it is imported when a command sends its request
+if TYPE_CHECKING:
+    import aiohttp
 
 T = TypeVar("T")
 
@@ -120,6 +122,8 @@ class OperatorClient:
         """
         Query the running server. Return {} if no server runs, or if it refuses. Never opens the storage.
         """
+        import aiohttp
+
         if await _running(self.config.data_dir) is None:
             return {}
         try:
@@ -167,6 +171,9 @@ class OperatorClient:
         headers: dict[str, str],
         data: bytes | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        import aiohttp
+        from yarl import URL
+
         parameters = f"?{urlencode(query)}" if query else ""
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=PATIENCE_S)
@@ -198,6 +205,9 @@ class OperatorClient:
 
         Exits if the stream is refused.
         """
+        import aiohttp
+        from yarl import URL
+
         socket = await self._server()
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
         timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
@@ -228,6 +238,8 @@ def refuse(status: int, payload: JsonObject) -> NoReturn:
 
 def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
     """Run a call and return its result. If the call fails, print the error and exit."""
+    import aiohttp
+
     try:
         return asyncio.run(call) if runner is None else runner.run(call)
     except ConfigError as error:
