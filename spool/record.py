@@ -385,6 +385,20 @@ def cost_difference(record: Correction) -> Decimal:
         return counted_cost(record.after) - counted_cost(record.before)
 
 
+def cost_differences(record: Correction) -> dict[str, Decimal]:
+    """
+    Return the dollars by which a correction raises the cost of its call, by cost source. The cost of its new
+    source is included even if it is 0.
+    """
+    amounts: dict[str, Decimal] = {}
+    with localcontext(_EXACT):
+        for call, sign in ((record.after, 1), (record.before, -1)):
+            source = "estimated" if call.cost_source == "estimated" else "reported"
+            amounts[source] = amounts.get(source, Decimal(0)) + sign * counted_cost(call)
+    new, *others = amounts.items()
+    return dict([new, *[each for each in others if each[1]]])
+
+
 def count_difference(record: Correction, name: str) -> int:
     """
     Return the change of a token count, which is one of CORRECTED_COUNTS. Negative if there are fewer tokens.

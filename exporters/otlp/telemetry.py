@@ -50,7 +50,7 @@ from spool.record import (
     Inference,
     UsageMetric,
     charge_differences,
-    cost_difference,
+    cost_differences,
     count_difference,
     decimal_text,
 )
@@ -277,7 +277,12 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
         outcome = zip(OUTCOME_TAGS, (record.before.status, record.before.cost_source), strict=True)
         taken_back.tags = {**taken_back.tags, **dict(outcome)}
         yield taken_back
-    yield _counter(record, "cost", None, decimal_text(cost_difference(record)), CURRENCY)
+    for cost_source, amount in cost_differences(record).items():
+        counter = _counter(record, "cost", None, decimal_text(amount), CURRENCY)
+        if cost_source != "reported":
+            counter.id = of_derived(record.id, f"cost {cost_source}")
+        counter.tags = {**counter.tags, OUTCOME_TAGS[1]: cost_source}
+        yield counter
     for currency, amount in charge_differences(record).items():
         if amount:
             yield _counter(record, "cost", None, decimal_text(amount), currency)

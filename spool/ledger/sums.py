@@ -74,7 +74,7 @@ _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
 # Maximum characters of a tag value. Each value is cut separately, so that the tags together remain valid JSON.
 MAX_TAG = 256
-OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags of calls that were taken back
+OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags of another Tollhouse's corrections
 
 
 class Dimensions(NamedTuple):
@@ -324,7 +324,7 @@ class HourlySums:
         if is_foreign:
             return True
         if paid:
-            row[_REPORTED] += units
+            row[_ESTIMATED if cost_source == "estimated" else _REPORTED] += units
         elif metric.unit == CALL_UNIT:
             row[0] += units
         else:
@@ -391,8 +391,10 @@ class HourlySums:
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:
     """
     Return the status and cost source for the sums of a counter, because a counter has none of its own. Only
-    calls that another Tollhouse takes back name them, as tags.
+    corrections of another Tollhouse name them, as tags.
     """
+    if metric.unit == CURRENCY and metric.tags.get(OUTCOME_TAGS[1]) == "estimated":
+        return "ok", "estimated"
     if metric.unit == CALL_UNIT:
         status, cost_source = map(metric.tags.get, OUTCOME_TAGS)
         return status or "ok", cost_source or "none"

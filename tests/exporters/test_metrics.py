@@ -13,6 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from exporters.otlp.telemetry import MetricsRequest
 from gateway.normalise.otlp import normalise
 from gateway.normalise.outcome import Options
+from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import verdict_of
 from spool.log.planning.corrections import taken_back
@@ -121,7 +122,7 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     assert all(isinstance(one, UsageMetric) for one in taken)
     counters = [one for one in taken if isinstance(one, UsageMetric)]
     assert {
-        ("cost", None, "-0.4"), ("tokens", "output", -5), ("tokens", "reasoning", 2),
+        ("cost", None, "0.1"), ("cost", None, "-0.5"), ("tokens", "output", -5), ("tokens", "reasoning", 2),
         ("tokens", "input_audio_tokens", 50),
     } == {
         (one.name.removeprefix("tollhouse.correction."), one.token_type or one.meter, one.value) for one in counters
@@ -135,6 +136,9 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     added = [row for _, _, row in sums.rows()]
     assert sum(row[2] for row in added) == 4
     assert sum(row[5] for row in added) == 2
+    # the estimate of the call is replaced by a reported cost, as in the totals of the sender
+    reported, estimated = [sum(row[len(COUNTS) + place] for row in added) for place in (0, 1)]
+    assert ("0.1", "0") == (money.text(reported), money.text(estimated))
     assert [50_000_000] == [found["input_audio_tokens"] for _, _, found in sums.meter_rows()]
 
 
