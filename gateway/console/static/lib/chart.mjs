@@ -142,7 +142,7 @@ function summed(title, bins, totals, format) {
 function Twin({title, bins, groups, values, ghost, totals, format, isDaily, zone = "UTC", absent}) {
   const columns = [
     {title: `Time (${zone})`, value: (row) => named(row.bin, isDaily), kind: "text"},
-    ...groups.map((group) => ({title: group, kind: "number", value: (row) => format(values[group][row.index])})),
+    ...groups.map((group) => ({title: group, kind: "number", wide: true, value: (row) => format(values[group][row.index])})),
     ghost && {title: "Earlier period", kind: "number", value: (row) => format(ghost[row.index])},
     totals && {title: absent.length ? `Total, without ${absent.join(", ")}` : "Total", kind: "number", value: (row) => format(totals[row.index])},
   ].filter(Boolean);

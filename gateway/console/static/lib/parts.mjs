@@ -1,6 +1,6 @@
 /** Small parts that every page uses. */
 import {go, to} from "./address.mjs";
-import {html, useEffect, useRef, useState} from "./html.mjs";
+import {html, useEffect, useLayoutEffect, useRef, useState} from "./html.mjs";
 import {clockTime, duration, exactCount, money} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
 import {stateName} from "./words.mjs";
@@ -51,8 +51,8 @@ export function Copy({text, label}) {
 }
 
 /**
- * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row): all digits, sort, wide: hidden on phones, mark(row): an
- * element before the name}.
+ * A table. `columns`: {title, value(row), kind: "number" | "text" | "act", exact(row): all digits, sort, mark(row): an element before the
+ * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1}.
  * `foot`: a row of totals. `href(row)`: the link of a row. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
 export function Table({caption, columns, rows, identity, href, sort, foot}) {
@@ -60,7 +60,15 @@ export function Table({caption, columns, rows, identity, href, sort, foot}) {
   const hashes = rows.flatMap((row) => columns.map((each) => each.value(row)).filter(isHash));
   const nameOf = useNames(hashes);
   const hasHash = hashes.some((each) => nameOf(each) === each);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
+  const [box, latest] = [useRef(null), useRef(columns)];
+  latest.current = columns;
+  useLayoutEffect(() => fit(box.current, columns));
+  useEffect(() => {
+    const observer = new ResizeObserver(() => box.current && fit(box.current, latest.current));
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  return html`<div ref=${box} class="table" role="region" aria-label=${caption}><table>
     <caption class="unseen">${caption}</caption>
     <thead><tr>${columns.map((each) => head(each, sort))}</tr></thead>
     <tbody>${rows.map((row) => {
@@ -80,6 +88,27 @@ const OF_HASH = 'This code stands for an e-mail address: the setting privacy.ema
 /** An explanation under tables that show hashed people. */
 const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses. The setting <code>privacy.emails = "hash"</code>
   keeps Tollhouse from storing the addresses. Set it to <code>"keep"</code> to store addresses from then on, or <a href=${to("/settings", {tab: "names"})}>give names to codes</a>.</p>`;
+
+/**
+ * Hide columns until the table fits its box: first those that are `wide`, from the highest number and from the right, then other columns from
+ * the right, but never the name, the column after it, and the menu.
+ */
+function fit(box, columns) {
+  const rows = [...box.querySelectorAll("tr")];
+  const hide = (column, isHidden) => rows.forEach(({cells}) => {
+    if (cells[column]) cells[column].hidden = isHidden;
+  });
+  columns.forEach((_, column) => hide(column, false));
+  const order = columns.map(({wide, kind}, column) => ({column, wide: Number(wide ?? 0), isKept: !wide && (column < 2 || kind === "act")}))
+    .filter(({isKept}) => !isKept).sort((a, b) => b.wide - a.wide || b.column - a.column);
+  const isTooWide = () => box.scrollWidth > box.clientWidth;
+  box.classList.remove("wraps");
+  for (const {column} of order) {
+    if (!isTooWide()) return;
+    hide(column, true);
+  }
+  box.classList.toggle("wraps", isTooWide());
+}
 
 const classOf = ({kind, wide}) => [kind, wide && "wide"].filter(Boolean).join(" ") || undefined;
 

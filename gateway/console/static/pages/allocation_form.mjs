@@ -69,7 +69,7 @@ export function DimensionForm({text, change}) {
       <label class="check"><input type="checkbox" checked=${draft.others} onChange=${(event) => edit({others: event.target.checked})} /> Keep other values under their own names</label></div>
     ${byHand.length > 0 && html`<p class="faint">The form cannot show these dimensions, because they use other rules: ${byHand.join(", ")}. It does not change them.</p>`}
     <${Problem} error=${values.error ?? known.error} retry=${values.reload} />
-    <div class="lists"><section aria-label="Groups"><h3>Groups</h3><ul class="groups">${draft.groups.map((each, place) => html`<li key=${place}>
+    <div class="lists"><section aria-label="Groups"><h2>Groups</h2><ul class="groups">${draft.groups.map((each, place) => html`<li key=${place}>
         <label class="check"><input type="radio" name="group" aria-label=${`Tick into group ${place + 1}`} checked=${place === chosen} onChange=${() => setChosen(place)} /></label>
         <input aria-label=${`Name of group ${place + 1}`} value=${each.name} placeholder="Name of the group" onFocus=${() => setChosen(place)} onInput=${(event) => group(place, {name: event.target.value})} />
         <span class="number">${money(costOf(each.values, values.data))}</span></li>`)}</ul>
@@ -77,7 +77,7 @@ export function DimensionForm({text, change}) {
         setChosen(draft.groups.length);
         setDraft({...draft, groups: [...draft.groups, {name: "", values: []}]});
       }}>Add a group</button></section>
-      <section aria-label="Values"><h3>Values of ${draft.source} <span class="faint">last 90 days</span></h3>
+      <section aria-label="Values"><h2>Values of ${draft.source} <span class="faint">last 90 days</span></h2>
         <${Loading} of=${values}>${values.data?.length === 0 && html`<p class="faint">No call has a value.</p>`}
         <ul class="values">${values.data && listed(draft, values.data).map(({value, cost}) => {
           const place = draft.groups.findIndex((each) => each.values.includes(value));
