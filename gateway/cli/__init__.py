@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.exceptions import NoSuchCommand
+from click.shell_completion import CompletionItem
 
 from spool.printable import printable
 
@@ -77,7 +78,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "agent": ("gateway.cli.agent", "Run on a laptop: forward coding assistants' telemetry."),
         "devices": (
             "gateway.cli.operator.devices",
-            "List, admit, approve, revoke, label and delete devices.",
+            "List, admit, approve, revoke and delete devices.",
         ),
         "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
@@ -207,6 +208,13 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:  # click knows only loaded commands, so it cannot suggest any other
             raise NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands without loading the commands."""
+        lines = {name: line for commands in GROUPS.values() for name, (_, line) in commands.items()}
+        names = [name for name in lines if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=lines[name]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, commands in GROUPS.items():

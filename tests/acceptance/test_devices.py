@@ -152,8 +152,8 @@ def test_the_operators_commands(installations: Any) -> None:
     assert 410 == ask(tollhouse, "heartbeat", fleet, device_id="d1")[0]
     tollhouse.wait_until_drained()
     tollhouse.stop()
-    tollhouse.run("devices", "label", "d1", "team=search", "floor=3")
-    tollhouse.run("devices", "label", "d1", "floor=")
+    tollhouse.run("devices", "edit", "d1", "--label", "team=search", "--label", "floor=3")
+    tollhouse.run("devices", "edit", "d1", "--label", "floor=")
     tollhouse.run("devices", "reset", "d1")
     assert {"team": "search"} == listed(tollhouse)["d1"]["labels"]
     assert [] == tollhouse.json("devices", "list", "--state", "enrolled")["devices"]

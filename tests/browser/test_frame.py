@@ -114,8 +114,8 @@ def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_con
     console.expects("401")
     console.open("/devices")
     console.page.get_by_role("button", name="live").wait_for()
-    [session] = house.json("operators", "sessions")["sessions"]
-    house.run("operators", "end-session", session["id"])
+    [session] = house.json("operators", "sessions", "list")["sessions"]
+    house.run("operators", "sessions", "delete", session["id"])
     expect(console.page.get_by_role("button", name="Sign in")).to_be_visible()
 
 

@@ -323,13 +323,13 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
     id = listed["insights"][0]["id"]
     assert "What to do: " in run("insights", "show", id, *data_option)
-    assert "is on_hold" in run("insights", "set", id, *data_option, "--status", "on_hold")
+    assert "is on_hold" in run("insights", "edit", id, *data_option, "--status", "on_hold")
     assert "comment 1" in run(
-        "insights", "comment", id, "with the vendor", *data_option, "--as", "ada@example.com"
+        "insights", "comments", "create", id, "with the vendor", *data_option, "--as", "ada@example.com"
     )
     assert "1 20" in run("insights", "show", id, *data_option).splitlines()[-1]
-    assert "comment 2" in run("insights", "comment", id, "a mistake", *data_option)
-    assert "comment 2 deleted" in run("insights", "delete-comment", id, "2", *data_option)
+    assert "comment 2" in run("insights", "comments", "create", id, "a mistake", *data_option)
+    assert "comment 2 deleted" in run("insights", "comments", "delete", id, "2", *data_option)
     run("ledger", "rebuild", *data_option)
     done = json.loads(run("insights", "run", *data_option, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
@@ -402,7 +402,7 @@ def test_used_wrongly(tmp_path: Path) -> None:
     run("demo", *data_option, "--records", "50", "--days", "1")
     assert "already has records" in run("demo", *data_option, code=2)
     assert "no insight has this id" in run("insights", "show", "nothing", *data_option, code=2)
-    assert "give --status or --effort" in run("insights", "set", "nothing", *data_option, code=2)
+    assert "give --status or --effort" in run("insights", "edit", "nothing", *data_option, code=2)
     assert "status must be one of" in run("insights", "list", *data_option, "--status", "open", code=2)
 
 

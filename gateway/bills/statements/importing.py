@@ -261,7 +261,9 @@ def _recognised(opened: Document | Table, name: str, source_name: str | None) ->
             known = False
         if known:
             return source
-    raise Invalid(f"the source of {name} is not recognized; choose it (--source), one of: {', '.join(SOURCES)}")
+    raise Invalid(
+        f"the source of {name} is not recognized; choose it (--source), one of: {', '.join(SOURCES)}"
+    )
 
 
 def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:

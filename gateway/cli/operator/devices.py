@@ -14,7 +14,7 @@ UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
 
 @click.group()
 def devices() -> None:
-    """List, admit, approve, revoke, label and delete devices."""
+    """List, admit, approve, revoke and delete devices."""
 
 
 list_command(
@@ -83,10 +83,17 @@ add_commands(
         "the key.",
     ),
     command(
-        "label ID",
+        "edit ID",
         "PATCH /devices/{id}",
-        "Set labels of a device, such as team=search; NAME= removes a label.",
-        click.argument("labels", nargs=-1, required=True, metavar="NAME=VALUE..."),
+        "Change the labels of a device.",
+        click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            required=True,
+            metavar="NAME=VALUE",
+            help="Label such as team=search; NAME= removes a label. May repeat.",
+        ),
         sends=_labels,
     ),
 )

@@ -87,14 +87,24 @@ add_commands(
     insights,
     command("show ID", "GET /insights/{id}", "Show one insight: the evidence, the suggested action, and the comments.",
             shows=_show),
-    command("set ID", "PATCH /insights/{id}",
-            "Set the status or the effort of an insight. An addressed insight that recurs becomes new again.",
+    command("edit ID", "PATCH /insights/{id}",
+            "Change the status or the effort of an insight. An addressed insight that recurs becomes new again.",
             click.option("--status", type=click.Choice(STATUSES), help="New status."),
             click.option("--effort", type=click.Choice(EFFORTS), help="Effort of the suggested action."),
             sends=_status, shows="{id} is {insight[status]}, effort {insight[effort]}"),
-    command("comment ID MESSAGE", "POST /insights/{id}/comments", "Add a comment to an insight.",
+)  # fmt: skip
+
+
+@insights.group()
+def comments() -> None:
+    """Create and delete the comments on insights."""
+
+
+add_commands(
+    comments,
+    command("create ID MESSAGE", "POST /insights/{id}/comments", "Comment on an insight.",
             shows="comment {comment[id]}"),
-    command("delete-comment ID NUMBER", "DELETE /insights/{id}/comments/{number}",
+    command("delete ID NUMBER", "DELETE /insights/{id}/comments/{number}",
             "Delete a comment. `tollhouse insights show ID` shows the comments' numbers.",
             shows="comment {number} deleted"),
 )  # fmt: skip

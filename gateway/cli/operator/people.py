@@ -74,8 +74,8 @@ def operators() -> None:
 )
 @as_json
 @with_client
-def add(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
-    """Add an account. Prompts for a password, or reads it from standard input."""
+def create(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
+    """Create an account. Prompts for a password, or reads it from standard input."""
     body = {"email": email, "role": role, "password": _password()}
     payload = client.request("POST", "/operators", body=body)
     show_json(payload) if as_json else _show(payload)
@@ -96,12 +96,12 @@ list_command(
 
 @operators.command()
 @click.argument("email")
-@click.argument("role", type=AccountRole())
+@click.option("--role", required=True, type=AccountRole(), help=f"New role of the account: {KNOWN}.")
 @as_json
 @with_client
-def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
+def edit(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """
-    Change the role of an account to Member, Operator, Admin or none.
+    Change the role of an account.
 
     The account's sessions end. With none, the account may do only what its roles from `tollhouse roles` allow.
     """
@@ -123,14 +123,19 @@ def warn_of_account(account: JsonObject) -> None:
     role = role_named(account)["role"]
     click.echo(
         f"{email} has the account role {role} and therefore sees everything. To limit it: tollhouse "
-        f"operators role {email} none",
+        f"operators edit {email} --role none",
         err=True,
     )
 
 
+@operators.group()
+def sessions() -> None:
+    """List and delete the sessions of people who are signed in to the console."""
+
+
 list_command(
-    operators,
-    "sessions",
+    sessions,
+    "list",
     root="sessions",
     columns=SESSION_COLUMNS,
     filters={
@@ -140,7 +145,7 @@ list_command(
     },
     types={"role": AccountRole()},
     shown=role_named,
-    help="List the sessions of people who are signed in to the console.",
+    help="List the sessions.",
 )
 
 
@@ -158,8 +163,8 @@ def _show(payload: JsonObject) -> None:
 
 add_commands(
     operators,
-    command("remove EMAIL", "DELETE /operators/{email}", "Remove an account and end its sessions.",
-            shows="operator {email} removed"),
+    command("delete EMAIL", "DELETE /operators/{email}", "Delete an account and end its sessions.",
+            shows="operator {email} deleted"),
     command("password EMAIL", "PATCH /operators/{email}", "Set a new password for an account, and end its sessions.",
             sends=lambda: {"password": _password()}, shows=_show),
     command("disable EMAIL", "PATCH /operators/{email}",
@@ -167,9 +172,16 @@ add_commands(
             sends={"status": "Disabled"}, shows=_show),
     command("enable EMAIL", "PATCH /operators/{email}", "Enable a disabled account.",
             sends={"status": "Enabled"}, shows=_show),
-    command("end-session ID", "DELETE /sessions/{id}", "End a session that `tollhouse operators sessions` lists.",
-            shows="session {id} ended"),
 )  # fmt: skip
+
+sessions.add_command(
+    command(
+        "delete ID",
+        "DELETE /sessions/{id}",
+        "Sign a person out: delete the session, which ends at once.",
+        shows="session {id} deleted",
+    )
+)
 
 
 @click.group()
@@ -276,21 +288,21 @@ def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
             yield {"user": user, "name": "".join(row[1:2]).strip()}
 
 
-@people_names.command("set")
+@people_names.command("edit")
 @click.argument("user")
 @click.argument("name", default="")
 @with_client
-def set_name(client: OperatorClient, user: str, name: str) -> None:
+def edit_name(client: OperatorClient, user: str, name: str) -> None:
     """Assign a name to one person, by e-mail address or hash."""
     client.request("POST", "/people-names", body={"names": [{"user": user, "name": name}]})
     click.echo("1 name stored")
 
 
-@people_names.command()
+@people_names.command("delete")
 @click.argument("users", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Delete all assigned names.")
 @with_client
-def forget(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
+def delete_names(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
     """Delete the names of these e-mail addresses or hashes."""
     body = {"all": True} if every else {"users": list(users)}
     payload = client.request("POST", "/people-names/forget", body=body)

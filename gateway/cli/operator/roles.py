@@ -94,7 +94,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 @_where
 @as_json
 @with_client
-def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
+def edit(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
     """Change a role. New filters, permission sets or members replace all the old ones."""
     body = _fields(**given)
     if nobody:
@@ -102,7 +102,7 @@ def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **giv
             fail("use either --nobody, or --member and --group, not both", 2)
         body |= {"members": [], "groups": []}
     if not body:
-        fail("nothing to change; `tollhouse roles update --help` lists the options", 2)
+        fail("nothing to change; `tollhouse roles edit --help` lists the options", 2)
     changed = client.request("PATCH", f"/roles/{part(role)}", body=body)
     _show(changed, as_json)
     _warn_of_wider(client, changed["role"])

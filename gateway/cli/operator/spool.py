@@ -281,11 +281,11 @@ list_command(
 )
 
 
-@routes.command("drop")
+@routes.command("delete")
 @click.argument("name")
 @as_json
 @with_client
-def drop_route(client: OperatorClient, name: str, as_json: bool) -> None:
+def delete_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Delete a route whose destination is no longer configured. Its waiting records are discarded."""
     payload = client.request("DELETE", _path_of(name))
     show_json(payload) if as_json else click.echo(f"{name} deleted, {payload['discarded']} records discarded")

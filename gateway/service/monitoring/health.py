@@ -30,7 +30,7 @@ NOT_READY_S = 5.0
 NOT_ALIVE_S = 60.0
 NEARLY_FULL = 0.8  # share of spool.max_bytes; above this share, health lists all routes that keep records
 _ADVICE = {
-    ORPHANED: ": add its destination to the configuration again, or drop it with `tollhouse spool route drop`",
+    ORPHANED: ": add its destination to the configuration again, or delete it with `tollhouse spool route delete`",
     PARKED: ": run `tollhouse check` to see why; nothing is lost meanwhile",
 }
 # seconds between two reads of the disk; anybody may request health, so not every request reads it

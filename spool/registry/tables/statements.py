@@ -267,7 +267,7 @@ def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _Month:
     if len(rows.documents(KIND)) >= MAX_MONTHS:
         raise NotAllowed(
             f"the limit of {MAX_MONTHS} months of statements is reached: delete some with tollhouse "
-            "reconcile delete ID"
+            "reconcile statements delete ID"
         )
     return _Month(
         source=statement.source, account=statement.account, month=month, name=statement.name, days={}

@@ -45,6 +45,6 @@ days = {DAYS}
         [first, second, again, *rest] = provider.asked
         assert second == again != first
         assert [first, second] == rest  # the pull that the command started requested both pages again
-        months = (await asyncio.to_thread(tollhouse.json, "reconcile", "statements"))["statements"]
+        months = (await asyncio.to_thread(tollhouse.json, "reconcile", "statements", "list"))["statements"]
         assert DAYS * VALUE == sum(Decimal(month["billed"]) for month in months)
         assert DAYS == sum(month["days"] for month in months)

@@ -83,7 +83,10 @@ def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, rec
     """
     tollhouse = with_hook(installations, receiver)
     tollhouse.start()
-    made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]
+    made = [
+        tollhouse.json("notifications", "channels", "test", "hook")["notification"]["notice"]
+        for _ in range(3)
+    ]
     wait_for(lambda: receiver.ids, 60, "the first request")
     tollhouse.kill()
     assert set(made[:1]) == set(receiver.ids)

@@ -102,7 +102,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
 
 def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
     """A viewer sees the state of each channel and no button."""
-    telling.run("notifications", "test", "alertmanager")
+    telling.run("notifications", "channels", "test", "alertmanager")
     console = open_console(telling, role="viewer", viewport=NARROW, color_scheme="dark")
     console.open("/notifications?tab=channels")
     expect(console.page.locator("main tbody tr")).to_contain_text("running")

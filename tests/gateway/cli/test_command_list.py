@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -12,6 +14,9 @@ from click.testing import CliRunner
 
 from gateway.cli import COMMANDS, GROUPS, main
 from gateway.http.resources.list import RESOURCES
+
+COMPLETED = "vers"  # a word that the shell completes
+AS_COMPLETION = {"_TOLLHOUSE_COMPLETE": "bash_complete", "COMP_WORDS": "tollhouse vers", "COMP_CWORD": "1"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -45,17 +50,63 @@ def test_a_mistyped_word_gets_a_suggestion(words: list[str], suggestion: str) ->
     assert suggestion in result.stderr
 
 
-@pytest.mark.parametrize("word", ["--help", "version", "--version", "sned"])
+@pytest.mark.parametrize("word", ["--help", "version", "--version", "sned", COMPLETED])
 def test_the_list_and_the_version_load_no_command(word: str) -> None:
-    """These start fast because they load only this module, click and the standard library."""
+    """
+    The list, the version, a suggestion and a completion start fast, because they load only this module, click
+    and the standard library.
+    """
     program = (
         "import sys\n"
         "from gateway.cli import main\n"
-        "try:\n    main(sys.argv[1:])\nfinally:\n"
+        "try:\n    main(sys.argv[1:], prog_name='tollhouse')\nfinally:\n"
         "    print([name for name in sys.modules if name.split('.')[0] in ('gateway', 'exporters', 'spool')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, word], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", program, word],
+        env={**os.environ, **(AS_COMPLETION if word == COMPLETED else {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     loaded = done.stdout.splitlines()[-1]
     assert set(re.findall(r"[\w.]+", loaded)) == {"gateway", "gateway.cli", "spool", "spool.printable"}
+
+
+# verbs that one of list, show, create, edit and delete replaces
+OTHER_VERBS = {
+    "add",
+    "remove",
+    "set",
+    "update",
+    "forget",
+    "drop",
+    "change",
+    "new",
+    "get",
+    "view",
+    "label",
+    "end",
+}
+# `storage set` changes settings, not a resource. `prices update` fetches a list.
+OWN_VERBS = {"storage set", "prices update"}
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[str]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        yield f"{path}{name}"
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+
+
+def test_resources_have_one_set_of_verbs() -> None:
+    """No command has another word for list, show, create, edit or delete, also not in a name such as add-channel."""
+    found = {
+        path
+        for path in commands(main)
+        if OTHER_VERBS & {path.split()[-1], path.split()[-1].partition("-")[0]}
+        or path.split()[-1].startswith(("list-", "show-", "create-", "edit-", "delete-"))
+    }
+    assert found == OWN_VERBS

@@ -27,7 +27,7 @@ NEED_NONE = {
 # Arguments that a command needs before it looks for data. PLACE is another folder. FILE is an empty
 # file in PLACE.
 WORDS = {
-    "operators role": ["mira@example.com", "Member"],
+    "operators edit": ["mira@example.com", "--role", "Member"],
     "restore": ["PLACE"],
     "storage copy": ["--from-config", "FILE", "--to-config", "FILE"],
     "storage set": ["retention=3d"],

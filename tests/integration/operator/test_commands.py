@@ -270,13 +270,13 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
         (("spool", "dead", "show", "7"), "no rejected record"),
         (("spool", "dead", "retry"), "--route"),
         (("spool", "dead", "discard", "7", "--all"), "--route"),
-        (("spool", "route", "drop", "archive/ai-telemetry"), "no route named"),
-        (("spool", "route", "drop", "archive"), "DESTINATION/TOPIC"),
+        (("spool", "route", "delete", "archive/ai-telemetry"), "no route named"),
+        (("spool", "route", "delete", "archive"), "DESTINATION/TOPIC"),
         (("spool", "replay", "--route", "a/b", "--since", "1h"), "no route named"),
         (("spool", "replay", "--route", "a/b", "--since", "yesterday"), "24h"),
         (("spool", "replay", "--route", "a/b", "--since", "99999999999d"), "no route named"),
         (("spool", "replay", "--route", "a/b", "--since", "2026-01-02", "--until", "2026-01-01"), "earlier"),
-        (("operators", "remove", "eve@example.com"), "no operator"),
+        (("operators", "delete", "eve@example.com"), "no operator"),
         (("console", "link", "--role", "king"), "Member, Operator, Admin or none"),
     ],
 )
@@ -336,16 +336,16 @@ def test_operators_are_kept_by_command(run: Run) -> None:
     Operators are added, listed, given a password and removed. The password comes from standard input, never
     from an argument.
     """
-    run("operators", "add", "ada@example.com", "--role", "Organizer", input="correct horse battery\n")
+    run("operators", "create", "ada@example.com", "--role", "Organizer", input="correct horse battery\n")
     assert "Admin" in run("operators", "list", "--role", "organizer").output
     [row] = answer(run("operators", "list", "--json"))["operators"]
     assert row["email"] == "ada@example.com"
     assert row["role"] == "admin"
     run("operators", "password", "ada@example.com", input="another horse battery\n")
-    assert "12" in run("operators", "add", "eve@example.com", input="short\n", code=2).stderr
-    assert "last enabled Admin" in run("operators", "remove", "ada@example.com", code=2).stderr
-    run("operators", "add", "root@example.com", "--role", "admin", input="correct horse battery\n")
-    run("operators", "remove", "ada@example.com")
+    assert "12" in run("operators", "create", "eve@example.com", input="short\n", code=2).stderr
+    assert "last enabled Admin" in run("operators", "delete", "ada@example.com", code=2).stderr
+    run("operators", "create", "root@example.com", "--role", "admin", input="correct horse battery\n")
+    run("operators", "delete", "ada@example.com")
     assert ["root@example.com"] == [
         row["email"] for row in answer(run("operators", "list", "--json"))["operators"]
     ]
@@ -604,10 +604,10 @@ def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_serve
         "path = 'records'",
         "topics = ['ai-telemetry']",
     )
-    assert "in the configuration" in run("spool", "route", "drop", gone.name, code=2).stderr
+    assert "in the configuration" in run("spool", "route", "delete", gone.name, code=2).stderr
 
     def drop(name: str) -> int:
-        return CliRunner().invoke(main, ["spool", "route", "drop", name, "--config", config]).exit_code
+        return CliRunner().invoke(main, ["spool", "route", "delete", name, "--config", config]).exit_code
 
     assert drop(stays.name) == 2
     assert drop(gone.name) == 0

@@ -159,8 +159,8 @@ async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_pa
     month = ("--provider", "OpenAI", "--month", "2026-08")
 
     def all_of_it() -> None:
-        run("invoice", "add", *month, "--number", "7", "--total", "1.52", "--lines", "2")
-        assert "1.52" in run("invoice", "list")
+        run("invoices", "create", *month, "--number", "7", "--total", "1.52", "--lines", "2")
+        assert "1.52" in run("invoices", "list")
         refused = run("close", *month, code=2)
         assert "difference $0.02" in refused
         assert "is unexplained" in refused

@@ -32,12 +32,12 @@ def billed() -> None:
 
 
 @billed.group()
-def invoice() -> None:
-    """List, add and delete provider invoices. The bills of a month are checked against its invoices."""
+def invoices() -> None:
+    """List, create and delete provider invoices. The bills of a month are checked against its invoices."""
 
 
 list_command(
-    invoice,
+    invoices,
     "list",
     root="billed_invoices",
     columns=INVOICE_COLUMNS,
@@ -83,8 +83,8 @@ _PROVIDER = click.option(
 _MONTH = click.option("--month", required=True, metavar="MONTH", help="Month of the bill, such as 2026-10.")
 
 add_commands(
-    invoice,
-    command("add", "POST /billed-invoices", "Add an invoice of a provider.", _PROVIDER, _MONTH,
+    invoices,
+    command("create", "POST /billed-invoices", "Record an invoice of a provider.", _PROVIDER, _MONTH,
             click.option("--number", required=True, metavar="TEXT", help="Invoice number."),
             click.option("--total", required=True, metavar="AMOUNT",
                          help="Total in US dollars, including tax."),
@@ -93,7 +93,7 @@ add_commands(
             click.option("--issued", metavar="DATE", help="Issue date, such as 2026-11-03."),
             click.option("--lines", type=click.IntRange(1),
                          help="Number of invoice lines that were rounded to cents; default: 1."),
-            shows="added invoice {billed_invoice[id]}"),
+            shows="invoice {billed_invoice[id]} created"),
     command("delete ID", "DELETE /billed-invoices/{id}", "Delete an invoice of a month that is not closed.",
             shows="invoice {id} deleted"),
 )  # fmt: skip

@@ -34,9 +34,15 @@ list_command(
     help="List the notifications, newest first.",
 )
 
+
+@notifications.group()
+def channels() -> None:
+    """List, create, change, test and delete the channels that send notifications."""
+
+
 list_command(
-    notifications,
-    "channels",
+    channels,
+    "list",
     root="notification_channels",
     columns=CHANNEL_COLUMNS,
     filters={
@@ -101,7 +107,7 @@ def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) 
 def _changed_channel(**given: Any) -> JsonObject:
     body = _channel(**given)
     if not body:
-        fail("nothing to change; `tollhouse notifications edit-channel --help` lists the options", 2)
+        fail("nothing to change; `tollhouse notifications channels edit --help` lists the options", 2)
     return body
 
 
@@ -124,19 +130,22 @@ _TYPE = click.argument(
 )
 
 add_commands(
-    notifications,
-    command("show ID", "GET /notifications/{id}", "Show one notification with its full text."),
-    command("test CHANNEL", "POST /notification-channels/{channel}/test",
-            "Send a test notification to a channel. `tollhouse notifications show ID` shows the result."),
-    command("add-channel NAME", "POST /notification-channels",
+    channels,
+    command("create NAME", "POST /notification-channels",
             "Create a channel. Its secret is stored encrypted and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
             sends=_channel),
-    command("edit-channel NAME", "PATCH /notification-channels/{name}",
+    command("edit NAME", "PATCH /notification-channels/{name}",
             "Change a channel that was created by command or in the console. Values that you omit "
             "stay, including the secret.",
             *_CHANNEL_OPTIONS, sends=_changed_channel),
-    command("delete-channel NAME", "DELETE /notification-channels/{name}",
+    command("delete NAME", "DELETE /notification-channels/{name}",
             "Delete a channel that was created by command or in the console.", shows="channel {name} deleted"),
+    command("test NAME", "POST /notification-channels/{name}/test",
+            "Send a test notification to a channel. `tollhouse notifications show ID` shows the result."),
+)  # fmt: skip
+add_commands(
+    notifications,
+    command("show ID", "GET /notifications/{id}", "Show one notification with its full text."),
     command("retry", "POST /notifications/retry",
             "Send failed notifications again. Waiting notifications that you name by id are tried at "
             "once.", *_CHOICE,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import orjson
 
+from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
@@ -32,7 +33,7 @@ list_command(
     root="recommendations",
     columns=COLUMNS,
     filters={
-        "type": "Filter by type; `tollhouse recommendations types` lists them.",
+        "type": "Filter by type; `tollhouse recommendations types list` lists them.",
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
         "open": "true: only recommendations that the last check found again. false: only closed ones.",
         "confidence": f"Filter by confidence: {', '.join(CONFIDENCES)}.",
@@ -42,9 +43,20 @@ list_command(
     help="List the recommendations, largest savings first.",
 )
 
+
+@recommendations.group()
+def comments() -> None:
+    """List, create, change and delete the comments on recommendations."""
+
+
+@recommendations.group()
+def types() -> None:
+    """List and show the types of recommendations, and change their minimum savings."""
+
+
 list_command(
-    recommendations,
-    "comments ID",
+    comments,
+    "list ID",
     root="comments",
     path="/recommendations/{id}/comments",
     columns=COMMENT_COLUMNS,
@@ -52,8 +64,8 @@ list_command(
 )
 
 list_command(
-    recommendations,
-    "types",
+    types,
+    "list",
     root="recommendation_types",
     columns=TYPE_COLUMNS,
     filters={
@@ -73,17 +85,17 @@ list_command(
 )
 
 
-@recommendations.command("set")
+@recommendations.command("edit")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--status", type=click.Choice(STATUSES), help="New status.")
 @click.option("--assignee", help="Person who works on it; an empty text removes the person.")
 @as_json
 @with_client
-def set_recommendations(
+def edit_recommendations(
     client: OperatorClient, ids: tuple[str, ...], status: str | None, assignee: str | None, as_json: bool
 ) -> None:
     """
-    Set the status or the assignee of recommendations.
+    Change the status or the assignee of recommendations.
 
     Tollhouse measures what an addressed recommendation saves. If it is found again, it becomes new again.
     """
@@ -99,25 +111,7 @@ def set_recommendations(
         raise SystemExit(1)
 
 
-@recommendations.command()
-@click.argument("id")
-@click.argument("message")
-@click.option("--change", "number", help="Id of a comment to replace.")
-@as_json
-@with_client
-def comment(client: OperatorClient, id: str, message: str, number: str | None, as_json: bool) -> None:
-    """Add a comment to a recommendation, or change one with --change."""
-    path = f"/recommendations/{part(id)}/comments"
-    if number is None:
-        payload = client.request("POST", path, body={"message": message})
-        result = payload["comments"][0]
-    else:
-        payload = client.request("PATCH", f"{path}/{part(number)}", body={"message": message})
-        result = payload["comment"]
-    show_json(payload) if as_json else click.echo(f"comment {result['id']}")
-
-
-@recommendations.command("type")
+@types.command("edit")
 @click.argument("name", metavar="TYPE")
 @click.option(
     "--enable/--disable",
@@ -129,7 +123,7 @@ def comment(client: OperatorClient, id: str, message: str, number: str | None, a
 @click.option("--least-share", help="Minimum savings in percent of all spending.")
 @as_json
 @with_client
-def set_type(
+def edit_type(
     client: OperatorClient,
     name: str,
     enabled: bool | None,
@@ -138,17 +132,18 @@ def set_type(
     as_json: bool,
 ) -> None:
     """
-    Show a type of recommendations with its formula, or change its minimum savings.
+    Change the minimum savings of a type of recommendations, or enable or disable the type.
 
     A recommendation must reach both --least-savings and --least-share.
     """
-    path = f"/recommendation-types/{part(name)}"
     pairs = (("least_savings", least_savings), ("least_share", least_share))
     thresholds = {field: value for field, value in pairs if value is not None}
     body: dict[str, Any] = {"thresholds": thresholds} if thresholds else {}
     if enabled is not None:
         body["enabled"] = enabled
-    payload = client.request("PATCH", path, body=body) if body else client.request("GET", path)
+    if not body:
+        fail("nothing to change; `tollhouse recommendations types edit --help` lists the options", 2)
+    payload = client.request("PATCH", f"/recommendation-types/{part(name)}", body=body)
     show_json(payload) if as_json else show_fields(payload["recommendation_type"])
 
 
@@ -205,12 +200,24 @@ def _show_check(payload: JsonObject) -> None:
 
 
 add_commands(
+    comments,
+    command("create ID MESSAGE", "POST /recommendations/{id}/comments", "Comment on a recommendation.",
+            shows="comment {comments[0][id]}"),
+    command("edit ID COMMENT MESSAGE", "PATCH /recommendations/{id}/comments/{comment}", "Change a comment.",
+            shows="comment {comment} changed"),
+    command("delete ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
+            "Delete a comment.", shows="comment {comment} deleted"),
+)  # fmt: skip
+types.add_command(
+    command(
+        "show TYPE", "GET /recommendation-types/{type}", "Show a type of recommendations with its formula."
+    )
+)
+add_commands(
     recommendations,
     command("show ID", "GET /recommendations/{id}",
             "Show one recommendation: evidence, suggested action, calculation of the savings, and "
             "comments.", shows=_show),
-    command("delete-comment ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
-            "Delete a comment on a recommendation.", shows="comment {comment} deleted"),
     command("run", "POST /recommendations/run", ("Check for savings now. A running server "
                          "also checks every hour."), shows=_show_run),
     command("check", "GET /recommendation-check",

@@ -33,9 +33,14 @@ def reconcile() -> None:
     """Compare provider bills with counted costs."""
 
 
+@reconcile.group()
+def statements() -> None:
+    """List and delete the imported bills."""
+
+
 list_command(
-    reconcile,
-    "statements",
+    statements,
+    "list",
     root="statements",
     columns=COLUMNS,
     filters={
@@ -59,7 +64,7 @@ list_command(
     help="List the bills that are fetched automatically, with their progress and errors.",
 )
 
-reconcile.add_command(
+statements.add_command(
     command(
         "delete ID",
         "DELETE /statements/{id}",

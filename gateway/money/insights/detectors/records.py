@@ -35,7 +35,7 @@ ADVICE = {
     ),
     ORPHANED: (
         "The destination of this route is no longer configured. Add it to the configuration again, or "
-        "delete the route with `tollhouse spool route drop`."
+        "delete the route with `tollhouse spool route delete`."
     ),
     RUNNING: (
         "The destination answered one record with server errors and accepted others. Report this record "

@@ -242,7 +242,7 @@ async def test_a_full_spool_says_what_fills_it() -> None:
     ] == (report["reasons"])
     first, second = report["space"]["kept_by"]
     assert first.startswith("old/ai-telemetry is orphaned and still needs 70 records: add its destination")
-    assert "tollhouse spool route drop" in first
+    assert "tollhouse spool route delete" in first
     assert second.startswith("upstream/ai-telemetry is parked and still needs 5 records")
 
 

@@ -124,10 +124,10 @@ async def test_commands_make_and_delete_one(console: Console, tmp_path: Path) ->
     """
 
     (tmp_path / "address").write_text(f"{console.receiver.url}/chat\n")
-    await console.run("add-channel", "chat", "teams", "--secret-file", str(tmp_path / "address"))
-    await console.run("test", "chat")
+    await console.run("channels", "create", "chat", "teams", "--secret-file", str(tmp_path / "address"))
+    await console.run("channels", "test", "chat")
     await console.receiver.until(lambda: len(console.receiver.accepted) == 1)
     assert "/chat" == console.receiver.accepted[0].path
-    assert "console" in (await console.run("channels")).output
-    await console.run("delete-channel", "chat")
-    assert "chat" not in (await console.run("channels")).output
+    assert "console" in (await console.run("channels", "list")).output
+    await console.run("channels", "delete", "chat")
+    assert "chat" not in (await console.run("channels", "list")).output

@@ -22,7 +22,7 @@ class Terminal:
         self._data = ("--data", str(directory))
 
     def run(self, *words: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, [*words[:2], *self._data, *words[2:]])
+        result = CliRunner().invoke(main, [*words, *self._data])
         assert code == result.exit_code, result.output
         return result
 
@@ -66,21 +66,21 @@ def test_what_people_decide(terminal: Terminal) -> None:
     ids = [each["id"] for each in terminal.listed()]
     assert (
         "on_hold"
-        in terminal.run("recommendations", "set", *ids, "--status", "on_hold", "--assignee", "ada").output
+        in terminal.run("recommendations", "edit", *ids, "--status", "on_hold", "--assignee", "ada").output
     )
     assert (
         "no recommendation"
-        in terminal.run("recommendations", "set", "none", "--status", "new", code=1).output
+        in terminal.run("recommendations", "edit", "none", "--status", "new", code=1).output
     )
-    terminal.run("recommendations", "set", ids[0], code=2)
-    terminal.run("recommendations", "comment", ids[0], "asked the team")
-    terminal.run("recommendations", "comment", ids[0], "asked them twice", "--change", "1")
-    assert "asked them twice" in terminal.run("recommendations", "comments", ids[0]).output
+    terminal.run("recommendations", "edit", ids[0], code=2)
+    terminal.run("recommendations", "comments", "create", ids[0], "asked the team")
+    terminal.run("recommendations", "comments", "edit", ids[0], "1", "asked them twice")
+    assert "asked them twice" in terminal.run("recommendations", "comments", "list", ids[0]).output
     assert "asked them twice" in terminal.run("recommendations", "show", ids[0]).output
     assert "2 found again" in terminal.run("recommendations", "run").output
     assert set(ids) == {each["id"] for each in terminal.listed("--status", "on_hold", "--assignee", "ada")}
-    terminal.run("recommendations", "delete-comment", ids[0], "1")
-    assert [] == terminal.json("comments", ids[0])["comments"]
+    terminal.run("recommendations", "comments", "delete", ids[0], "1")
+    assert [] == terminal.json("comments", "list", ids[0])["comments"]
 
 
 def test_types_and_checks(terminal: Terminal) -> None:
@@ -93,13 +93,17 @@ def test_types_and_checks(terminal: Terminal) -> None:
     assert 0 == terminal.json("check", "--filter", "!team=operations")["check"]["count"]
     terminal.run("recommendations", "check", "--filter", "team", code=2)
     assert "no such type" in terminal.run("recommendations", "check", "--type", "magic", code=2).output
-    assert "batch" in terminal.run("recommendations", "types").output
-    changed = terminal.json("type", "batch", "--disable", "--least-savings", "0.50")["recommendation_type"]
+    assert "batch" in terminal.run("recommendations", "types", "list").output
+    changed = terminal.json("types", "edit", "batch", "--disable", "--least-savings", "0.50")[
+        "recommendation_type"
+    ]
     assert changed["enabled"] is False
     assert changed["thresholds"]["least_savings"] == "0.50"
     assert ["batch"] == [each["type"] for each in terminal.listed("--open", "false")]
     assert 1 == terminal.json("check")["check"]["count"]
-    assert "True" in terminal.run("recommendations", "type", "batch", "--enable").output
+    assert terminal.json("types", "show", "batch") == {"recommendation_type": changed}
+    assert "nothing to change" in terminal.run("recommendations", "types", "edit", "batch", code=2).output
+    assert "True" in terminal.run("recommendations", "types", "edit", "batch", "--enable").output
     assert {"new": 0, "again": 2, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == terminal.json(
         "run"
     )["look"]

@@ -58,7 +58,7 @@ async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_p
     assert [hashed("boss@example.com")] == [each["user"] for each in listed if each["origin"] == "account"]
     audit = str((await server.ask("GET", "/audit")).payload)
     assert "person_names.change" in audit and "Lovelace" not in audit and "eve@" not in audit
-    await run("forget", hashed("bob@example.com"))
+    await run("delete", hashed("bob@example.com"))
     assert "Bob" not in await run("list")
 
 

@@ -298,18 +298,18 @@ def test_a_limited_role_names_accounts_that_show_more(run: Run, tmp_path: Path) 
         rows = json.loads(run("operators", "list", "--json"))["operators"]
         return str(next(row["role"] for row in rows if row["email"] == email))
 
-    assert "sees everything" not in told("operators", "add", BOB)
+    assert "sees everything" not in told("operators", "create", BOB)
     assert "viewer" == role_of(BOB)
-    warning = f"{BOB} has the account role Member and therefore sees everything. To limit it: tollhouse operators role"
+    warning = f"{BOB} has the account role Member and therefore sees everything. To limit it: tollhouse operators edit"
     assert warning in told("roles", "create", *SEARCH, "--member", BOB)
-    assert warning in told("roles", "update", "Search", "--description", "those of search")
-    assert "" == told("operators", "role", BOB, "none")
-    assert "" == told("roles", "update", "Search", "--description", "search")
-    assert f"{BOB} has the account role Operator" in told("operators", "role", BOB, "operator")
+    assert warning in told("roles", "edit", "Search", "--description", "those of search")
+    assert "" == told("operators", "edit", BOB, "--role", "none")
+    assert "" == told("roles", "edit", "Search", "--description", "search")
+    assert f"{BOB} has the account role Operator" in told("operators", "edit", BOB, "--role", "operator")
     assert "" == told("roles", "create", "--name", "All", "--data-access", "full", "--member", BOB)
-    assert "" == told("operators", "add", "eve@example.com")
+    assert "" == told("operators", "create", "eve@example.com")
     assert "none" == role_of("eve@example.com")
-    assert "" == told("operators", "add", "max@example.com", "--role", "admin")
+    assert "" == told("operators", "create", "max@example.com", "--role", "admin")
     assert "admin" == role_of("max@example.com")
 
 
@@ -347,13 +347,13 @@ def test_roles_have_a_command(run: Run) -> None:
     assert "View Records" in tried
     assert "View Costs" not in tried
     assert "Member" in run("roles", "preview", "--account-role", "viewer", "--in-group", "finance")
-    run("roles", "update", "search", "--data-access", "full", "--description", "All of it")
+    run("roles", "edit", "search", "--data-access", "full", "--description", "All of it")
     changed = json.loads(run("roles", "show", made["id"], "--json"))["role"]
     assert changed["data_access"] == "full"
     assert changed["filters"] == []
     assert changed["members"] == [BOB]
     assert f"has members: {BOB}" in run("roles", "delete", "Search", code=2)
-    run("roles", "update", "Search", "--nobody")
+    run("roles", "edit", "Search", "--nobody")
     assert "role Search deleted" in run("roles", "delete", "Search")
     assert "no role has" in run("roles", "show", "Search", code=2)
 
@@ -368,9 +368,9 @@ WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
     (("create", "--name", "x", "--data-access", "ful"), "did you mean 'full'"),
     (("create", "--name", "x", "--data-access", "limited"), "at least one filter"),
     (("create", "--name", "x", "--permission-set", "view_cost"), "did you mean 'view_costs'"),
-    (("update", "member"), "nothing to change"),
-    (("update", "member", "--nobody"), "built in"),
-    (("update", "member", "--nobody", "--member", BOB), "either --nobody"),
+    (("edit", "member"), "nothing to change"),
+    (("edit", "member", "--nobody"), "built in"),
+    (("edit", "member", "--nobody", "--member", BOB), "either --nobody"),
     (("preview",), "name a person"),
     (("preview", BOB, "--member", BOB), "use the argument EMAIL"),
 ]
@@ -384,7 +384,7 @@ def test_wrong_use_of_the_command(run: Run) -> None:
 
 def test_an_account_gets_another_role_by_command(run: Run) -> None:
     """An account may also get no role of its own."""
-    run("operators", "add", BOB, "--role", "none", input=PASSWORD + "\n")
+    run("operators", "create", BOB, "--role", "none", input=PASSWORD + "\n")
     for role in ("viewer", "none"):
-        assert role == json.loads(run("operators", "role", BOB, role, "--json"))["operator"]["role"]
-    assert "Member, Operator, Admin or none" in run("operators", "role", BOB, "king", code=2)
+        assert role == json.loads(run("operators", "edit", BOB, "--role", role, "--json"))["operator"]["role"]
+    assert "Member, Operator, Admin or none" in run("operators", "edit", BOB, "--role", "king", code=2)
