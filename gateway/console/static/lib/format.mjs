@@ -51,17 +51,29 @@ function grouped(text) {
   return fraction === undefined ? joined : `${joined}.${fraction}`;
 }
 
-/** Write money: "$1,234.56", four decimals below a dollar, "<$0.0001" for the smallest amounts, "unknown" for null. */
+/** Write money: "$1,234.56", four decimals below a cent, "<$0.0001" for the smallest amounts, "unknown" for null. */
 export function money(text) {
   if (text === null || text === undefined) return "unknown";
   const sign = String(text).startsWith("-") ? "-" : "";
   const plain = String(text).replace("-", "");
   const {digits, places} = parsed(plain);
   if (digits === 0n) return "$0.00";
-  if (digits >= 10n ** BigInt(places)) return `${sign}$${grouped(rounded(plain, 2))}`;
+  if (100n * digits >= 10n ** BigInt(places)) return `${sign}$${grouped(rounded(plain, 2))}`;
   const short = rounded(plain, 4);
   return short === "0.0000" ? `${sign ? ">-" : "<"}$0.0001` : `${sign}$${short}`;
 }
+
+/** Write money with a fixed number of decimals, for columns. A smaller amount than they can show is "<$0.01". */
+export function fixed(text, places = 2) {
+  if (text === null || text === undefined) return "unknown";
+  const [sign, plain] = String(text).startsWith("-") ? ["-", String(text).slice(1)] : ["", String(text)];
+  const short = rounded(plain, places);
+  if (parsed(plain).digits === 0n || parsed(short).digits !== 0n) return `${parsed(short).digits ? sign : ""}$${grouped(short)}`;
+  return `${sign ? ">-" : "<"}$${(1 / 10 ** places).toFixed(places)}`;
+}
+
+/** Return the number of decimals of a column with these amounts: two, or four if all amounts are below ten cents. */
+export const placesOf = (texts) => (texts.some((text) => Math.abs(Number(text)) >= 0.1) || !texts.some(Number) ? 2 : 4);
 
 /** Write money short, such as "$12.4k", for chart axes. */
 export function shortMoney(number) {

@@ -1,7 +1,7 @@
 /** Small parts that every page uses. */
 import {go, to} from "./address.mjs";
 import {html, useEffect, useLayoutEffect, useRef, useState} from "./html.mjs";
-import {clockTime, duration, exactCount, money} from "./format.mjs";
+import {clockTime, duration, exactCount, fixed, placesOf} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
 import {stateName} from "./words.mjs";
 
@@ -52,10 +52,12 @@ export function Copy({text, label}) {
 
 /**
  * A table. `columns`: {title, value(row), kind: "number" | "text" | "act", exact(row): all digits, sort, mark(row): an element before the
- * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1}.
+ * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1}. Instead of value(row), a column
+ * of money has money(row), which returns decimal text, and may have `places`, its number of decimals.
  * `foot`: a row of totals. `href(row)`: the link of a row. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
-export function Table({caption, columns, rows, identity, href, sort, foot}) {
+export function Table({caption, columns: given, rows, identity, href, sort, foot}) {
+  const columns = given.map((each) => (each.money ? ofMoney(each, foot ? [...rows, foot] : rows) : each));
   const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
   const hashes = rows.flatMap((row) => columns.map((each) => each.value(row)).filter(isHash));
   const nameOf = useNames(hashes);
@@ -81,7 +83,13 @@ export function Table({caption, columns, rows, identity, href, sort, foot}) {
 }
 
 /** Return a table column that shows the money in the field `name`. */
-export const amount = (title, name, sort) => ({title, sort, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
+export const amount = (title, name, sort) => ({title, sort, kind: "number", money: (row) => row[name]});
+
+/** Write the amounts of a column of money with one number of decimals. */
+function ofMoney(column, rows) {
+  const places = column.places ?? placesOf(rows.map(column.money));
+  return {...column, value: (row) => fixed(column.money(row), places), exact: (row) => ((column.money(row) ?? null) === null ? undefined : `$${column.money(row)}`)};
+}
 
 const OF_HASH = 'This code stands for an e-mail address: the setting privacy.emails is "hash".';
 
@@ -91,7 +99,7 @@ const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</co
 
 /**
  * Hide columns until the table fits its box: first those that are `wide`, from the highest number and from the right, then other columns from
- * the right, but never the name, the column after it, and the menu.
+ * the right, those with links and buttons last. The name, the column after it, and the menu always stay.
  */
 function fit(box, columns) {
   const rows = [...box.querySelectorAll("tr")];
@@ -99,7 +107,8 @@ function fit(box, columns) {
     if (cells[column]) cells[column].hidden = isHidden;
   });
   columns.forEach((_, column) => hide(column, false));
-  const order = columns.map(({wide, kind}, column) => ({column, wide: Number(wide ?? 0), isKept: !wide && (column < 2 || kind === "act")}))
+  const leads = (column) => rows.some(({cells}) => cells[column]?.matches("td:has(a, button, summary)"));
+  const order = columns.map(({wide, kind}, column) => ({column, wide: wide ? Number(wide) : leads(column) ? -1 : 0, isKept: !wide && (column < 2 || kind === "act")}))
     .filter(({isKept}) => !isKept).sort((a, b) => b.wide - a.wide || b.column - a.column);
   const isTooWide = () => box.scrollWidth > box.clientWidth;
   box.classList.remove("wraps");

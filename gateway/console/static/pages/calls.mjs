@@ -2,7 +2,7 @@
 import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
 import {FAMILY, OWN_TITLES} from "../lib/dimensions.mjs";
-import {ago, count, duration, exactCount, money} from "../lib/format.mjs";
+import {ago, count, duration, exactCount, fixed, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Table, isOpen, may} from "../lib/parts.mjs";
 import {UNKNOWN} from "../lib/chart.mjs";
@@ -35,7 +35,7 @@ export const COLUMNS = [
   {title: "Started (UTC)", value: (row) => clock(row.start_time).replace(/^\d+-/, ""), exact: (row) => row.start_time, sort: "start_time"},
   {title: "Model or type", value: what},
   {title: "Cost", kind: "number", exact: cost, sort: "cost", order: "desc", value: (row) => (row.kind === "inference" || cost(row) !== null
-    ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${money(cost(row))}` : "–")},
+    ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${fixed(cost(row), 4)}` : "–")},
   {...number("Tokens", tokens), wide: true, sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
     ? `${exactCount(row.input_tokens)} in, ${exactCount(row.output_tokens)} out` : exactCount(tokens(row)))},
   {title: "Duration", kind: "number", wide: true, sort: "duration", order: "desc", value: (row) => (row.start_time && row.end_time && row.kind === "inference"
@@ -134,7 +134,7 @@ const CORRECTIONS = [
   {title: "Received (UTC)", value: (each) => clock(each.known_at)},
   {title: "Why", value: (each) => each.reason.replaceAll("_", " ")},
   {title: "Reported by", value: (each) => each.source},
-  {title: "Cost", kind: "number", value: (each) => money(each.cost), exact: (each) => `$${each.cost}`},
+  {title: "Cost", kind: "number", money: (each) => each.cost},
   {...number("Tokens", tokens)},
 ];
 
@@ -143,7 +143,7 @@ const PRICES = [
   {title: "Quantity", kind: "number", value: (line) => typeof line.quantity === "number" ? exactCount(line.quantity) : line.quantity},
   {title: "Dollars", kind: "number", value: (line) => line.price},
   {title: "Per", value: (line) => line.per},
-  {title: "Amount", kind: "number", value: (line) => money(line.amount), exact: (line) => `$${line.amount}`},
+  {title: "Amount", kind: "number", money: (line) => line.amount, places: 4},
 ];
 
 const ROUTES = [

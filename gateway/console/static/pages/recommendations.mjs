@@ -110,7 +110,7 @@ const TYPE_LIST = {
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
     {title: "Confidence", wide: true, value: (row) => row.confidence, sort: "confidence"},
     {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
-    {title: "Minimum per month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
+    {title: "Minimum per month", kind: "number", money: (row) => row.thresholds.least_savings},
     {title: "Minimum share of spend", wide: true, kind: "number", value: (row) => `${row.thresholds.least_share} %`},
   ],
   Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{assumes: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,

@@ -103,7 +103,7 @@ function Seen({found, titles}) {
 
 const VALUES = [
   {title: "Value", value: (each) => each.value ?? "unknown"},
-  {title: "Cost", kind: "number", value: (each) => money(each.cost), exact: (each) => `$${each.cost}`},
+  {title: "Cost", kind: "number", money: (each) => each.cost},
   {title: "Calls", kind: "number", value: (each) => count(each.calls), exact: (each) => exactCount(each.calls)},
 ];
 

@@ -1,0 +1,66 @@
+"""Money as people read it: two decimals, four below a cent, and one number of decimals per column."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.console import Console
+
+FORMAT = """async ([name, values]) => {
+  const base = document.querySelector("script[type=module]").src.replace("app.mjs", "lib/format.mjs");
+  const format = await import(base);
+  return values.map((given) => format[name](...given));
+}"""
+
+
+def written(console: Console, name: str, *values: list[object]) -> list[str]:
+    found: list[str] = console.page.evaluate(FORMAT, [name, values])
+    return found
+
+
+def test_one_amount(console: Console) -> None:
+    """The border is one cent. Amounts that four decimals cannot show are marked, with either sign."""
+    console.open("/keys")
+    amounts = [
+        "1234567.891",
+        "0.8165",
+        "0.01",
+        "0.0099",
+        "-0.0049",
+        "0.00004",
+        "-0.00004",
+        "0",
+        "0.995",
+        "-12.345",
+    ]
+    assert ["$1,234,567.89", "$0.82", "$0.01", "$0.0099", "-$0.0049", "<$0.0001", ">-$0.0001", "$0.00", "$1.00",
+            "-$12.35", "unknown"] == written(console, "money", *([each] for each in amounts), [None])  # fmt: skip
+
+
+def test_a_column(console: Console) -> None:
+    """A column has two decimals, or four if all its amounts are below ten cents."""
+    console.open("/keys")
+    cases: list[tuple[list[str], int]] = [
+        (["324.12", "0.0001"], 2), (["0.1"], 2), (["-0.5", "0.01"], 2), (["0.0999", "0.0001"], 4), (["0", "0.00"], 2),
+        ([], 2),
+    ]  # fmt: skip
+    assert [places for _, places in cases] == written(console, "placesOf", *([texts] for texts, _ in cases))
+    fixed = [["0.0049", 2], ["-0.0049", 2], ["0.005", 2], ["0", 2], ["1000", 4], ["0.00001", 4], [None, 2]]
+    assert ["<$0.01", ">-$0.01", "$0.01", "$0.00", "$1,000.0000", "<$0.0001", "unknown"] == written(
+        console, "fixed", *fixed
+    )
+
+
+def test_amounts_of_a_page_line_up(console: Console) -> None:
+    """In the list of calls and in reconciliation, all amounts of a column have the same decimals."""
+    for address in ("/calls", "/reconciliation"):
+        console.open(address)
+        expect(console.page.locator("main tbody tr").nth(5)).to_be_visible()
+        tables = console.page.evaluate("""() => [...document.querySelectorAll("main table")].map((table) =>
+          [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText)))""")
+        for rows in tables:
+            for column in zip(*rows, strict=True):
+                places = {len(found) for text in column for found in re.findall(r"\$[\d,]+\.(\d+)", text)}
+                assert len(places) <= 1, (address, column)
