@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from playwright.sync_api import expect
 
@@ -15,8 +16,8 @@ FORMAT = """async ([name, values]) => {
 }"""
 
 
-def written(console: Console, name: str, *values: list[object]) -> list[str]:
-    found: list[str] = console.page.evaluate(FORMAT, [name, values])
+def written(console: Console, name: str, *values: Sequence[object]) -> list[object]:
+    found: list[object] = console.page.evaluate(FORMAT, [name, values])
     return found
 
 
@@ -47,7 +48,15 @@ def test_a_column(console: Console) -> None:
         ([], 2),
     ]  # fmt: skip
     assert [places for _, places in cases] == written(console, "placesOf", *([texts] for texts, _ in cases))
-    fixed = [["0.0049", 2], ["-0.0049", 2], ["0.005", 2], ["0", 2], ["1000", 4], ["0.00001", 4], [None, 2]]
+    fixed: list[list[object]] = [
+        ["0.0049", 2],
+        ["-0.0049", 2],
+        ["0.005", 2],
+        ["0", 2],
+        ["1000", 4],
+        ["0.00001", 4],
+        [None, 2],
+    ]
     assert ["<$0.01", ">-$0.01", "$0.01", "$0.00", "$1,000.0000", "<$0.0001", "unknown"] == written(
         console, "fixed", *fixed
     )
