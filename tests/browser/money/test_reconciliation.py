@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.http.resources.list import declared_tables
@@ -27,7 +27,7 @@ from spool.statements import Statement, StatementRow
 from spool.storage import StorageOptions
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole, SignedIn
-from tests.browser.console import NARROW, Console, filled
+from tests.browser.console import NARROW, WIDE, Console, filled
 from tests.spool.contract.examples import add, call
 
 MODEL = "model <b>of nobody"
@@ -201,8 +201,10 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text(
         "differs"
     )
-    page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+    page.set_viewport_size(NARROW)
+    drawn(page)
     assert console.overhang() <= 0
+    page.set_viewport_size(WIDE)
     page.get_by_role("link", name=f"Costs of {PROVIDER}, {last().name}-01", exact=True).click()
     expect(page).to_have_url(re.compile(rf"/costs\?from={last().name}-01&.*provider={PROVIDER}"))
     console.open("/reconciliation?month=2020-01")
@@ -221,23 +223,27 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
     def alike(route: Route) -> None:
         answer = route.fetch().json()
         [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
-        cause = {
-            **found["causes"][0],
-            "cause": "another_key",
-            "advice": "Look at `tollhouse keys list`.",
-            "where": {},
-        }
-        found["causes"] = [
-            {**cause, "amount": f"{n}.10", "tokens": n, "evidence": f"the key {n}"} for n in (1, 2, 3)
-        ]
-        found["rows"][0] |= {"state": "differs", "billed": "38.00", "difference": "0.26"}
+        found["total"] |= {"billed": "46.30", "counted": "40.00", "difference": "6.30"}
+        if "causes" in found:
+            cause = {
+                **found["causes"][0],
+                "cause": "another_key",
+                "advice": "Look at `tollhouse keys list`.",
+                "where": {},
+            }
+            found["causes"] = [
+                {**cause, "amount": f"{n}.10", "tokens": n, "evidence": f"the key {n}"} for n in (1, 2, 3)
+            ]
+            found["total"] |= {"causes": {"another_key": "6.30"}, "unexplained": "0"}
+            found["rows"][0] |= {"state": "differs", "billed": "38.00", "difference": "0.26"}
         route.fulfill(json=answer)
 
     page.route(re.compile(r"/console/api/reconciliation\?"), alike)
     console.open(f"/reconciliation?month={last().name}&by=day")
     rows = page.get_by_role("region", name=f"Causes of {PROVIDER}").locator("tbody tr")
-    expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("$6.30")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text("unexplained$0.00")
+    expect(rows.first).to_contain_text("$6.30")
     expect(rows.locator("code")).to_have_text("tollhouse keys list")
     rows.get_by_text("3 causes").click()
     expect(rows.get_by_role("listitem")).to_have_text(
@@ -246,6 +252,193 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
     first = page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first
     expect(first).to_contain_text("close")
     assert [] == console.audit()
+
+
+def drawn(page: Page) -> None:
+    """Wait until the page has followed a new size of the window."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def shown(text: str) -> Decimal:
+    return Decimal(text.replace("$", "").replace(",", ""))
+
+
+def amounts(row: Locator, *titles: str) -> list[Decimal]:
+    """Return the shown amounts of a row in the columns with these titles."""
+    heads = row.locator("xpath=ancestor::table").locator("thead th").all_inner_texts()
+    cells = row.locator("th, td").all_inner_texts()
+    return [shown(cells[heads.index(title)]) for title in titles]
+
+
+def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    In each row of each level, and in each total, the shown amounts add up: billed - counted = difference = causes +
+    unexplained. The amounts of the causes and the parts add up to the same difference.
+    """
+    console = open_console(billed, role="viewer")
+    page = console.page
+    for by in ("day", "model"):
+        console.open(f"/reconciliation?month={last().name}&by={by}")
+        section = page.get_by_role("region", name=PROVIDER, exact=True)
+        table = page.get_by_role("region", name=f"{PROVIDER} by {by}")
+        expect(table.locator("tfoot tr")).to_be_visible()
+        for row in [*table.locator("tbody tr").all(), *table.locator("tfoot tr").all()]:
+            one, other, difference, unexplained = amounts(
+                row, "Billed", "Counted", "Difference", "Unexplained"
+            )
+            heads = table.locator("thead th").all_inner_texts()
+            causes = row.locator("th, td").nth(heads.index("Causes")).inner_text()
+            explained = sum(map(shown, re.findall(r"-?\$[0-9,.]*[0-9]", causes)), Decimal(0))
+            assert one - other == difference == explained + unexplained
+        of_causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
+        listed = [amounts(row, "Amount")[0] for row in of_causes.locator("tbody tr").all()]
+        assert [sum(listed)] == amounts(of_causes.locator("tfoot tr"), "Amount")
+        one, other, difference, unexplained = map(
+            shown, section.locator("dl.numbers dd:nth-of-type(1)").all_inner_texts()
+        )
+        assert one - other == difference == sum(listed)
+        assert listed[-1] == unexplained
+        kinds = section.get_by_text("By kind, the difference is").inner_text()
+        assert difference == sum(map(shown, re.findall(r"-?\$[0-9,]+\.[0-9]+", kinds)))
+
+
+def test_totals_come_before_causes(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """The totals are on the page while the search for causes still runs. A failed search leaves them there."""
+    console = open_console(billed, role="viewer")
+    page = console.page
+    held: list[Route] = []
+    page.route(re.compile(r"/console/api/reconciliation\?.*by=day"), lambda route: held.append(route))
+    console.page.goto(f"{console.url}/console/#/reconciliation?month={last().name}")
+    section = page.get_by_role("region", name=PROVIDER, exact=True)
+    expect(section).to_contain_text("searching for causes")
+    expect(section.locator("dd").first).to_contain_text("$")
+    expect(page.get_by_role("region", name=f"Causes of {PROVIDER}")).to_have_count(0)
+    console.expects("503")
+    held.pop().fulfill(status=503, json={"error": {"type": "busy", "message": "Too much to do."}})
+    expect(page.get_by_role("alert")).to_contain_text("Too much to do.")
+    expect(section.locator("dd").first).to_contain_text("$")
+    page.unroute_all()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("region", name=f"Causes of {PROVIDER}")).to_be_visible()
+
+
+def test_days_that_agree_are_one_row(console: Console) -> None:
+    """The days of the demo agree, so they are one row with their sum. A button shows each day."""
+    page = console.page
+    console.open(f"/reconciliation?month={last().name}")
+    answer = console.ask(f"/reconciliation?month={last().name}")
+    [found] = [each for each in answer["providers"] if each["provider"] == "anthropic"]
+    same = [row for row in found["rows"] if row["state"] == "agrees"]
+    other = [row for row in found["rows"] if row["state"] == "differs"]
+    rows = page.get_by_role("region", name="anthropic by day").locator("tbody tr")
+    expect(rows).to_have_count(len(other) + 1)
+    expect(rows.last).to_contain_text(f"{len(same)} days agree")
+    [together] = amounts(rows.last, "Billed")
+    assert abs(together - sum(Decimal(row["billed"]) for row in same)) <= Decimal("0.005")
+    section = page.get_by_role("region", name="anthropic", exact=True)
+    button = section.get_by_role("button", name="Show each day")
+    button.click()
+    expect(rows).to_have_count(len(found["rows"]))
+    section.get_by_role("button", name="Fold days").click()
+    expect(rows).to_have_count(len(other) + 1)
+    for size in (WIDE, NARROW):
+        page.set_viewport_size(size)
+        drawn(page)
+        assert console.overhang() <= 0
+    assert [] == console.audit()
+
+
+def test_hints_have_no_amount_and_a_claim_is_downloaded(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    A cause that is only likely is a sentence without an amount. If the provider owes a discount, the claim is
+    downloaded as text or CSV. Without hints and a debt, there is neither.
+    """
+    console = open_console(billed, role="viewer")
+    page = console.page
+
+    def owing(route: Route) -> None:
+        answer = route.fetch().json()
+        for found in answer["providers"]:
+            if "hints" in found and found["provider"] == PROVIDER:
+                hint = {
+                    name: value
+                    for name, value in found["causes"][0].items()
+                    if name not in ("amount", "moved")
+                }
+                found["hints"] = [{**hint, "cause": "batch_unreported", "evidence": "a <b>third</b> lacks"}]
+                found["owed"] = "12.345"
+        route.fulfill(json=answer)
+
+    console.open(f"/reconciliation?month={last().name}")
+    section = page.get_by_role("region", name=PROVIDER, exact=True)
+    expect(page.get_by_role("region", name=f"Causes of {PROVIDER}")).to_be_visible()
+    expect(section.get_by_role("heading", name="Possible causes")).to_have_count(0)
+    expect(section.get_by_role("link", name="Download claim")).to_have_count(0)
+    page.route(re.compile(r"/console/api/reconciliation\?"), owing)
+    console.open("/costs")
+    console.open(f"/reconciliation?month={last().name}")
+    hints = page.get_by_role("list", name=f"Possible causes of {PROVIDER}").get_by_role("listitem")
+    expect(hints).to_have_count(1)
+    expect(hints).to_contain_text("batch unreported: a <b>third</b> lacks.")
+    assert "$" not in hints.inner_text()
+    expect(section).to_contain_text(f"{PROVIDER} owes $12.35.")
+    for name, words in (("Download claim", f"Provider: {PROVIDER}"), ("Download claim as CSV", "provider,")):
+        with page.expect_download() as event:
+            section.get_by_role("link", name=name, exact=True).click()
+        assert event.value.path().read_text().startswith(words)
+    assert [] == console.audit()
+
+
+def test_a_bill_is_imported_from_the_console(tmp_path: Path, open_console: OpenConsole) -> None:
+    """
+    The dialog shows provider, months, rows, total, known days and unreadable rows before it stores anything. An
+    unknown file, a file over the limit and a reader without the right are refused.
+    """
+    tollhouse = filled(tmp_path / "importing", "--days", "2", "--records", "50")
+    settings = tollhouse.directory / "tollhouse.toml"
+    settings.write_text(f'{settings.read_text()}\n[reconciliation]\nmax_upload_bytes = "4KiB"\n')
+    tollhouse.start()
+    report = Path(__file__).parents[2] / "statements/openai_costs/page.json"
+    notes, large = tmp_path / "notes.txt", tmp_path / "large.json"
+    notes.write_text("hello")
+    large.write_text(report.read_text() + " " * 4096)
+    try:
+        console = open_console(tollhouse)
+        page = console.page
+        console.open("/reconciliation?month=2026-08")
+        page.get_by_role("button", name="Import a bill").click()
+        dialog = page.get_by_role("dialog", name="Import a bill")
+        console.expects("400", "413")
+        for file, words in ((notes, "neither JSON nor CSV"), (large, "reconciliation.max_upload_bytes")):
+            dialog.locator("input[type=file]").set_input_files(file)
+            dialog.get_by_role("button", name="Preview").click()
+            expect(dialog.get_by_role("alert")).to_contain_text(words)
+        assert [] == console.audit()
+        dialog.locator("input[type=file]").set_input_files(report)
+        dialog.get_by_role("button", name="Preview").click()
+        row = dialog.get_by_role("region", name="Preview").locator("tbody tr")
+        expect(row).to_have_count(1)
+        for words in ("openai", "openai_costs", "2026-08", "$5.82", "2 new"):
+            expect(row).to_contain_text(words)
+        expect(dialog).to_contain_text("page.json: 1 row cannot be read")
+        expect(dialog).to_contain_text("page 1, bucket 1, result 7: value is not a number")
+        assert [] == console.audit()
+        console.screenshot("reconciliation-import")
+        assert [] == console.ask("/statements?month=2026-08")["statements"]
+        dialog.get_by_role("button", name="Import", exact=True).click()
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_role("region", name="openai", exact=True)).to_contain_text("$5.82")
+        assert 1 == len(console.ask("/statements?month=2026-08")["statements"])
+        page.get_by_role("button", name="Import a bill").click()
+        dialog.locator("input[type=file]").set_input_files(report)
+        dialog.get_by_role("button", name="Preview").click()
+        expect(row).to_contain_text("2 already known")
+        viewer = open_console(tollhouse, role="viewer")
+        viewer.open("/reconciliation?month=2026-08")
+        expect(viewer.page.get_by_role("region", name="openai", exact=True)).to_be_visible()
+        expect(viewer.page.get_by_role("button", name="Import a bill")).to_have_count(0)
+    finally:
+        tollhouse.stop()
 
 
 def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> None:

@@ -37,7 +37,7 @@ function written(digits, places) {
 }
 
 /** Round decimal text to `places`; halves round away from zero. */
-function rounded(text, places) {
+export function rounded(text, places) {
   const {digits, places: has} = parsed(text);
   if (has <= places) return written(digits * 10n ** BigInt(places - has), places);
   const unit = 10n ** BigInt(has - places);

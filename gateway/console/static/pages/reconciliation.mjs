@@ -1,10 +1,10 @@
-/** Billed costs compared with counted costs: the difference in parts, its causes, and links to the calls. */
+/** Billed costs compared with counted costs: totals, their difference by cause, links to the calls, and the import of bills. */
 import {to} from "../lib/address.mjs";
-import {addressOf, get} from "../lib/api.mjs";
+import {addressOf, get, isDemo, send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
-import {count, exactCount, money, percent, sum} from "../lib/format.mjs";
-import {html} from "../lib/html.mjs";
-import {Copy, Cut, Loading, Problem, State, Table, amount, withCode} from "../lib/parts.mjs";
+import {count, exactCount, fixed, minus, percent, placesOf, rounded, sum} from "../lib/format.mjs";
+import {html, useState} from "../lib/html.mjs";
+import {Copy, Cut, Dialog, Problem, State, Table, amount, may, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {months} from "../lib/range.mjs";
 
@@ -15,12 +15,28 @@ const CLOSE = 100; // a difference below 1/100 of the bill is "close"
 const CERTAINTY = {exact: "good", strong: "good"};
 const SERVED_DAYS = 7; // the default retention of records
 const DAY_MS = 86400000;
+const PARTS = [["volume", "calls that only one side has"], ["rate", "different prices for the same calls"], ["other", "billed items that are not calls"],
+  ["own", "costs that sources report"]];
 
 const spaced = (text) => text.replaceAll("_", " ");
-const tokens = (title, name) => ({title, kind: "number", value: (row) => count(row[name]), exact: (row) => exactCount(row[name])});
-const MONEY = [amount("Billed", "billed"), amount("Counted", "counted"), amount("Difference", "difference"), amount("Volume", "volume"),
-  amount("Rate", "rate"), amount("Other", "other"), amount("Own", "own"), amount("Unexplained", "unexplained")];
-const TOKENS = [tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted", "counted_tokens")];
+const rowsOf = (number, verb) => `${exactCount(number)} ${number === 1 ? `row ${verb[0]}` : `rows ${verb[1]}`}`;
+const tokens = (title, name) => ({title, kind: "number", wide: 4, value: (row) => count(row[name]), exact: (row) => exactCount(row[name])});
+
+/**
+ * Round the amounts of a row so that billed - counted = difference = causes + unexplained. The largest cause takes what is left by
+ * rounding, and without a cause the whole difference is unexplained. The gateway rounds its own tables in the same way.
+ */
+function addingUp({billed, counted, unexplained}, causes, places) {
+  const difference = minus(rounded(billed, places), rounded(counted, places));
+  const rest = causes.length ? rounded(unexplained, places) : difference;
+  const amounts = causes.map((each) => rounded(each, places));
+  if (causes.length) {
+    const sizes = causes.map((each) => Math.abs(Number(each)));
+    const largest = sizes.indexOf(Math.max(...sizes));
+    amounts[largest] = sum([amounts[largest], minus(minus(difference, rest), sum(amounts))]);
+  }
+  return {difference, unexplained: rest, explained: minus(difference, rest), amounts};
+}
 
 /** Return whether a row can be linked to counted calls. */
 const isOurs = (by, row) => row.name !== null && row.name !== "total" && (by === "day" || Object.keys(row.where).length > 0);
@@ -35,12 +51,26 @@ function costs(by, found, {from, to: until}, row) {
   return to("/costs", {view: null, ...span, by: by === "model" ? "api_key" : FAMILY, ...found.calls_where, ...row.where});
 }
 
-const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "unknown"});
+const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.title ?? row.name ?? "unknown"});
 /** Return the state of a row. A difference below 1 % of the bill is only "close". */
 const wordOf = (row) => (row.state === "differs" && Math.abs(Number(row.difference)) * CLOSE < Number(row.billed) ? "close" : row.state);
-const state = {title: "State", value: (row) => (row.state ? html`<${State} word=${wordOf(row)} kind=${KINDS[wordOf(row)]} />` : "")};
-const HINTS = html`<p class="faint">Volume: calls that only one side has. Rate: different prices for the same calls. Other: billed items that are not calls. Own: costs
-  reported by sources. Unexplained: the rest. Close: less than 1 % difference.</p>`;
+const state = {title: "State", wide: 2, value: (row) => (row.state ? html`<${State} word=${wordOf(row)} kind=${KINDS[wordOf(row)]} />` : "")};
+
+/** Add up rows into one with the title and state. */
+function added(rows, title, state) {
+  const total = {name: null, title, state, where: {}, causes: {}};
+  for (const name of ["billed", "counted", "difference", "unexplained"]) total[name] = sum(rows.map((row) => row[name]));
+  for (const name of ["billed_tokens", "counted_tokens"]) total[name] = rows.reduce((so_far, row) => so_far + row[name], 0);
+  for (const row of rows) for (const [cause, each] of Object.entries(row.causes)) total.causes[cause] = sum([total.causes[cause] ?? "0", each]);
+  return total;
+}
+
+/** Return the days that differ, and one row for all days that agree. Days that are not compared are left out. */
+function folded(rows) {
+  const same = rows.filter((row) => row.state === "agrees");
+  const other = rows.filter((row) => row.state === "differs");
+  return same.length > 1 ? [...other, added(same, `${same.length} days agree`, "agrees")] : [...other, ...same];
+}
 
 const callsOf = (found, month, {days, where}) => calls(days.length === 1 ? days[0] : month, found, where);
 
@@ -56,59 +86,149 @@ function grouped(causes) {
 }
 
 /** The evidence and amount of each cause in a joined row, with links to its calls. */
-const Each = ({row, found, month}) => html`<details><summary>${row.each.length} causes, such as: ${withCode(row.each[0].evidence)}</summary>
-  <ul>${row.each.map((one) => html`<li key=${one.evidence}>${money(one.amount)}: ${Object.keys(one.where).length
+const Each = ({row, found, month, places}) => html`<details><summary>${row.each.length} causes, such as: ${withCode(row.each[0].evidence)}</summary>
+  <ul>${row.each.map((one) => html`<li key=${one.evidence}>${fixed(one.amount, places)}: ${Object.keys(one.where).length
     ? html`<a href=${callsOf(found, month, one)}>${withCode(one.evidence)}</a>` : withCode(one.evidence)}</li>`)}</ul></details>`;
 
-const CAUSE = {title: "Cause", value: (row) => spaced(row.cause)};
-const ADVICE = {title: "What to do", kind: "words", value: (row) => withCode(row.advice)};
+/** The causes of a difference, and what no cause explains. */
+function Causes({found, month, places}) {
+  const causes = grouped(found.causes);
+  const {difference, unexplained, amounts} = addingUp(found.total, causes.map((each) => each.amount), places);
+  const rows = [...causes.map((each, place) => ({...each, shown: amounts[place]})),
+    {cause: "unexplained", where: {}, shown: unexplained, amount: found.total.unexplained}];
+  const columns = [
+    {title: "Cause", value: (row) => spaced(row.cause)},
+    {title: "Amount", kind: "number", value: (row) => fixed(row.shown, places), exact: (row) => `$${row.amount}`},
+    {title: "Tokens", kind: "number", wide: 3, value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => row.tokens && exactCount(row.tokens)},
+    {title: "Confidence", wide: 2, value: (row) => row.sure && html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
+    {title: "Evidence", kind: "words", value: (row) => (row.each ? html`<${Each} ...${{row, found, month, places}} />` : withCode(row.evidence))},
+    {title: "What to do", kind: "words", wide: true, value: (row) => withCode(row.advice)},
+  ];
+  return html`<${Table} caption=${`Causes of ${found.provider}`} rows=${rows} columns=${columns} identity=${(row) => `${row.cause} ${row.evidence}`}
+    foot=${{cause: "difference", shown: difference, amount: found.total.difference}}
+    href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`;
+}
 
-const CAUSES = (found, month) => [
-  CAUSE,
-  amount("Amount", "amount"),
-  {title: "Tokens", kind: "number", value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => exactCount(row.tokens)},
-  {title: "Confidence", value: (row) => html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
-  {title: "Evidence", kind: "words", value: (row) => (row.each ? html`<${Each} ...${{row, found, month}} />` : withCode(row.evidence))},
-  ADVICE,
-];
+/** Causes that are only likely, without amounts. */
+const Hints = ({found, month}) => html`<h3>Possible causes</h3><p class="faint">They have no amount, because other causes would fit as well. What they
+    explain is part of unexplained.</p>
+  <ul aria-label=${`Possible causes of ${found.provider}`}>${found.hints.map((each) => html`<li key=${`${each.cause} ${each.evidence}`}>
+    <strong>${Object.keys(each.where).length ? html`<a href=${callsOf(found, month, each)}>${spaced(each.cause)}</a>` : spaced(each.cause)}</strong>:${" "}
+    ${withCode(each.evidence)}. <span class="faint">${withCode(each.advice)}</span></li>`)}</ul>`;
 
-const POSSIBLE = [CAUSE, {title: "Evidence", kind: "words", value: (row) => withCode(row.evidence)}, ADVICE];
+/** Links to the claim for the discounts that a provider owes. */
+function Claim({found, month, places}) {
+  const link = (format, title) => html`<a class="button" download href=${addressOf("/reconciliation/claim", {provider: found.provider, month, format})}>${title}</a>`;
+  return html`<p class="bar">${found.provider} owes ${fixed(found.owed, places)}. ${link("text", "Download claim")} ${link("csv", "Download claim as CSV")}</p>`;
+}
 
-/** Return the address of a claim for the discounts that a provider owes. */
-const claim = (found, month, format) => addressOf("/reconciliation/claim", {provider: found.provider, month, format});
-
-function Provider({found, asked}) {
-  const {total} = found;
+/** The rows of a provider by day, model or key. Days that agree are one row until the person opens them. */
+function Rows({found, asked, places}) {
+  const [isWhole, setWhole] = useState(false);
   const {by, month} = asked;
-  const link = {title: "Costs", value: (row) => isOurs(by, row) && html`<a href=${costs(by, found, asked, row)}
-    aria-label=${`Costs of ${found.provider}, ${row.name}`}>costs</a>`};
-  const columns = [first(by), ...(by === "day" ? [state] : []), ...MONEY, ...TOKENS, link];
-  return html`<section aria-label=${found.provider}><h2>${found.provider}</h2>
-    <dl class="numbers">
-      <div><dt>Billed</dt><dd title=${`$${total.billed}`}>${money(total.billed)}</dd>
-        <dd class="faint">${found.has_money ? `from ${found.sources.join(", ")}` : "no bill has amounts, so tokens are priced at list prices"}</dd></div>
-      <div><dt>Counted</dt><dd title=${`$${total.counted}`}>${money(total.counted)}</dd>
-        <dd class="faint">${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens</dd></div>
-      <div><dt>Difference</dt><dd title=${`$${total.difference}`}>${money(total.difference)}</dd>
-        <dd class="faint" title=${`$${total.unexplained}`}>${money(total.unexplained)} unexplained</dd></div></dl>
-    ${found.set_aside.length > 0 && html`<p class="faint">Not included, because other bills cover the same days: ${found.set_aside.join(", ")}.</p>`}
-    ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${grouped(found.causes)} columns=${CAUSES(found, month)}
-      identity=${(row) => `${row.cause} ${row.evidence}`}
-      href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`}
-    ${Number(found.owed) > 0 && html`<p>${found.provider} owes ${money(found.owed)}. Download the claim as
-      <a href=${claim(found, month, "text")} download>text</a> or <a href=${claim(found, month, "csv")} download>CSV</a>.</p>`}
-    ${found.hints.length > 0 && html`<h3>Possible causes</h3><p class="faint">Their amounts are unexplained, because other causes would fit as well.</p>
-      <${Table} caption=${`Possible causes of ${found.provider}`} rows=${found.hints} columns=${POSSIBLE} identity=${(row) => `${row.cause} ${row.evidence}`}
-        href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`}
-    <h3>By ${by}</h3>${HINTS}
+  const short = by === "day" ? folded(found.rows) : found.rows;
+  const given = isWhole ? found.rows : short;
+  if (!found.rows.length) return html`<p class="faint">The bill has no known ${by}s, so Tollhouse compares by ${found.finest}.</p>`;
+  const add = (row) => ({...row, shown: addingUp(row, Object.values(row.causes), places)});
+  const money = (title, name, wide) => ({title, kind: "number", wide, value: (row) => fixed(row.shown[name] ?? row[name], places), exact: (row) => `$${row[name]}`});
+  const parts = ({causes, shown}) => Object.keys(causes).map((name, place) => [name, fixed(shown.amounts[place], places)])
+    .filter(([, each]) => Number(each.replace(/[$,]/g, ""))).map(([name, each]) => `${spaced(name)} ${each}`).join(", ");
+  const columns = [first(by), ...(by === "day" ? [state] : []), money("Billed", "billed"), money("Counted", "counted", 1), money("Difference", "difference"),
+    {title: "Causes", kind: "words", wide: 2, value: (row) => (row.name === "total" ? fixed(row.shown.explained, places) : parts(row) || "–")},
+    money("Unexplained", "unexplained"), tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted", "counted_tokens"),
+    {title: "Costs", wide: 3, value: (row) => isOurs(by, row) && html`<a href=${costs(by, found, asked, row)} aria-label=${`Costs of ${found.provider}, ${row.name}`}>costs</a>`}];
+  const left = ["open", "no statement"].map((word) => [found.rows.filter((row) => row.state === word).length, word === "open" ? "open" : "without a bill"])
+    .filter(([days]) => days).map(([days, words]) => `${days} ${words}`);
+  return html`<h3>By ${by}</h3>
     ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
-    ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
-      identity=${(row) => String(row.name)}
-      href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found, row.where) : undefined)} />`
-    : html`<p class="faint">The bill has no known ${by}s, so Tollhouse compares by ${found.finest}.</p>`}
+    ${given.length > 0 && html`<${Table} caption=${`${found.provider} by ${by}`} rows=${given.map(add)} columns=${columns} foot=${add({...found.total, name: "total"})}
+      identity=${(row) => String(row.title ?? row.name)}
+      href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found, row.where) : undefined)} />`}
+    <p class="bar">${left.length > 0 && html`<span class="faint">Days that are not compared: ${left.join(", ")}.</span>`}
+      ${short.length < found.rows.length && html`<button type="button" aria-expanded=${isWhole} onClick=${() => setWhole(!isWhole)}>${isWhole ? "Fold days" : "Show each day"}</button>`}</p>`;
+}
+
+/** A provider: totals first, then causes, hints and rows as soon as they are known. */
+function Provider({totals, found, asked}) {
+  const {provider, total} = totals;
+  const places = placesOf([total.billed, total.counted]);
+  const {difference} = addingUp({...total, unexplained: "0"}, [], places);
+  const tile = (title, text, exact, note) => html`<div><dt>${title}</dt><dd title=${exact && `$${exact}`}>${text}</dd><dd class="faint">${note}</dd></div>`;
+  const kinds = found && addingUp({...total, unexplained: "0"}, PARTS.map(([name]) => found.total[name]), places).amounts;
+  return html`<section aria-label=${provider}><h2>${provider}</h2>
+    <dl class="numbers">
+      ${tile("Billed", fixed(total.billed, places), total.billed, totals.has_money ? `from ${totals.sources.join(", ")}` : "no bill has amounts, so tokens are priced at list prices")}
+      ${tile("Counted", fixed(total.counted, places), total.counted, `${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens`)}
+      ${tile("Difference", fixed(difference, places), total.difference, "billed minus counted")}
+      ${found ? tile("Unexplained", fixed(addingUp(found.total, Object.values(found.total.causes), places).unexplained, places), found.total.unexplained,
+    "difference minus causes") : tile("Unexplained", "…", "", "searching for causes")}</dl>
+    ${totals.set_aside.length > 0 && html`<p class="faint">Not included, because other bills cover the same days: ${totals.set_aside.join(", ")}.</p>`}
+    ${!found ? html`<div role="status"><span class="unseen">Searching for the causes of ${provider} ...</span><div class="skeleton table" aria-hidden="true"></div></div>` : html`
+    ${found.causes.length > 0 && html`<h3>Causes</h3><${Causes} ...${{found, month: asked.month, places}} />`}
+    ${Number(found.owed) > 0 && html`<${Claim} ...${{found, month: asked.month, places}} />`}
+    ${found.hints.length > 0 && html`<${Hints} found=${found} month=${asked.month} />`}
+    <${Rows} key=${`${asked.month} ${asked.by}`} ...${{found, asked, places}} />
+    ${kinds.some(Number) && html`<p class="faint">By kind, the difference is ${PARTS.map(([name, words], place) => html`${place > 0 && ", "}${name} ${fixed(kinds[place], places)} (${words})`)}.</p>`}
     ${found.suggestions.length > 0 && html`<h3>Suggested settings</h3><p>Copy them into the configuration to apply them.</p>`}
-    ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}
+    ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}`}
   </section>`;
+}
+
+const perhaps = (number, words) => (number ? [`${exactCount(number)} ${words}`] : []);
+const amountsOf = (byCurrency) => Object.entries(byCurrency).map(([code, each]) => (code === "USD" ? fixed(each) : `${rounded(each, 2)} ${code}`)).join(", ");
+const REPORT = [
+  {title: "Provider", value: (row) => row.providers.join(", ") || "none"},
+  {title: "Source", wide: true, value: (row) => `${row.source}${row.account && `, ${row.account}`}`},
+  {title: "Months", value: (row) => row.months.join(", ") || "none"},
+  {title: "Rows", kind: "number", value: (row) => exactCount(row.rows)},
+  {title: "Total", kind: "number", value: (row) => amountsOf(row.amounts) || "no money"},
+  {title: "Days", value: (row) => [...perhaps(row.days_new, "new"), ...perhaps(row.days_changed, "changed"),
+    ...perhaps(row.days - row.days_new - row.days_changed, "already known")].join(", ") || "none"},
+];
+const REVISED = [{title: "Day", value: (row) => row.day}, {title: "Stored", kind: "number", value: (row) => fixed(row.billed_before)},
+  {title: "New", kind: "number", value: (row) => fixed(row.billed)}];
+
+/** The content of the chosen files, before they are stored. */
+const Preview = ({imports}) => html`<${Table} caption="Preview" rows=${imports} columns=${REPORT} identity=${(row) => row.files.join()} />
+  ${imports.map((each) => html`<div key=${each.files.join()}>
+    ${each.damaged > 0 && html`<h3>${each.files.join(", ")}: ${rowsOf(each.damaged, ["cannot be read", "cannot be read"])}</h3><ul>${each.damaged_rows.map((row) => html`<li key=${row}>${row}</li>`)}</ul>`}
+    ${each.repeated > 0 && html`<p>${rowsOf(each.repeated, ["is", "are"])} repeated and counted once.</p>`}
+    ${each.equal > 0 && html`<p>${rowsOf(each.equal, ["equals", "equal"])} other rows without an id. All are counted, so check whether the export has them twice.</p>`}
+    ${each.revisions.length > 0 && html`<${Table} caption="Changed days" rows=${each.revisions} columns=${REVISED} identity=${(row) => row.day} />`}</div>`)}`;
+
+/** A dialog that imports bills: it shows the content of the files first. */
+function Import({close}) {
+  const [chosen, setChosen] = useState(null); // the checked form and its preview
+  const [problem, setProblem] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const ask = async (form, dry_run) => {
+    setBusy(true);
+    setProblem("");
+    try {
+      const query = new URLSearchParams({source: form.get("source").trim(), account: form.get("account").trim(), dry_run});
+      const files = new FormData();
+      form.getAll("file").forEach((file) => files.append("file", file));
+      const {imports} = await send("POST", `/statement-uploads?${query}`, files);
+      if (dry_run) setChosen({form, imports});
+      else close();
+    } catch (error) {
+      setProblem(error.message);
+    }
+    setBusy(false);
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    if (chosen) ask(chosen.form, false);
+    else ask(new FormData(event.currentTarget), true);
+  };
+  return html`<${Dialog} title="Import a bill" close=${close}>${chosen && html`<${Preview} imports=${chosen.imports} />`}<form onSubmit=${submit}>
+    ${!chosen && html`
+      <label>Files <span class="faint">JSON, CSV or Parquet, also as gzip; choose all files of one export together</span><input type="file" name="file" multiple required /></label>
+      <label>Source <span class="faint">only if the files are not recognized, such as openai_costs</span><input name="source" autocomplete="off" /></label>
+      <label>Account <span class="faint">only if you have several; empty: the account in the files</span><input name="account" autocomplete="off" /></label>`}
+    <p role="alert" class="wrong">${problem}</p>
+    <div class="bar"><button type="submit" class="main" disabled=${isBusy}>${chosen ? "Import" : "Preview"}</button>
+      ${chosen && html`<button type="button" onClick=${() => setChosen(null)}>Choose other files</button>`}</div></form><//>`;
 }
 
 const kind = (title, of, name) => ({title, kind: "number", value: (row) => (row[of] === null ? "–" : count(row[of][name])),
@@ -157,20 +277,26 @@ function Closing({month}) {
     ${data?.invoices.length > 0 && !data.closed.length && html`<p class="faint">Close the month with <code>tollhouse billed close</code>.</p>`}`;
 }
 
-export function Page({query}) {
+export function Page({query, session}) {
+  const [isOpen, setOpen] = useState(false);
   const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
-  const found = useQuery(() => get(PATH, {month, by}), [month, by], ["ledger", "statements"]);
-  const {data, error, at, reload} = found;
+  const totals = useQuery(() => get(PATH, {month, causes: false}), [month], ["ledger", "statements"]);
+  const isKnown = totals.data?.reconciliation.month === month;
+  const {data: whole, error, at, reload} = useQuery(async () => (isKnown ? get(PATH, {month, by}) : null), [month, by, totals.at]);
+  const asked = whole?.reconciliation;
+  const found = (name) => asked?.month === month && asked.by === by && whole.providers.find((each) => each.provider === name);
   const link = (name, changes) => html`<a key=${name} class="chip" href=${to(PATH, {month, by, ...changes})}
     aria-current=${Object.values(changes)[0] === (changes.month ? month : by) ? "true" : undefined}>${name}</a>`;
-  return html`<nav class="bar" aria-label="Month">${months().map((name) => link(name, {month: name}))}</nav>
+  return html`<nav class="bar" aria-label="Month">${months().map((name) => link(name, {month: name}))}
+      ${may(session, "modify_billing") && !isDemo && html`<button type="button" onClick=${() => setOpen(true)}>Import a bill</button>`}</nav>
     <nav class="bar" aria-label="Rows">${LEVELS.map((name) => link(`By ${name}`, {by: name}))}</nav>
-    <${Problem} error=${error} at=${at} retry=${reload} />
-    ${(!data || found.isOld) && !error && html`<p class="faint">Comparing ${month} ...</p>`}
-    <${Loading} of=${found} blocks=${["tiles", "table", "table"]}>${data?.providers.map((found) => html`<${Provider} key=${found.provider} found=${found} asked=${data.reconciliation} />`)}
-    ${data && !data.providers.length && html`<h2>No provider bill for this month</h2><p>Import a provider's invoice or cost file with
+    ${isOpen && html`<${Import} close=${() => setOpen(false)} />`}
+    <${Problem} error=${totals.error ?? error} at=${totals.at && at} retry=${totals.error ? totals.reload : reload} />
+    ${isKnown ? html`${totals.data.providers.map((each) => html`<${Provider} key=${each.provider} totals=${each} found=${found(each.provider)} asked=${{...totals.data.reconciliation, by}} />`)}
+    ${!totals.data.providers.length && html`<h2>No provider bill for this month</h2><p>Import a provider's invoice or cost file here, or with
       <code>tollhouse reconcile import FILE</code>. Tollhouse then compares it with the counted costs and explains each difference.</p>`}
-    ${data?.without_statement.length > 0 && html`<h2>Without a provider bill</h2><${Table} caption="Without a provider bill" rows=${data.without_statement}
-      columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}
-    <//><${Closing} month=${month} /><${Served} date=${query.get("served")} asked=${{month, by}} />`;
+    ${totals.data.without_statement.length > 0 && html`<h2>Without a provider bill</h2><${Table} caption="Without a provider bill" rows=${totals.data.without_statement}
+      columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}`
+    : !totals.error && html`<div role="status"><span class="unseen">Comparing ${month} ...</span><div class="skeleton tiles" aria-hidden="true"></div></div>`}
+    <${Closing} month=${month} /><${Served} date=${query.get("served")} asked=${{month, by}} />`;
 }
