@@ -82,7 +82,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
-        "events": ("gateway.cli.operator.streams", "Send and list usage events."),
+        "events": ("gateway.cli.operator.events", "Send and list usage events."),
         "streams": (
             "gateway.cli.operator.streams",
             "List unit-cost streams, and resolve unanswered deliveries.",

@@ -14,15 +14,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
-from exporters.device_reporter import DeviceReporter
 from exporters.secret_source import SecretSource
-from exporters.service.paths import Paths
-from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamKey
 from gateway.cli import configured, fail
 from gateway.cli.output import show_table
@@ -33,7 +30,6 @@ from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.people.authentication.access import Bearer
-from gateway.service.app import App
 from gateway.service.configuration.local_operator import system_user
 from gateway.service.configuration.reader import load
 from gateway.service.configuration.sections import Config, ConfigError
@@ -44,6 +40,10 @@ from spool.errors import SpoolError
 from spool.printable import json_for_people
 from spool.record import moment
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
+
+# imported late, so that `agent setup`, `agent status` and the help do not load the server
+if TYPE_CHECKING:
+    from gateway.service.app import App
 
 endpoint_option = click.option(
     "--endpoint",
@@ -159,6 +159,8 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 async def _run(config: Config, reread: Callable[[], Config]) -> int:
+    from gateway.service.app import App
+
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
     own_identity = identity(directory, device_id=config.agent.device_id)
@@ -194,6 +196,10 @@ async def _linked(
     config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
 ) -> AsyncIterator[None]:
     """Keep the connection to the gateway while the block runs."""
+    from exporters.device_reporter import DeviceReporter
+    from exporters.service.paths import Paths
+    from exporters.service.upstream_client import client_of
+
     upstream = config.upstream
     key_file = config.data_dir / KEY_FILE
 

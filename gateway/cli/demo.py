@@ -10,8 +10,6 @@ import click
 
 from gateway.cli import configured, fail
 from gateway.cli.serve import serve_until_stopped
-from gateway.service.demo.filling import fill
-from gateway.service.demo.month import Period
 from gateway.service.demo.plants import PLANTS, least_month, not_shown
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
@@ -96,6 +94,10 @@ def demo(
     settings = configured(
         None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""}
     )
+    # imported late, so that the help and wrong use do not load the server
+    from gateway.service.demo.filling import fill
+    from gateway.service.demo.month import Period
+
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     period = Period(end=end, days=days, records=records)

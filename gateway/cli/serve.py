@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.http.listening.connections import raise_descriptor_limit
 from gateway.http.listening.sockets import ListeningSockets
-from gateway.service.app import App, StartAbandoned
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.reader import load, origins
 from gateway.service.configuration.sections import Config, ConfigError
@@ -30,6 +29,10 @@ from gateway.service.monitoring.service_manager import ServiceManager
 from spool.engines import engine_of
 from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
+
+# imported late, so that the help and a refused start of these commands do not load the server
+if TYPE_CHECKING:
+    from gateway.service.app import App
 
 SIGHUP = Actor("SIGHUP", "local")
 # seconds; the waits of a stop take at most 24 s, and the rest is for closing files on a slow disk
@@ -114,6 +117,8 @@ async def run(
     """
     Run the server. Return 0 after a signal or a takeover by another process, 1 if a background task died.
     """
+    from gateway.service.app import App
+
     app = App(
         config,
         version=version("tollhouse"),
@@ -138,6 +143,8 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
     """
     Start the app, call `announce`, and serve until a signal, a takeover or the end of a background task.
     """
+    from gateway.service.app import StartAbandoned
+
     loop = asyncio.get_running_loop()
     manager = ServiceManager()
     asked_to_stop = asyncio.Event()

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
-from gateway.cli import demo, main
+from gateway.cli import main
 from gateway.http.resources.list import declared_tables
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.inspector import DETECTORS
@@ -380,7 +380,7 @@ def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pyt
         sizes.append(period.records)
         raise NotAllowed("not now")
 
-    monkeypatch.setattr(demo, "fill", refuse)
+    monkeypatch.setattr(filling, "fill", refuse)
     for words in ((), ("--plant", "all"), ("--plant", "all", "--records", "60000")):
         run("demo", "--data", str(tmp_path / "month"), *words, code=2)
     assert [30_000, least_month([*PLANTS], days=30)[1], 60_000] == sizes

@@ -36,7 +36,10 @@ PRELOADED = (
     "gateway.cli.agent",
     "gateway.cli.operator.client",
     "gateway.cli.send.command",
+    "gateway.service.app",
     "gateway.service.offline",
+    "exporters.device_reporter",
+    "exporters.service.upstream_client",
     "gateway.service.addresses.table",  # imports all handlers, which a server imports at their first request
     "gateway.service.assembly.statements",
     "gateway.normalise.any_format",

@@ -15,7 +15,6 @@ from pathlib import Path
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.cli import configured
 from gateway.cli.serve import run_app
-from gateway.service.app import App
 from gateway.service.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
 from gateway.service.monitoring import logs
 
@@ -127,6 +126,8 @@ def trial_config(config: Config, *, scratch: Path, receiver: str, listen: str) -
 
 
 async def _serve(config: Config) -> int:
+    from gateway.service.app import App
+
     app = App(config, version="drill")
 
     async def announce() -> None:

@@ -1,7 +1,4 @@
-"""
-`tollhouse events`: sends and lists usage events. `tollhouse streams`: unit-cost streams, and deliveries
-without an answer from the upstream.
-"""
+"""`tollhouse streams`: unit-cost streams, and deliveries without an answer from the upstream."""
 
 from __future__ import annotations
 
@@ -9,50 +6,12 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, list_command, paged, show_page
+from gateway.cli.operator.commands import PageRequest, paged, show_page
 from gateway.cli.output import as_json, show_json
-from gateway.cli.send.events import send_events
 
 STREAM_COLUMNS = ("name", "type", "granularity", "dimensions")
 UNKNOWN_COLUMNS = ("id", "route", "first", "last", "reason")
 _MOST = 1000
-EVENT_COLUMNS = ("number", "event_type", "subject", "amount", "start_time", "source", "event_id")
-EVENT_TYPE_COLUMNS = ("type", "count", "amount", "last_seen", "sent_as", "unmapped")
-
-
-@click.group()
-def events() -> None:
-    """Send and list usage events."""
-
-
-events.add_command(send_events)
-
-list_command(
-    events,
-    "list",
-    root="events",
-    columns=EVENT_COLUMNS,
-    filters={
-        "type": "",
-        "subject": "",
-        "source": "",
-        "state": "Filter by state: open or closed.",
-        "start_time": "Earliest time (RFC 3339, inclusive).",
-        "end_time": "Latest time (RFC 3339, exclusive).",
-    },
-    help="List the newest usage events. The amount is the field that upstream.events names for the type.",
-)
-
-list_command(
-    events,
-    "types",
-    root="event_types",
-    columns=EVENT_TYPE_COLUMNS,
-    filters={"type": "", "sent": "yes: only types that are sent upstream. no: only types that are not sent."},
-    help=(
-        "List the types of usage events. Types without a mapping in upstream.events are stored and not sent."
-    ),
-)
 
 
 @click.group()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli import COMMANDS as LISTED
 from gateway.records.calls.filters import FILTERS
 from gateway.records.calls.newest import RECORDS
 from tests.integration.conftest import Serve
@@ -40,6 +41,17 @@ for words in json.loads(sys.argv[1]):
 print()
 print("LOADED", *sys.modules)
 """
+
+# This program prints the help of a command, and its imported modules.
+HELP = """
+import sys
+from gateway.cli import main
+
+main([sys.argv[1], "--help"], standalone_mode=False)
+print("LOADED", *sys.modules)
+"""
+# These commands name the formats of payloads in their options, or try the exporters.
+WITH_FORMATS = ("send", "events", "explain", "check", "doctor")
 
 # This program imports the table of all addresses in the same way as the first key and the preview of a role do.
 ASKED = """
@@ -170,6 +182,25 @@ async def test_the_words_of_commands_cost_what_they_say() -> None:
     modules = await loaded(COMMANDS, json.dumps([[*words, "--help"] for words in WITH_WORDS]))
     asked = ("gateway.http.services", "gateway.http.operator.requests", "spool.registry.registry")
     assert [] == [name for name in asked if name in modules]
+
+
+@pytest.mark.parametrize("name", LISTED)
+async def test_the_help_of_a_command_loads_no_server(name: str) -> None:
+    """The commands that run a server import it when they start it, not for their options."""
+    modules = await loaded(HELP, name)
+    heavy = (
+        "aiohttp.web",
+        "grpc",
+        "prometheus_client",
+        "sqlite3",
+        "yaml",
+        "gateway.service.app",
+        "gateway.http.services",
+    )
+    assert [] == [name for name in heavy if name in modules]
+    if name not in WITH_FORMATS:
+        assert [] == [module for module in own(modules) if module.startswith("gateway.normalise.formats.")]
+        assert "google.protobuf" not in modules
 
 
 def test_tail_knows_the_filters_of_the_list() -> None:
