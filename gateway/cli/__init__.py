@@ -45,7 +45,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "views": ("gateway.cli.operator.money.views", "Manage views, which are saved filters over AI costs."),
         "allocation": (
             "gateway.money.allocation.command",
-            "Define your own dimensions by rules over the dimensions of the totals.",
+            "Define your own dimensions by rules.",
         ),
         "prices": (
             "gateway.cli.prices.command",
@@ -53,11 +53,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "plans": (
             "gateway.bills.plans.command",
-            "Create, list, change and delete plans of assistants, and show their costs.",
+            "Manage plans of assistants, and show their costs.",
         ),
         "annotations": (
             "gateway.money.annotations.command",
-            "Note what happened on a day: a release, an incident, a contract.",
+            "Note on charts what happened on a day.",
         ),
         "recommendations": (
             "gateway.cli.operator.money.recommendations",
@@ -85,7 +85,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "events": ("gateway.cli.operator.events", "Send and list usage events."),
         "streams": (
             "gateway.cli.operator.streams",
-            "List unit-cost streams, and resolve unanswered deliveries.",
+            "List unit-cost streams; resolve unanswered deliveries.",
         ),
         "explain": ("gateway.cli.explain", "Show the records that a payload would produce."),
     },
@@ -116,7 +116,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "scheduled-reports": (
             "gateway.money.calls.reports.command",
-            "Send the costs of a view by mail or chat, each week or month.",
+            "Send costs by mail or chat, each week or month.",
         ),
     },
     "Operation": {

@@ -60,7 +60,7 @@ _OPTIONS = (
 
 @click.group()
 def plans() -> None:
-    """Create, list, change and delete plans of assistants, and show their costs."""
+    """Manage plans of assistants, and show their costs."""
 
 
 list_command(

@@ -265,18 +265,25 @@ def status(client: OperatorClient, as_json: bool) -> None:
         show_fields({name: metrics[name] for name in NUMBERS})
         for kind, terms in metrics["kinds"].items():
             click.echo(f"{kind}: " + (", ".join(f"{n} {term}" for term, n in terms.items() if n) or "none"))
-        for files in metrics["clusters"]:
-            label = f"{files['account']} {files['region']} {files['cluster']}"
-            click.echo(f"{label}: {files['waiting']} wait, {files['bytes']} bytes, newest {files['newest']}")
+        for cluster in metrics["clusters"]:
+            label = f"{cluster['account']} {cluster['region']} {cluster['cluster']}"
+            click.echo(
+                f"{label}: {cluster['waiting']} wait, {cluster['bytes']} bytes, newest {cluster['newest']}"
+            )
         for sentence in metrics["imbalances"]:
             click.echo(sentence)
     if metrics["imbalances"]:
         raise SystemExit(1)
 
 
+@container.group()
+def files() -> None:
+    """List and discard container files."""
+
+
 list_command(
-    container,
-    "files",
+    files,
+    "list",
     root="container_files",
     columns=FILE_COLUMNS,
     filters={
@@ -292,7 +299,7 @@ list_command(
     help="List files, remote-write bodies and statuses. Those in the state `uploaded` wait for the upstream.",
 )
 
-container.add_command(
+files.add_command(
     command(
         "discard ID",
         "POST /container-files/{id}/discard",

@@ -16,7 +16,7 @@ _MOST = 1000
 
 @click.group()
 def streams() -> None:
-    """List unit-cost streams, and resolve unanswered deliveries."""
+    """List unit-cost streams; resolve unanswered deliveries."""
 
 
 @streams.command("list")

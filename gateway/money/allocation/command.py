@@ -12,7 +12,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, add_commands, command, list_command, paged, show_page
+from gateway.cli.operator.commands import PageRequest, command, list_command, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
@@ -27,7 +27,7 @@ _NAMESPACE_COLUMNS = ("id", "name", "version", "dimensions", "broken", "last_upd
 
 @click.group()
 def allocation() -> None:
-    """Define your own dimensions by rules over the dimensions of the totals."""
+    """Define your own dimensions by rules."""
 
 
 @allocation.command()
@@ -112,9 +112,20 @@ _of_namespaces = click.option(
     help="Only this namespace; may repeat. An empty ID is the default namespace.",
 )
 
+
+@allocation.group()
+def versions() -> None:
+    """List and show the stored versions of definitions."""
+
+
+@allocation.group()
+def jobs() -> None:
+    """List and cancel publish jobs."""
+
+
 list_command(
-    allocation,
-    "versions",
+    versions,
+    "list",
     _of_namespaces,
     click.option(
         "--is-in-force",
@@ -134,8 +145,8 @@ list_command(
 )
 
 list_command(
-    allocation,
-    "jobs",
+    jobs,
+    "list",
     click.option("--state", multiple=True, help=f"{', '.join(STATES)}."),
     _of_namespaces,
     click.option("--submitted-by", multiple=True, metavar="NAME", help="May repeat."),
@@ -150,13 +161,14 @@ def _show_definition(payload: JsonObject) -> None:
     click.echo(payload["version"]["definition"].rstrip("\n"))
 
 
-add_commands(
-    allocation,
+versions.add_command(
     command("show", "GET /allocation/versions/{version}",
             "Print the definition of VERSION as it was published; default: the version in force.",
-            click.argument("version", default="latest"), _namespace, shows=_show_definition),
+            click.argument("version", default="latest"), _namespace, shows=_show_definition)
+)  # fmt: skip
+jobs.add_command(
     command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
-            "Cancel a publish job that is queued or being validated.", shows="job {job} cancelled"),
+            "Cancel a publish job that is queued or being validated.", shows="job {job} cancelled")
 )  # fmt: skip
 
 

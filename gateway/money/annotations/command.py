@@ -11,7 +11,7 @@ COLUMNS = ("id", "day", "text", "view_name", "author", "last_updated")
 
 @click.group()
 def annotations() -> None:
-    """Note what happened on a day: a release, an incident, a contract. Charts show the note."""
+    """Note on charts what happened on a day. Examples: a release, an incident, a contract."""
 
 
 list_command(

@@ -46,12 +46,16 @@ async def test_operators_see_and_discard_files(serve: Serve) -> None:
     assert cluster["bytes"] == 19
     assert "123456789012 us-east-1 prod: 2 wait, 19 bytes" in await command(server, "container", "status")
 
-    listed = await said(server, "container", "files", "--state", "uploaded", "--sort-key", "size")
+    listed = await said(server, "container", "files", "list", "--state", "uploaded", "--sort-key", "size")
     assert ["one", "two"] == [file["reference"] for file in listed["container_files"]]
     id = listed["container_files"][0]["id"]
-    await command(server, "container", "discard", id, "--confirm", "two", code=2)
-    assert "one is discarded" in await command(server, "container", "discard", id, "--confirm", "one")
-    assert "discarded" in await command(server, "container", "discard", id, "--confirm", "one", code=2)
+    await command(server, "container", "files", "discard", id, "--confirm", "two", code=2)
+    assert "one is discarded" in await command(
+        server, "container", "files", "discard", id, "--confirm", "one"
+    )
+    assert "discarded" in await command(
+        server, "container", "files", "discard", id, "--confirm", "one", code=2
+    )
     after = (await said(server, "container", "status"))["container_metrics"]
     assert after["kinds"]["file"]["discarded"] == 1
     assert after["bytes"] == 12

@@ -17,7 +17,8 @@ COLUMNS = ("name", "view_name", "every", "day", "at", "time_zone", "channels", "
 @click.group("scheduled-reports")
 def scheduled_reports() -> None:
     """
-    Send the costs of a view by mail or chat, each week or month. Each recipient gets only the calls they may see.
+    Send costs by mail or chat, each week or month. A report has the costs of a view. Each
+    recipient gets only the calls they may see.
     """
 
 
