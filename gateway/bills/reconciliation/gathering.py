@@ -134,8 +134,10 @@ async def inputs_of(
     return inputs, book
 
 
-async def gather(sources: StatementSources, inputs: Inputs, book: PriceBook, *, now: float) -> Gathered:
-    """Read a month's counted sums and bills."""
+async def gather(
+    sources: StatementSources, inputs: Inputs, book: PriceBook, *, now: float, has_hours: bool = True
+) -> Gathered:
+    """Read a month's counted sums and bills. `has_hours` includes tokens by hour, which totals do not need."""
     month, infos = inputs.month, inputs.infos
     providers_billed = sorted({info.provider for info in infos})
     costs = await counted_by_seller(sources.ledger, month, now)
@@ -155,7 +157,10 @@ async def gather(sources: StatementSources, inputs: Inputs, book: PriceBook, *, 
     for name in providers_billed:
         billed = await sources.statements.rows(provider=name, start=month.start, end=month.end)
         has_foreign = has_foreign or any(map(is_foreign, billed))
-        sides.append(await _sides(sources, inputs, now, name, billed, by_provider.get(name, ()), prices))
+        hours = await _hours(sources.ledger, name, month, now) if has_hours else {}
+        sides.append(
+            await _sides(sources, inputs, now, name, billed, by_provider.get(name, ()), prices, hours)
+        )
     return Gathered(sides=sides, without=without, is_foreign=has_foreign)
 
 
@@ -211,6 +216,7 @@ async def _sides(
     statement_rows: Sequence[StatementRow],
     uses: Sequence[CountedUse],
     prices: TokenPrices,
+    hours: Mapping[int, int],
 ) -> BothSides:
     month = inputs.month
     rows = await exchanged(sources.ledger, statement_rows)
@@ -232,7 +238,7 @@ async def _sides(
         prices=lambda model, tier, day, context: prices.listed(provider, model, tier, day, context),
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
-        hours=await _hours(sources.ledger, provider, month, now),
+        hours=hours,
         owners=inputs.owners,
         tolerance=inputs.tolerance,
         conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),

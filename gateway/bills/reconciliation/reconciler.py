@@ -94,7 +94,7 @@ class Reconciler:
         if known is not None and await asyncio.to_thread(inputs.__eq__, known_inputs):
             self._known.move_to_end(month.name)
             return known
-        gathered = await gather(self._sources, inputs, book, now=now)
+        gathered = await gather(self._sources, inputs, book, now=now, has_hours=has_causes)
         search = partial(compare, has_causes=has_causes)
         results = [await asyncio.to_thread(search, sides) for sides in gathered.sides]
         reconciled = ReconciledMonth(month=month, providers=results, without=gathered.without)

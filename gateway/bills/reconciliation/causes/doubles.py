@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.repeats import Owner
 from gateway.bills.reconciliation.sides import VOLUME, Cell
 from gateway.bills.reconciliation.wording import named
 
@@ -42,12 +43,12 @@ def counted_twice(case: Case) -> Iterator[Claim]:
 def double_report(case: Case) -> Iterator[Claim]:
     """
     Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of the
-    source. If only most of the excess is like this, the cause is only likely.
+    source. The equation is checked for each key and model alone, and then for all that are left. If only most of
+    their excess is like this, the cause is only likely.
     """
+    yield from _of_keys_and_models(case)
     remainder = case.remainder
-    excess: dict[Cell, int] = defaultdict(int)
-    for (cell, _), extra in remainder.extra.items():
-        excess[cell] -= extra
+    excess = _excess(case)
     models = {cell.model for cell, extra in excess.items() if extra > 0}
     by_source: dict[str, dict[Cell, int]] = defaultdict(dict)
     for cell, sums in case.split.counted.items():
@@ -66,12 +67,7 @@ def double_report(case: Case) -> Iterator[Claim]:
     source = min(sorted(by_source), key=apart)
     if apart(source) * 2 > whole:
         return
-    beside = {
-        name
-        for cell in by_source[source]
-        for name, tokens in case.split.counted[cell].by_source.items()
-        if tokens
-    }
+    beside = _beside(case, by_source[source])
     yield from case.taken(
         "double_report",
         [entry for entry in remainder.volume() if entry[1].model in models],
@@ -80,6 +76,59 @@ def double_report(case: Case) -> Iterator[Claim]:
         f"{source} reports in addition to {named(sorted(beside - {source} or by_source.keys() - {source}))}",
         f"Count only one of them: set `count = false` in [sources.{source}].",
     )
+
+
+def _of_keys_and_models(case: Case) -> Iterator[Claim]:
+    """Claim keys and models for which exactly one of several sources has the excess of each cell."""
+    remainder, counted = case.remainder, case.split.counted
+    excess = _excess(case)
+    cells: dict[Owner, set[Cell]] = defaultdict(set)
+    for cell in (*counted, *excess):
+        if cell not in remainder.explained:
+            cells[cell.key, cell.model].add(cell)
+    found: dict[str, set[Owner]] = defaultdict(set)
+    for owner in {(cell.key, cell.model) for cell, extra in excess.items() if extra > 0}:
+        sources = {
+            name
+            for cell in cells[owner]
+            if cell in counted
+            for name, tokens in counted[cell].by_source.items()
+            if tokens
+        }
+        fitting = [
+            name
+            for name in sources
+            if all(
+                excess.get(cell, 0) == (counted[cell].by_source.get(name, 0) if cell in counted else 0)
+                for cell in cells[owner]
+            )
+        ]
+        if len(sources) > 1 and len(fitting) == 1:
+            found[fitting[0]].add(owner)
+    for source, owners in sorted(found.items()):
+        whole = sum(excess.get(cell, 0) for owner in owners for cell in cells[owner])
+        beside = _beside(case, [cell for owner in owners for cell in cells[owner] if cell in counted])
+        yield from case.taken(
+            "double_report",
+            [entry for entry in remainder.volume() if (entry[1].key, entry[1].model) in owners],
+            EXACT,
+            f"{whole:,} tokens more were counted than billed, which is as much as {source} reports in addition to "
+            f"{named(sorted(beside - {source}))}",
+            f"Count only one of them: set `count = false` in [sources.{source}].",
+        )
+
+
+def _excess(case: Case) -> dict[Cell, int]:
+    """Return the tokens by cell that were counted and not billed."""
+    excess: dict[Cell, int] = defaultdict(int)
+    for (cell, _), extra in case.remainder.extra.items():
+        excess[cell] -= extra
+    return excess
+
+
+def _beside(case: Case, cells: Iterable[Cell]) -> set[str]:
+    """Return the sources with tokens in these cells."""
+    return {name for cell in cells for name, tokens in case.split.counted[cell].by_source.items() if tokens}
 
 
 def _twice_by_one_source(case: Case, models: Collection[str]) -> Iterator[Claim]:

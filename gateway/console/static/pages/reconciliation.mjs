@@ -180,7 +180,7 @@ const REPORT = [
   {title: "Provider", value: (row) => row.providers.join(", ") || "none"},
   {title: "Source", wide: true, value: (row) => `${row.source}${row.account && `, ${row.account}`}`},
   {title: "Months", value: (row) => row.months.join(", ") || "none"},
-  {title: "Rows", kind: "number", value: (row) => exactCount(row.rows)},
+  {title: "Rows", kind: "number", wide: 2, value: (row) => exactCount(row.rows)},
   {title: "Total", kind: "number", value: (row) => amountsOf(row.amounts) || "no money"},
   {title: "Days", value: (row) => [...perhaps(row.days_new, "new"), ...perhaps(row.days_changed, "changed"),
     ...perhaps(row.days - row.days_new - row.days_changed, "already known")].join(", ") || "none"},

@@ -215,6 +215,28 @@ def test_everything_twice_by_one_source() -> None:
     assert -sum(counted_use.cost for counted_use in counted) == claim.amount
 
 
+def test_a_doubled_key_next_to_a_key_that_lacks_calls() -> None:
+    """
+    A second source reports a third of one key's calls again, and another key of the model lacks calls. The second
+    source is claimed with its exact amount, and the missing calls are not part of it.
+    """
+    tokens, money, counted = equal()
+    third = {meter: count // 3 for meter, count in TOKENS.items()}
+    again = [use(day, third, source="openinference", calls=3) for day in DAYS]
+    fewer = [
+        each
+        if each.key == "a"
+        else use(each.day, {m: n * 3 // 5 - place for m, n in each.tokens.items()}, key="b", calls=3)
+        for place, each in enumerate(counted)
+    ]
+    claimed, _, _ = found((tokens, money, [*fewer, *again]))
+    [claim] = [claim for claim in claimed if claim.cause == "double_report"]
+    assert ("exact", ("a",)) == (claim.sure, claim.keys)
+    assert -sum(each.cost for each in again) == claim.amount
+    assert "as much as openinference reports in addition to litellm" in claim.evidence
+    assert "[sources.openinference]" in claim.advice
+
+
 def test_calls_without_their_tokens() -> None:
     """A fifth of the calls were streams without usage."""
     tokens, money, _ = equal()

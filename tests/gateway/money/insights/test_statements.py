@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,7 +14,11 @@ from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOW
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
-from gateway.money.insights.detectors.statements import coverage_drop, statement_stale
+from gateway.money.insights.detectors.statements import (
+    coverage_drop,
+    reconciliation_difference,
+    statement_stale,
+)
 from gateway.money.insights.facts import DAY_S, Facts
 from spool.ledger.money import UNIT
 from tests.gateway.bills.reconciliation import simulator
@@ -179,3 +184,33 @@ async def test_a_key_that_stops_to_report() -> None:
     assert "The largest cause of the month is unreported_calls" in finding.draft.description
     cost = sum((call.cost() for call in missing), Decimal(0))
     assert abs(Decimal(finding.draft.cost_impact) - cost) <= Decimal("0.01")
+
+
+def test_the_amounts_of_a_difference_add_up() -> None:
+    """
+    The title and the listed causes are about the days that differ, and their shown amounts add up: billed - counted
+    is the sum of the causes and the unexplained rest. Days that agree are in none of them.
+    """
+    cent = UNIT // 100
+
+    def line(day: float, state: str, counted: int, *causes: int, unexplained: int = 0) -> Line:
+        amounts = {f"cause_{number}": amount for number, amount in enumerate(causes)}
+        billed = counted + sum(causes) + unexplained
+        return Line(name=str(int(day)), state=state, billed=billed, counted=counted, causes=amounts)
+
+    days = [
+        line(TODAY - 3 * DAY_S, DIFFERS, 1000 * cent + cent // 3, 304 * cent // 10, 76 * cent // 10),
+        line(TODAY - 4 * DAY_S, DIFFERS, 500 * cent, -1234 * cent // 100, unexplained=67 * cent // 10),
+        line(TODAY - 5 * DAY_S, AGREES, 700 * cent, 9 * cent),
+    ]
+    result = Reconciliation(
+        provider="openai", total=Line(), days=days, finest="day", has_money=True, sources=["costs"],
+        set_aside=(), foreign={},
+    )  # fmt: skip
+    reconciled = ReconciledMonth(month=CalendarMonth.at(NOW), providers=[result], without={})
+    [finding] = found(reconciliation_difference, reconciled=[reconciled])
+    billed, counted = map(Decimal, re.findall(r"[$]([0-9.]+)", finding.draft.title))
+    listed = re.findall(r"(?:cause_[0-9]|unexplained): (-?)[$]([0-9.]+)", finding.draft.description)
+    assert 3 == len(listed)
+    assert billed - counted == sum(Decimal(f"{sign}{amount}") for sign, amount in listed)
+    assert Decimal("15.00") == counted

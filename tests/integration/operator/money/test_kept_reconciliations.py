@@ -61,6 +61,7 @@ class Work:
             if has_causes:
                 self.searches += 1
             else:
+                assert not sides.hours  # totals do not need them
                 self.totals += 1
             return compare(sides, has_causes=has_causes)
 
@@ -212,6 +213,7 @@ async def test_totals_need_no_search_and_wait_for_none(server: OperatorServer, w
         for name in ("billed", "counted", "billed_tokens", "counted_tokens", "captured_tokens"):
             assert getattr(quick.total, name) == getattr(full.total, name)
         assert quick.sources == full.sources
+    assert len(PROVIDERS) == work.totals
     assert threading.get_ident() not in work.threads
     answer = await server.ask("GET", f"/reconciliation?month={MARCH}&causes=false")
     assert 200 == answer.status
