@@ -6,7 +6,6 @@ import asyncio
 import sys
 from typing import Any
 
-import aiohttp
 import click
 import msgspec
 
@@ -86,6 +85,8 @@ async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
     """
     Return the response line. If Tollhouse does not respond, return an error, so that the assistant may retry.
     """
+    import aiohttp  # late, as in gateway/cli/operator/client.py
+
     body = {"line": line.decode("utf-8", "replace")}
     try:
         status, payload = await client.ask("POST", "/mcp", body=body)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-import aiohttp
 import click
 
 from gateway.cli import fail
@@ -51,6 +50,8 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
 
     A filter may be given several times. An empty value (--team "") matches records without a value.
     """
+    import aiohttp  # late, as in gateway/cli/operator/client.py
+
     query = [(name, value) for name, values in filters.items() for value in values]
     show = _show_json if as_json else _show_line
     with contextlib.suppress(KeyboardInterrupt):

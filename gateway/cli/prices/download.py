@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from exporters.errors import SendError
-from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_reach
 from gateway.intake.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock
 
@@ -38,6 +36,10 @@ def downloaded(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
 
 
 async def _fetched(url: str, max_bytes: int, timeout_s: float) -> bytes:
+    # imported late, because most commands about prices send no request
+    from exporters.http.client import Client, ClientSettings
+    from exporters.http.reach import check_reach
+
     settings = ClientSettings(timeout_s=timeout_s, compression="none", check=check_reach)
     async with Client(settings, clock=SystemClock()) as client:
         answer = await client.send(
