@@ -79,6 +79,8 @@ _AUDIT = """
   const rules = Object.fromEntries(lesser.map((rule) => [rule.id, {enabled: false}]));
   return axe.run(within, {runOnly: tags, rules, resultTypes: ["violations"]});
 }"""
+_OVERHANG = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() =>
+  done(document.documentElement.scrollWidth - innerWidth))))"""
 # A refused script or style is reliably an event of the page, but not always a console message.
 _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
@@ -263,8 +265,11 @@ class Console:
         ]
 
     def overhang(self) -> int:
-        """Return by how many pixels the page is wider than its window."""
-        found: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        """
+        Return by how many pixels the page is wider than its window, after the next frame, in which tables fit
+        themselves to a new width.
+        """
+        found: int = self.page.evaluate(_OVERHANG)
         return found
 
     def screenshot(self, name: str) -> None:
