@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from operator import attrgetter
 
 from gateway.bills.reconciliation.counting import beside_of
 from gateway.bills.reconciliation.limits import SAME
@@ -166,6 +167,15 @@ class Split:
     def cells(self, model: str) -> set[Cell]:
         """Return the cells of a model that have a value."""
         return {cell for cell, _ in self.worth if cell.model == model}
+
+    def names(self, dimension: str, *, billed: bool) -> set[str]:
+        """Return the keys or models with tokens, calls or money on one side."""
+        field_of = attrgetter(dimension)
+        side: Mapping[Cell, BilledSums | CountedSums] = self.billed if billed else self.counted
+        found = {field_of(cell) for cell, sums in side.items() if sums.calls or any(sums.tokens.values())}
+        if billed:
+            found |= {field_of(cell) for cell, amount in self.billed_money.items() if amount}
+        return found
 
     def part(self, name: str) -> int:
         return sum(amount for (part, _, _), amount in self.parts.items() if part == name)

@@ -477,15 +477,12 @@ def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int, *, a
 
 
 def _only(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
-    lists = {}
-    for name, field_index in (("models", 2), ("keys", 1)):
-        theirs = {
-            str(cell[field_index]) for cell, sums in split_sides.billed.items() if any(sums.tokens.values())
-        }
-        theirs |= {str(cell[field_index]) for cell, amount in split_sides.billed_money.items() if amount}
-        ours = {str(cell[field_index]) for cell, sums in split_sides.counted.items() if sums.calls}
-        lists[name] = sorted((theirs - ours if billed else ours - theirs) - {""})
-    return lists
+    return {
+        f"{name}s": sorted(
+            split_sides.names(name, billed=billed) - split_sides.names(name, billed=not billed) - {""}
+        )
+        for name in (MODEL, KEY)
+    }
 
 
 def _largest(line: Line) -> tuple[int, int, str]:

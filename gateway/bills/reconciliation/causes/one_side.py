@@ -105,18 +105,11 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     """Return the keys or models that only the bill or only the ledger has over the whole month."""
-    field_of = attrgetter(name)
-    theirs = {
-        field_of(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls
-    }
-    theirs |= {field_of(cell) for cell, amount in case.split.billed_money.items() if amount}
-    ours = {
-        field_of(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
-    }
+    theirs, ours = (case.split.names(name, billed=side) for side in (True, False))
     is_silent = billed and name == "model" and not ours  # True if no calls of this provider were reported
-    return (
-        sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
-    )
+    if not theirs or not (ours or is_silent):
+        return []
+    return sorted((theirs - ours if billed else ours - theirs) - {""})
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:

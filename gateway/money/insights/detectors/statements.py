@@ -264,8 +264,8 @@ def _of_import(arrival: Arrival, until: float, now: float) -> Finding:
             "counted costs."
         ),
         advice=(
-            "Import the report (`tollhouse reconcile import FILE`), or set up a pull with an admin key "
-            "in `[[reconciliation.pull]]`."
+            "Import the report on the page Reconciliation or with `tollhouse reconcile import FILE`. Or set "
+            "up a pull with an admin key in `[[reconciliation.pull]]`."
         ),
         category="coverage",
         effort=LOW,
