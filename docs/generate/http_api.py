@@ -172,9 +172,9 @@ PAGES = (
     ),
     ApiPage(
         "operator-plans",
-        "Plans, annotations and scheduled reports",
-        "Manage plans of assistants, annotations and scheduled reports.",
-        _operators("/annotations", "/plans", "/plan-costs", "/scheduled-reports"),
+        "Plans, prices, annotations and scheduled reports",
+        "Manage plans of assistants, prices, annotations and scheduled reports.",
+        _operators("/annotations", "/prices", "/plans", "/plan-costs", "/scheduled-reports"),
     ),
     ApiPage(
         "operator-allocation",

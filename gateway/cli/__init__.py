@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "prices": (
             "gateway.cli.prices.command",
-            "Show the list prices of a model, load a newer price list, or undo that.",
+            "Show the prices of a model, set own prices, and load a newer price list.",
         ),
         "plans": (
             "gateway.bills.plans.command",

@@ -83,12 +83,21 @@ class PriceBook:
         self._memo: dict[_Names, Quote] = {}
 
     @classmethod
-    def load(cls, section: PriceSettings = _PACKAGED, data_dir: Path | None = None) -> PriceBook:
+    def load(
+        cls,
+        section: PriceSettings = _PACKAGED,
+        data_dir: Path | None = None,
+        own: Sequence[PriceOverride] = (),
+    ) -> PriceBook:
         """
-        Load the price list of [prices] and of a data directory, or else the packaged list. Raises CardUnreadable
-        with the problem.
+        Load the price list of [prices] and of a data directory, or else the packaged list. `own` are the prices that
+        operators set without a file. Raises CardUnreadable with the problem.
         """
-        return cls(lists.in_use(section, data_dir), section.override)
+        return cls(lists.in_use(section, data_dir), (*section.override, *own))
+
+    def with_own(self, override: PriceOverride) -> PriceBook:
+        """Return a book with one more price of the operator."""
+        return PriceBook(self.card, (*self._overrides, override))
 
     def price(self, record: Inference) -> None:
         """Set estimated_cost, price_book and cost_source. A reported cost never changes."""

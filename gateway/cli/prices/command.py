@@ -1,18 +1,19 @@
-"""`tollhouse prices`: shows the list prices of a model, loads a newer list, and undoes that."""
+"""`tollhouse prices`: shows the prices of a model, sets own prices, loads a newer list, and undoes that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gateway.cli import config_option, data_option, fail
-from gateway.cli.data_directory import installation
+from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import JsonObject, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import downloaded, is_address
@@ -23,7 +24,8 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
-from gateway.service.configuration.sections import Config
+from gateway.money.own_prices.declared import NewPrice, PriceDraft, override_of
+from gateway.service.configuration.sections import Config, PriceOverride
 from spool.printable import printable
 from spool.providers import PROVIDERS
 from spool.record import NS, decimal_text
@@ -31,13 +33,37 @@ from spool.record import NS, decimal_text
 DAY = click.DateTime(["%Y-%m-%d"])
 _COLUMNS = ("tier", "above", "unit", "price", "per", "since", "until")
 _TITLES = {"above": "input above", "price": "dollars"}
+_FIELDS = [field.name for field in fields(PriceDraft)]
+_MOST_OWN = 1000  # own prices that are read at once
 _SHOWN = 30  # changes that are printed without --json
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with all changes.")
 
 
 @click.group()
 def prices() -> None:
-    """Show the list prices of a model, load a newer price list, or undo that."""
+    """Show the prices of a model, set own prices, and load a newer price list."""
+
+
+list_command(
+    prices,
+    "list",
+    root="prices",
+    columns=("id", "model", "provider", "since", "input", "output", "cache_read", "cache_write", "author"),
+    filters={"model": "Only prices of this model.", "provider": "Only prices of this provider."},
+    help="List the prices that operators have set.",
+)
+
+resource_commands(
+    prices,
+    NewPrice,
+    noun="price",
+    path="/prices",
+    help={
+        "create": "Set a price of a model, on top of the price list. New calls use it at once.",
+        "edit": "Change a price that operators have set. Given options replace the present values.",
+        "delete": "Delete a price that operators have set. The price list applies again.",
+    },
+)
 
 
 @prices.command()
@@ -46,24 +72,19 @@ def prices() -> None:
 @click.option(
     "--at", "moment", type=Moment(), metavar="TIME", help="Day or time (UTC) of the calls; default: now."
 )
-@data_option
-@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(
-    model: str,
-    provider: str | None,
-    moment: str | None,
-    data: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> None:
+@with_client
+def show(client: OperatorClient, model: str, provider: str | None, moment: str | None, as_json: bool) -> None:
     """
     Show all prices that apply to a model.
 
-    Lists the price of each unit by service tier, by size of the input, and by time. Prices include those of
-    [[prices.override]]. No server is needed.
+    Lists the price of each unit by service tier, by size of the input, and by time. Prices include those that
+    operators have set, and those of [[prices.override]].
     """
-    book = _book(installation(config, data))
+    own = client.request("GET", "/prices", query=[("limit", str(_MOST_OWN))])["prices"]
+    book = _book(
+        client.config, [override_of(PriceDraft(**{name: row[name] for name in _FIELDS})) for row in own]
+    )
     at = datetime.fromisoformat(moment) if moment else datetime.now(UTC)
     time = int(at.timestamp()) * NS
     found = prices_of_model(book, model, provider, time)
@@ -86,7 +107,7 @@ def _show_model(each: ModelPrices) -> None:
     if each.listed_by and each.listed_by != each.provider:
         click.echo(f"prices of {printable(each.listed_by)}")
     if each.has_own_prices:
-        click.echo("with prices of [[prices.override]]")
+        click.echo("with own prices")
     names = [*each.names, *each.patterns]
     if names:
         click.echo(f"names: {printable(', '.join(names))}")
@@ -191,9 +212,9 @@ def undo(client: OperatorClient, as_json: bool) -> None:
     _show_reload(reloaded)
 
 
-def _book(config: Config) -> PriceBook:
+def _book(config: Config, own: Sequence[PriceOverride] = ()) -> PriceBook:
     try:
-        return PriceBook.load(config.prices, config.data_dir)
+        return PriceBook.load(config.prices, config.data_dir, own)
     except CardUnreadable as error:
         fail(str(error), 2)
 

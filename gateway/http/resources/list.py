@@ -19,6 +19,7 @@ RESOURCES: Mapping[str, str] = {
     "scheduled-reports": "gateway.money.calls.reports",
     "annotations": "gateway.money.annotations",
     "plans": "gateway.bills.plans",
+    "prices": "gateway.money.own_prices",
 }
 
 

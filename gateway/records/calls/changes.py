@@ -15,6 +15,7 @@ from gateway.http.operator.requests import OperatorRequest, holder
 from gateway.http.services import OperatorServices
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.budgets.declared import BudgetTable
+from gateway.money.own_prices.declared import PriceTable
 from gateway.records.calls.newest import newest
 from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
@@ -35,6 +36,7 @@ OF_THE_REGISTRY = (
     "insights",
     "views",
     "annotations",
+    "prices",
     "budgets",
     "recommendations",
     "notifications",
@@ -48,7 +50,8 @@ NEEDS = {
     "roles": ORGANIZATION_ADMINISTRATION,
     "streams": VIEW_STREAM_SETTINGS,
     **dict.fromkeys(
-        ("ledger", "insights", "views", "annotations", "budgets", "statements", "connections"), VIEW_COSTS
+        ("ledger", "insights", "views", "annotations", "prices", "budgets", "statements", "connections"),
+        VIEW_COSTS,
     ),
     **dict.fromkeys(
         ("routes", "dead", "notifications", "container_files", "devices", "keys"), VIEW_OPERATION
@@ -147,6 +150,7 @@ class OwnVersions:
             "annotations": version_of(
                 [annotation for annotation in annotations if visible.named(annotation.view_id)]
             ),
+            "prices": version_of(registry.table(PriceTable).all() if visible.is_whole else []),
             "budgets": version_of(
                 [budget for budget in registry.table(BudgetTable).all() if visible.budget(budget)]
             ),

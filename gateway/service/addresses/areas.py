@@ -272,6 +272,10 @@ _LISTED = (
     ),
     Area(modules=("gateway.bills.calls.plans",), paths=("/plans", "/plan-costs")),
     Area(
+        modules=("gateway.money.own_prices.declared", "gateway.money.calls.prices"),
+        paths=("/prices",),
+    ),
+    Area(
         modules=(
             "gateway.people.calls.accounts",
             "gateway.people.calls.roles",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.http.holders.operators import Urls
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
+from gateway.money.own_prices.declared import overrides
 from gateway.service.configuration.sections import Config, KeyOwner
 from gateway.service.first_use import Once, imported
 from gateway.service.mounts import page_link
@@ -58,7 +59,7 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
         sources = Sources(
             ledger=storage.ledger,
             log=storage.log,
-            prices=lambda: PriceBook.load(config().prices, config().data_dir),
+            prices=lambda: PriceBook.load(config().prices, config().data_dir, overrides(storage.registry)),
             registry=registry,
         )
         return Adviser(sources, registry.recommendations, clock)
@@ -187,7 +188,7 @@ def _statement_sources(
     return StatementSources(
         ledger=storage.ledger,
         log=storage.log,
-        prices=lambda: PriceBook.load(config().prices, config().data_dir),
+        prices=lambda: PriceBook.load(config().prices, config().data_dir, overrides(storage.registry)),
         statements=statements,
         owners=lambda: [_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: Tolerance(

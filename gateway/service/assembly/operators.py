@@ -29,6 +29,7 @@ from gateway.http.holders.operators import (
 from gateway.http.listening.listener import operator_listen
 from gateway.http.services import OperatorServices
 from gateway.intake.prices import PriceBook
+from gateway.money.own_prices.declared import overrides
 from gateway.people.authentication.access import Access
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
@@ -140,7 +141,9 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         streams=storage.streams,
         billing=billing,
         billing_connections=parts.billing_connections,
-        prices=lambda: PriceBook.load(parts.config.prices, parts.config.data_dir),
+        prices=lambda: PriceBook.load(
+            parts.config.prices, parts.config.data_dir, overrides(storage.registry)
+        ),
         adviser=adviser(storage, clock, lambda: parts.config),
         reconciler=reconciler(storage, clock, lambda: parts.config),
         biller=biller(storage, clock, lambda: parts.config),

@@ -4,6 +4,8 @@ Creates the parts of a Tollhouse from settings and storage that all parts share.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -37,6 +39,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.shadows import Shadows
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
+from gateway.money.own_prices.declared import overrides
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Access, Bearer
@@ -63,7 +66,11 @@ if TYPE_CHECKING:
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.service.first_use import Once
     from gateway.service.monitoring.late_reports import KeptLateReports
+    from spool.registry.registry import Registry
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
+
+
+_log = logging.getLogger(__name__)
 
 
 class Assembler:
@@ -84,7 +91,7 @@ class Assembler:
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
         # When the intake starts, it replaces this function with one that returns the prices in use.
-        self.prices: Callable[[], PriceBook] = lambda: price_book(self.config)
+        self.prices: Callable[[], PriceBook] = lambda: price_book(self.config, self.storage.registry)
         self.clock = clock
         self.stack = stack
         self.locks = ConnectionLocks()
@@ -232,7 +239,7 @@ class Assembler:
         intake = Intake(
             log,
             attribution=attribution,
-            prices=price_book(self.config),
+            prices=price_book(self.config, self.storage.registry),
             shadows=shadows,
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
@@ -362,9 +369,26 @@ class Assembler:
         )
 
 
-def price_book(config: Config) -> PriceBook:
-    """Return the price list of [prices]. Raises ConfigError if its file cannot be read."""
+async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry) -> None:
+    """Use the prices that operators set, from the next call on, also if another gateway stores them."""
+    known = overrides(registry)
+    while True:
+        current = overrides(registry)
+        if current == known:
+            await registry.until_changed()
+            continue
+        known = current
+        try:
+            intake.prices = await asyncio.to_thread(price_book, parts.config, registry)
+        except ConfigError as error:  # the file of [prices] was damaged since the start
+            _log.error("own prices are not used: %s", error, extra={"action": "own_prices_not_used"})
+        else:
+            parts.tell_settings(intake.prices)
+
+
+def price_book(config: Config, registry: Registry | None) -> PriceBook:
+    """Return the prices of an installation. Raises ConfigError if the file of [prices] cannot be read."""
     try:
-        return PriceBook.load(config.prices, config.data_dir)
+        return PriceBook.load(config.prices, config.data_dir, overrides(registry))
     except CardUnreadable as error:
         raise ConfigError([str(error)]) from error

@@ -128,7 +128,7 @@ class Reload:
             return None
 
         key_file = config.server.api_key_file
-        prices = await asyncio.to_thread(attempt, lambda: price_book(config))
+        prices = await asyncio.to_thread(attempt, lambda: price_book(config, self.assembler.storage.registry))
         prepared = _Prepared(
             prices=prices,
             legacy=attempt(lambda: LegacyKey(key_file) if key_file else None),

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from gateway.http.holders.operators import Urls
 from gateway.http.holders.receivers import StatusServices, TopicServices
@@ -26,7 +27,7 @@ from gateway.service.assembly.background import (
     span_memory,
 )
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
-from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.reload import Reload
 from gateway.service.assembly.routes import start_routes, syncs_of
 from gateway.service.assembly.storage import open_storage
@@ -137,6 +138,8 @@ async def _assemble(
         assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler, spend
     )
     tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
+    if storage.registry is not None:
+        tasks.append(Task("own prices", partial(follow_own_prices, intake, assembler, storage.registry)))
     if not is_agent:
         tasks += of_a_gateway(assembler, operators, metrics, receivers.turns)
     if spend is not None:

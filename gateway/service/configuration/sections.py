@@ -484,6 +484,9 @@ class PriceSettings:
         edge="the download is given up, and the earlier list stays in effect",
         least=1,
     )
+    max: int = setting(
+        1000, "prices that operators set without a file", edge="409 for a further price; delete one", least=1
+    )
     override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
 
 

@@ -63,6 +63,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         money = [
             "views",
             "annotations",
+            "prices",
             "budgets",
             "recommendations",
             "notifications",

@@ -9,7 +9,7 @@ import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
 const MOST = 1000;
-const NO_FILTERS = ["tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // parameters of the page
+const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // parameters of the page
 
 /**
  * `list`:
@@ -24,7 +24,7 @@ const NO_FILTERS = ["tab", "open", "from", "to", "range", "tz", "month", "view",
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
- *   create: an action without a row; Above({query}), Before({answer, session, query, reload}): elements above the table
+ *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row; Above({query}), Before({answer, session, query, reload}): elements above the table
  *   empty: shown while the list has no rows
  */
 export function ListPage({list, session, query}) {
@@ -43,7 +43,7 @@ export function ListPage({list, session, query}) {
   useEffect(() => {
     loaded.current = size;
   }, [list.path, JSON.stringify(parameters)]);
-  const [chosen, setAction] = useState(null);
+  const [chosen, setAction] = useState(list.opens && isOpen(session, list.create) ? {title: list.create.title, row: null} : null);
   // Take the action from the current list, because choices of its fields may have loaded since the click.
   const action = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   const {data} = found;
@@ -85,7 +85,10 @@ export function ListPage({list, session, query}) {
     ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}
       act=${setAction} close=${() => go(here({open: null}))} reload=${found.reload} />`}
     ${action && html`<${Confirm} title=${action.title} text=${action.text?.(action.row)} exact=${action.exact?.(action.row)}
-      fields=${action.fields?.(action.row, data)} danger=${action.danger} close=${() => setAction(null)}
+      fields=${action.fields?.(action.row, data)} danger=${action.danger} close=${() => {
+        setAction(null);
+        list.closed?.();
+      }}
       run=${async (values) => {
         const shown = await action.run(action.row, values);
         found.reload();

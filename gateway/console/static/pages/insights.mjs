@@ -10,7 +10,7 @@ import {State, commented, withCode} from "../lib/parts.mjs";
 const PATH = "/insights";
 const OPEN = ["new", "in_progress", "on_hold"];
 const WEEK_S = 7 * 86400;
-const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"]}; // the page of a category, if it is not Costs
+const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"], prices: ["/prices", "Set a price"]}; // the page of a category, if it is not Costs
 const VIEWS = { // the Costs page of a category; the default is by model
   spend: {by: ["team", FAMILY]}, prices: {by: ["model", "cost_source"]}, attribution: {by: "api_key"}, caching: {measure: "cache_read_tokens"},
   reliability: {measure: "errors"}, duplicates: {by: "source", measure: "calls"}, "model choice": {by: ["user", FAMILY]},

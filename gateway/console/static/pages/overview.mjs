@@ -67,7 +67,7 @@ function Figures({session, view, at, shown, reload, hidden, now, length, today, 
         href=${costs({from: "mtd", by: "cost_source"})} note="of spend; the rest was reported by sources" />
       <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
         href=${costs({from: "mtd", by: FAMILY, cost_source: "none", measure: "calls"})}
-        note=${month.unpriced ? "not included in the total" : "every call has a price"} />
+        note=${month.unpriced ? html`not included in the total: <a href=${to("/prices")}>set a price</a>` : "every call has a price"} />
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>

@@ -72,8 +72,8 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
             f"token of the other models.{rows_of(rows)}"
         ),
         advice=(
-            "Give each model a price in [[prices.override]] (0 for your own hardware), then run "
-            "`tollhouse ledger reprice`."
+            "Set a price of each model (0 for your own hardware) on the page Prices of the console or with "
+            "`tollhouse prices create`, then run `tollhouse ledger reprice`."
         ),
         category="prices",
         effort=LOW,

@@ -1,0 +1,88 @@
+/** Prices that people set on top of the price list, and the models that have no price. */
+import {go, here, to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {count, money} from "../lib/format.mjs";
+import {html, useEffect, useRef, useState} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Problem, Table} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+
+const PATH = "/prices";
+const needs = "modify_billing";
+const AMOUNTS = [["input", "Input"], ["output", "Output"], ["cache_read", "Cache read"], ["cache_write", "Cache write"], ["cache_write_1h", "Cache write, one hour"]];
+
+const place = (id) => `${PATH}/${encodeURIComponent(id)}`;
+const amount = (text) => (text ? `$${text}` : html`<span class="faint">as listed</span>`);
+
+/** The effect of the typed price. It disappears when the form changes. */
+function Preview() {
+  const [{found, error}, setTried] = useState({});
+  const box = useRef(null);
+  useEffect(() => {
+    const {form} = box.current;
+    const changed = () => setTried({});
+    form.addEventListener("input", changed);
+    return () => form.removeEventListener("input", changed);
+  }, []);
+  const look = () => send("POST", `${PATH}/preview`, typed(Object.fromEntries(new FormData(box.current.form))))
+    .then(({preview}) => setTried({found: preview}), (problem) => setTried({error: problem}));
+  return html`<fieldset ref=${box}><legend>Preview</legend>
+    <p><button type="button" onClick=${look}>Preview</button> <span class="faint">Nothing is stored yet.</span></p>
+    ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
+    <div role="status">${found && html`<p>${found.calls ? html`The price fits ${count(found.calls)} calls of the last 30 days. Their cost:
+      <strong>${money(found.before)} before, ${money(found.after)} after</strong>.` : "The price fits no call of the last 30 days. Check the name of the model."}
+      ${found.reported_calls > 0 && ` ${count(found.reported_calls)} of them keep the cost that their source reported.`}
+      ${found.unpriced_calls > 0 && ` ${count(found.unpriced_calls)} of them still have no cost.`}</p>`}</div></fieldset>`;
+}
+
+const typed = (given) => Object.fromEntries(["model", "provider", "since", ...AMOUNTS.map(([name]) => name)].map((name) => [name, (given[name] ?? "").trim()]));
+
+const fields = (row) => [
+  {name: "model", label: "Model", value: row.model, required: true, note: "a * at the end matches any ending"},
+  {name: "provider", label: "Provider", value: row.provider, note: "leave empty for every provider"},
+  ...AMOUNTS.map(([name, title]) => ({name, label: title, value: row[name], note: "dollars per million tokens"})),
+  {name: "since", label: "From", type: "date", value: row.since, note: "leave empty for all days"},
+  {name: "preview", type: Preview},
+];
+
+const done = (text) => html`<p role="status">${text} New calls use it at once. Earlier calls keep their estimates until you recalculate them:</p>
+  <pre>tollhouse ledger reprice --from DAY</pre>`;
+
+const list = (query) => ({
+  path: PATH, root: "prices", at: PATH, caption: "prices", what: ["prices"],
+  identity: (row) => row.id, heading: (row) => row.model, show: place, one: (answer) => answer.price,
+  opens: query.get("new") !== null, closed: () => query.get("new") !== null && go(here({new: null, of: null}), {replaces: true}),
+  columns: [
+    {title: "Model", sort: "model", value: (row) => row.model},
+    {title: "Provider", sort: "provider", value: (row) => row.provider || "every provider"},
+    ...AMOUNTS.slice(0, 3).map(([name, title]) => ({title, kind: "number", value: (row) => amount(row[name])})),
+    {title: "From", wide: true, sort: "since", value: (row) => row.since || "all days"},
+    {title: "Set by", wide: true, value: (row) => row.author},
+  ],
+  Before: Unpriced,
+  create: {title: "Set a price", needs, fields: () => fields({model: query.get("new") ?? "", provider: query.get("of") ?? ""}),
+    run: async (_, given) => {
+      await send("POST", PATH, typed(given));
+      return done("The price is set.");
+    }},
+  actions: [
+    {title: "Edit", needs, fields, run: async (row, given) => {
+      await send("PATCH", place(row.id), {...typed(given), version: row.version});
+      return done("The price is changed.");
+    }},
+    {title: "Delete", needs, danger: true, text: () => "New calls have the price of the price list again.", run: (row) => send("DELETE", place(row.id)).then(() => null)},
+  ],
+  empty: html`<h2>No prices of your own</h2><p>Tollhouse estimates costs with its price list. Set a price for a model that the list lacks, or for a negotiated price.</p>`,
+});
+
+/** The models of this month whose calls count as $0, each with a link that opens the form. */
+function Unpriced() {
+  const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: "cost_source=none", show: "unpriced,input_tokens"})).rows, [], ["ledger", "prices"]);
+  const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens > 0); // a failed call without tokens costs nothing;
+  return html`<${Problem} error=${error} retry=${reload} />${rows.length > 0 && html`<section><h2>Models without a price</h2>
+    <p>Calls of the last 30 days without a price. They count as $0 in every total.</p>
+    <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => to(PATH, {new: row.model, of: row.provider})}
+      columns=${[{title: "Model", value: (row) => row.model}, {title: "Provider", value: (row) => row.provider || "unknown"}, {title: "Calls", kind: "number", value: (row) => count(row.unpriced)}]} /></section>`}`;
+}
+
+export const Page = (given) => html`<${ListPage} key=${given.query.get("new")} list=${list(given.query)} ...${given} />`;

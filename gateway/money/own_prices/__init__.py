@@ -1,0 +1,1 @@
+"""Prices that operators set, on top of the price list."""

@@ -1,0 +1,76 @@
+"""A model without a price gets one in the console, with a preview, in three clicks from Overview."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, filled
+
+
+def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenConsole) -> None:
+    """
+    Clicks: the model (1), its price and Preview (2), Set a price (3). The model leaves the list when the totals are
+    recalculated, and the price can be changed and deleted.
+    """
+    tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
+    tollhouse.start()
+    try:
+        console = open_console(tollhouse)
+        console.expects("400")  # the preview of an impossible price
+        page, dialog = console.page, console.page.get_by_role("dialog")
+        console.open("/prices")
+        unpriced = page.locator("section").filter(
+            has=page.get_by_role("heading", name="Models without a price")
+        )
+        model = unpriced.locator("tbody a").first
+        name = model.inner_text()
+        assert [] == console.audit()
+        console.screenshot("prices-empty")
+        model.click()
+        expect(dialog.get_by_label("Model")).to_have_value(name)
+        dialog.get_by_label("Input").fill("2.00")
+        dialog.get_by_role("button", name="Preview").click()
+        expect(dialog.get_by_role("status")).to_contain_text("$0.00 before")
+        dialog.get_by_label("Input").fill("many")
+        expect(dialog.get_by_role("status")).to_be_empty()  # the preview is about another price
+        dialog.get_by_role("button", name="Preview").click()
+        expect(dialog.locator("fieldset [role=alert]")).to_contain_text("input must be a decimal number")
+        dialog.get_by_label("Input").fill("2.00")
+        dialog.get_by_label("Output").fill("8.00")
+        assert [] == console.audit(within="dialog")
+        console.screenshot("prices-new")
+        dialog.get_by_role("button", name="Set a price").click()
+        expect(dialog).to_contain_text("The price is set.")
+        dialog.get_by_role("button", name="Close").click()
+        row = page.locator("tbody tr").filter(has_text="$8.00")
+        expect(row).to_contain_text(name)
+        tollhouse.run("ledger", "reprice", "--from", "2026-01-01")
+        console.open("/prices?sort=since")
+        expect(unpriced.get_by_role("link", name=name, exact=True)).to_have_count(0)
+        page.set_viewport_size(NARROW)
+        assert [] == console.audit()
+        console.screenshot("prices-narrow")
+        row.get_by_role("link").click()
+        dialog.get_by_role("button", name="Delete").click()
+        dialog.get_by_role("button", name="Delete").click()
+        expect(row).to_have_count(0)
+    finally:
+        tollhouse.stop()
+
+
+def test_a_viewer_sees_prices_and_sets_none(tmp_path: Path, open_console: OpenConsole) -> None:
+    """Without the right to change billing, the list has no buttons, and the link of a model opens no form."""
+    tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
+    tollhouse.run("prices", "create", "--model", "zeta-9", "--input", "2")
+    tollhouse.start()
+    try:
+        console = open_console(tollhouse, role="viewer")
+        console.open("/prices?new=acme")
+        expect(console.page.locator("tbody tr").filter(has_text="zeta-9")).to_have_count(1)
+        expect(console.page.get_by_role("button", name="Set a price")).to_have_count(0)
+        expect(console.page.get_by_role("dialog")).to_have_count(0)
+    finally:
+        tollhouse.stop()
