@@ -237,6 +237,10 @@ class Console:
         """Query the operator API with this page's session."""
         return self.context.request.get(f"{self.url}/console/api{path}").json()
 
+    def more(self) -> None:
+        """Open the toolbar's rarer choices."""
+        self.page.locator("details.more:not([open]) > summary").click()
+
     def actions(self) -> set[str]:
         return {row["action"] for row in self.ask("/audit")["audit"]}
 

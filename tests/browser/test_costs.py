@@ -35,13 +35,13 @@ def report(console: Console, query: str) -> Any:
 
 def since(console: Console) -> str:
     """Return the first day of the shown table."""
-    queries = [query for query in console.asked("/report?") if "compare=previous" in query]
+    queries = [query for query in console.asked("/report?") if "compare=" in query]
     return queries[-1].partition("from=")[2][:10]
 
 
 def until(console: Console) -> str:
     """Return the last day of the shown table."""
-    queries = [query for query in console.asked("/report?") if "compare=previous" in query]
+    queries = [query for query in console.asked("/report?") if "compare=" in query]
     return queries[-1].partition("&to=")[2][:10]
 
 
@@ -87,6 +87,7 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     """A menu lists the field's values and `unknown` for missing values, and the figures match the filter."""
     console.open("/costs")
+    console.more()
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
     own_report = report(console, "")["report"]
     titles = {**own_report["names"], **OWN_TITLES}
@@ -150,7 +151,8 @@ def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
     """For a long range the page does not offer hours. An address with hours shows days instead."""
     console.open("/costs?from=now-60d&bin=hourly")
     expect(console.page.locator("figcaption h2")).to_have_text("Cost by model, per day")
-    bars = console.page.get_by_role("combobox", name="Bars per", exact=True)
+    bars = console.page.get_by_role("combobox", name="Per", exact=True)
+    console.more()
     expect(bars).to_have_value("daily")
     assert ["day", "week", "month"] == bars.locator("option").all_inner_texts()
 
@@ -171,14 +173,13 @@ def test_the_same_data_elsewhere(console: Console) -> None:
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
     """
-    Without a comparison, the page shows no change. With a comparison, the parts, the drivers and their sum
-    equal the operator API's.
+    One click shows all parts of the change. The parts, the drivers and their sum equal the operator API's.
     """
     console.open("/costs?from=now-7d&by=model_family")
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
     expect(section).to_have_count(0)
-    page.get_by_label("Explain the change since").select_option(label="the previous period")
+    page.get_by_role("link", name="All parts of the change").click()
     drivers = section.get_by_role("region", name="What drives the change").locator("tbody tr")
     expect(drivers.first).to_be_visible()
     address = section.get_by_role("link", name="JSON of the change").get_attribute("href")
@@ -198,7 +199,7 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     assert [] == console.audit()
     drivers.first.get_by_role("link").click()
     expect(page.get_by_role("link", name=f"model: {rows[0]['model_family']}")).to_be_visible()
-    assert "against=previous" in page.url
+    assert "parts=1" in page.url
 
 
 def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
@@ -210,7 +211,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     page = console.page
     page.get_by_label("Range").select_option(label="Last week")
     expect(page.get_by_text("Last week (UTC)")).to_be_visible()
-    expect(page.get_by_text("Compared with")).to_be_visible()
+    expect(page.get_by_text("Before: $")).to_be_visible()
     chart = page.locator("figure svg[role=img]")
     box = chart.bounding_box()
     assert box is not None
@@ -221,11 +222,13 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     page.mouse.down()
     page.mouse.up()
     week_before = (date.fromisoformat(day) - timedelta(days=7)).isoformat()
-    expect(page.get_by_text(f"Compared with {week_before} 00:00")).to_be_visible()
+    expect(page.get_by_text(f"from {week_before} (the same weekdays before)")).to_be_visible()
     assert 3 == console.clicks()
-    sentence = page.locator("main p strong").first
+    sentence = page.locator(".head strong")
     expect(sentence).to_contain_text(re.compile(r"^(\$|Nothing|The sum)"))
-    comparison = console.ask(f"/comparison?by=team&from={day}&to={day}&top=3")["comparison"]
+    comparison = console.ask(f"/comparison?by=team&from={day}&to={day}&top=3&against=same_weekdays")[
+        "comparison"
+    ]
     expect(sentence).to_have_text(comparison["sentence"])
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.set_viewport_size({"width": 390, "height": 844})
@@ -245,14 +248,18 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     first, last = page.evaluate(
         "[35, 29].map((days) => new Date(Date.now() - days * 86400000).toISOString().slice(0, 10))"
     )
-    page.get_by_label("Explain the change since").select_option(label="Choose days ...")
+    console.more()
+    page.get_by_label("Compare with").select_option(label="Choose days ...")
     page.get_by_label("First day of the earlier period").fill(first)
     page.get_by_label("Last day of the earlier period").fill(last)
     page.get_by_label("Last day of the earlier period").press("Enter")
     section = page.get_by_role("region", name="What changed", exact=True)
-    expect(section).to_contain_text(f"{first} 00:00 to ")
+    expect(page.get_by_text(f"from {first} to {last}")).to_be_visible()
+    page.get_by_role("link", name="All parts of the change").click()
+    expect(section).to_contain_text(f"{first} to {last}")
     assert f"against={first}..{last}" in page.url
     console.expects("400")
+    console.more()
     page.get_by_label("First day of the earlier period").fill(last)
     page.get_by_label("Last day of the earlier period").fill(first)
     page.get_by_role("button", name="Compare").click()
@@ -301,7 +308,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     page = console.page
     total = page.locator("tfoot td").first
     spent = total.get_attribute("title")
-    page.get_by_label("Group by").select_option(label="Cost centre")
+    page.get_by_label("Group by").select_option(label="By Cost centre")
     expect(page.locator("thead th").first).to_have_text("Cost centre")
     expect(page.locator("tbody th").first).to_be_visible()
     expect(total).to_have_attribute("title", str(spent))
@@ -359,7 +366,7 @@ def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> 
     """
     console.open("/costs?from=now-7d&by=team")
     heads = console.page.locator("thead th")
-    for title in ("Change", "Change in %"):
+    for title in ("Change", "in %"):
         expect(heads.get_by_text(title, exact=True)).to_have_count(1)
     console.open("/costs?from=now-7d&by=team&measure=latency_p95_ms")
     expect(heads.get_by_text("Latency (p95)")).to_have_count(1)
@@ -419,6 +426,7 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     assert {f"from={day[:10]}", f"to={day[:10]}"} < set(page.url.partition("?")[2].split("&"))
     page.go_back()
     page.mouse.move(0, 0)
+    console.settle()
     expect(tip).to_have_count(0)
     chart = page.locator("figure svg[role=img]")
     chart.focus()
@@ -486,7 +494,8 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     """
     console.open("/costs?by=team")
     page = console.page
-    page.get_by_label("Cost if all calls used").fill("gpt-4o-mini")
+    console.more()
+    page.get_by_label("If all ran on").fill("gpt-4o-mini")
     page.get_by_role("button", name="Calculate").click()
     section = page.get_by_role("region", name="As if", exact=True)
     expect(section).to_contain_text("a month at this rate")
@@ -500,7 +509,8 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     assert 0 == console.overhang()
     console.expects("400")
-    page.get_by_label("Cost if all calls used").fill("no-such-model")
+    console.more()
+    page.get_by_label("If all ran on").fill("no-such-model")
     page.get_by_role("button", name="Calculate").click()
     expect(section.get_by_role("alert")).to_contain_text("no list price is known")
 
@@ -536,6 +546,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     query = f"from={since(console)}&to={until(console)}&cost_type=billed_cost"
     last = until(console)  # bills are divided over the calls in the background, day by day
     wait_for(lambda: report(console, query)["billed"]["through"] == last, 120, "the bill of last month")
+    console.more()
     picker.select_option("billed_cost")
     expect(page.get_by_label("Measure", exact=True)).to_have_count(0)
     billed = report(console, query)
@@ -557,10 +568,12 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     expect(page.locator("tbody").get_by_role("link", name="usage", exact=True)).to_be_visible()
     page.reload()
     expect(picker).to_have_value("billed_cost")
+    console.more()
     page.locator("tbody").get_by_role("link", name="usage", exact=True).click()
     expect(page.get_by_role("link", name="charge: usage")).to_be_visible()
     usage = report(console, f"{query}&where=charge=usage")["total"]["cost"]
     expect(total).to_have_attribute("title", f"${usage}")
+    console.more()
     picker.select_option("real_cost")
     expect(page.get_by_role("link", name="charge: usage")).to_have_count(0)
     counted = report(console, query.partition("&cost_type")[0])["total"]["cost"]
@@ -622,11 +635,12 @@ def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> No
     page.locator(".lists section").first.locator("a.name").click()
     expect(page.get_by_role("link", name="model: claude-sonnet-4-5")).to_be_visible()
     console.open("/costs")
-    expect(page.locator("tbody th")).to_have_text(["claude-sonnet-4-5"])
+    expect(page.locator("tbody th a")).to_have_text(["claude-sonnet-4-5"])
     total = page.locator("tfoot td").first.get_attribute("title")
     assert [] == console.audit()
     console.screenshot("one-model")
-    page.get_by_role("link", name="3 variants of claude-sonnet-4-5").click()
+    page.get_by_role("button", name="Actions for claude-sonnet-4-5").click()
+    page.get_by_role("menuitem", name="Variants and prices").click()
     expect(page.locator("tbody th")).to_have_count(3)
     assert sorted(SPELLINGS) == sorted(page.locator("tbody th").all_inner_texts())
     expect(page.locator("thead th").first).to_have_text("model variant")
@@ -638,7 +652,7 @@ def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> No
     expect(page.get_by_role("link", name=f"model variant: {SPELLINGS[0]}")).to_be_visible()
     expect(page.locator("thead th").first).to_have_text("team")
     console.open("/costs?by=provider_family")
-    expect(page.locator("tbody th")).to_have_text(["Google"])
+    expect(page.locator("tbody th a")).to_have_text(["Google"])
     console.open("/calls?model_family=claude-sonnet-4-5")
     expect(page.get_by_role("link", name="model: claude-sonnet-4-5")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(3)

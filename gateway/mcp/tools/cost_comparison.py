@@ -134,7 +134,7 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
     billed = await bills_status(answer.query, asking.reads, now, states_alone=True)
     if billed is None:
         days = f"{first_day(answer.baseline.since)}..{last_day(answer.baseline.until)}"
-        against = {"against": PREVIOUS if arguments.baseline is None else days}
+        against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}
     else:
         notes.append(billed_note(billed))
         # the address has no other cost type, because the console page compares only counted costs

@@ -13,6 +13,9 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.money.budgets.declared import COST, MONTHLY
+from gateway.money.budgets.expansion import rounded
+from gateway.money.budgets.forecast import TooEarly, outlook
 from gateway.money.calls.costs.colours import colours_of
 from gateway.money.calls.costs.marks import marks_of
 from gateway.money.calls.costs.questions import times
@@ -102,6 +105,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     row_sets = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = row_sets
     whole = await request.ledger.whole_since()
+    predicted = (await outlook(request.ledger, base, MONTHLY, request.now())).forecast
     return {
         "overview": {
             "now": moment(now.timestamp()),
@@ -109,6 +113,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "month": _beside(first, month, month_before, _OF_MONTH),
+            # the total of `GET /forecast`, or null if there is too little history
+            "forecast": None if isinstance(predicted, TooEarly) else rounded(COST, predicted.total),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
             "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),

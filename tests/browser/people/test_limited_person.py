@@ -75,6 +75,7 @@ def test_a_person_of_billed_money_alone(
         page = eva.page
         expect(page.get_by_role("alert").first).to_contain_text("your roles show only billed_cost")
         eva.open("/costs?from=last-month&by=team")
+        eva.more()
         options = page.get_by_label("money").locator("option").all_inner_texts()
         assert ["billed"] == options
         total = admin.ask(query)["total"]["cost"]

@@ -88,6 +88,7 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
         "to": ["2026-01-31"],
         "by": ["model"],
         "against": ["2026-01-01..2026-01-15"],
+        "parts": ["1"],
     }
     assert ("/costs", wanted) == compared
 

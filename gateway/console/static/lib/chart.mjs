@@ -65,7 +65,7 @@ export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(re
 /** Lines for values that cannot be added, such as averages. A null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
-function Chart({title, bins, groups, values, before, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
+function Chart({title, bins, groups, values, before, pastTotal, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
@@ -110,7 +110,7 @@ function Chart({title, bins, groups, values, before, ahead = [], marks = new Map
       <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, paint: paint.get(group), isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}
         ${before && html`<${Entry} group=${BEFORE} title="earlier period" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
-          figure=${ghost && format(shown === null ? sum(ghost) : ghost[shown])} />`}</ul>`}
+          figure=${ghost && format(shown !== null ? ghost[shown] : hidden.length ? sum(ghost) : pastTotal ?? sum(ghost))} />`}</ul>`}
     ${absent.length > 0 && html`<p class="faint">Hidden: ${absent.join(", ")}${isStacked && ` (${format(sum(absent.flatMap((group) => values[group])))})`}.
       ${" "}<button type="button" onClick=${() => hide(hidden.filter((each) => each === BEFORE))}>Show all</button></p>`}
   </figure>`;

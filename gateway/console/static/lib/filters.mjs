@@ -7,25 +7,32 @@ import {stateName} from "./words.mjs";
 
 const labelOf = (field, value) => (field === "state" ? stateName(value) : value);
 
-/** Filters as chips that a click removes, and a form that adds a filter. `chose(field)` runs when somebody selects a field. */
-export function Filters({available, filters, at, chose, hints = {}, titles = {}}) {
+const valuesOf = (filters, name) => filters.filter(([each]) => each === name).map(([, value]) => value);
+
+/** Filters as chips that a click removes. `titleOf(name)` is the label of a field. */
+export const Chips = ({filters, at, titleOf}) => filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
+  href=${at({[name]: valuesOf(filters, name).filter((each) => each !== value)})}>${titleOf(name)}: ${labelOf(name, value)} <span aria-hidden="true">✕</span></a>`);
+
+/** Chips, and a form that adds a filter. */
+export function Filters({titles = {}, ...given}) {
+  const titleOf = (name) => given.available.find((each) => each.field === name)?.title ?? titles[name] ?? name;
+  return html`<div class="filters"><${Chips} ...${given} titleOf=${titleOf} /><${AddFilter} ...${given} titleOf=${titleOf} /></div>`;
+}
+
+/** A form that adds a filter. `chose(field)` runs when somebody selects a field. */
+export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
-  const titleOf = (name) => available.find((each) => each.field === name)?.title ?? titles[name] ?? name;
-  const given = (name) => filters.filter(([each]) => each === name).map(([, value]) => value);
   const add = (value) => {
     setField("");
-    if (value) go(at({[field]: [...new Set([...given(field), value])]}));
+    if (value) go(at({[field]: [...new Set([...valuesOf(filters, field), value])]}));
   };
   const submit = (event) => {
     event.preventDefault();
     const typed = new FormData(event.currentTarget).get("value").trim();
     add(/^[0-9.]+$/.test(typed) && hints[field]?.startsWith(">") ? `>${typed}` : typed);
   };
-  return html`<div class="filters">
-    ${filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
-      href=${at({[name]: given(name).filter((each) => each !== value)})}>${titleOf(name)}: ${labelOf(name, value)} <span aria-hidden="true">✕</span></a>`)}
-    <select aria-label="Add a filter" value=${field} onChange=${async (event) => {
+  return html`<select aria-label="Add a filter" value=${field} onChange=${async (event) => {
       const name = event.target.value;
       await chose?.(name);
       setField(name);
@@ -35,8 +42,7 @@ export function Filters({available, filters, at, chose, hints = {}, titles = {}}
       ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
           <option value="">is ...</option>${chosen.valid_values.filter(Boolean).map((each) => html`<option key=${each} value=${each}>${labelOf(field, each)}</option>`)}</select>`
       : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} placeholder=${hints[field]} autocomplete="off" />
-          <button type="submit">Add</button></form>`)}
-  </div>`;
+          <button type="submit">Add</button></form>`)}`;
 }
 
 /** Links to the same data as JSON, CSV and a curl command. `csv` is an address, or a function that returns the text. */

@@ -103,8 +103,11 @@ const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/,
 /** Write a count with all its digits, for tooltips and copies. */
 export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
 
-/** Write a change as {percent: "+12 %", amount: "+$340.00"}. If the old value is zero, percent is "new". If both values are zero, percent is a dash. */
-export function change(now, before, format = money) {
+/**
+ * Write a change as {percent: "+12 %", amount: "+$340.00"}. If the old value is zero, percent is "new". If both values are zero, or if the
+ * old value is less than `least`, percent is a dash, because a percentage of cents misleads.
+ */
+export function change(now, before, format = money, least = format === money ? 1 : 0) {
   if (now === null || before === null) return {percent: DASH, amount: ""};
   const [one, other] = [parsed(now), parsed(before)];
   if (other.digits === 0n) return {percent: one.digits === 0n ? DASH : "new", amount: ""};
@@ -113,9 +116,11 @@ export function change(now, before, format = money) {
   const [a, b] = [one, other].map((each) => each.digits * 10n ** (scale - BigInt(each.places)));
   const tenths = Number(((a - b) * 1000n) / (b < 0n ? -b : b));
   const percent = Math.round(tenths / 10);
-  const sign = difference.startsWith("-") ? "" : "+";
+  const shown = format(difference);
+  const sign = /^[-<>]/.test(shown) ? "" : "+";
   const isSame = parsed(difference).digits === 0n;
-  return {percent: `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${format(difference)}`};
+  const isLittle = Math.abs(Number(before)) < least;
+  return {percent: isLittle ? DASH : `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${shown}`};
 }
 
 /** Write a share in whole percent. Write "<1 %" for a smaller share, and a dash if the whole is zero. */

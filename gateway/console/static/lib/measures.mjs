@@ -1,5 +1,5 @@
 /** The measures that the Costs page can show, and how to write them. */
-import {count, duration, exactCount, money, per, shortMoney} from "./format.mjs";
+import {count, duration, exactCount, fixed, money, per, placesOf, shortMoney} from "./format.mjs";
 
 const exactMoney = (text) => (text === null ? "unknown" : `$${text}`);
 /** Percentiles are estimates, because totals store durations in ranges. The last range has no end. */
@@ -59,6 +59,14 @@ export const KINDS = {[COUNTED]: "counted", billed_cost: "billed", discounted_co
   invoiced_amortized_cost: "billed, discounts and fees spread, closed days only"};
 export const BILLED_DIMENSIONS = ["charge", "basis", "corrects", "origin", "connection", "service", "account", "resource", "usage_family", "line_item",
   "cluster", "namespace", "workload"];
+
+/** Return the function that writes a measure in a column with one number of decimals: two, four per call, and four if the total is below a dollar. */
+export function writerOf(name, total) {
+  const {short, format} = measureOf(name);
+  if (short !== shortMoney) return format;
+  const places = /^(cost_per_call|unit:)/.test(name) ? 4 : placesOf([total]);
+  return (text, row) => (text === null || text === undefined ? format(text, row) : fixed(text, places));
+}
 
 /** Return the value of a measure as text, or null. */
 export function valueOf(name, row) {

@@ -52,7 +52,8 @@ export function Copy({text, label}) {
 
 /**
  * A table. `columns`: {title, value(row), kind: "number" | "text" | "act", exact(row): all digits, sort, mark(row): an element before the
- * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1}. Instead of value(row), a column
+ * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1, under(row): a line
+ * under the name on phones}. Instead of value(row), a column
  * of money has money(row), which returns decimal text, and may have `places`, its number of decimals.
  * `foot`: a row of totals. `href(row)`: the link of a row. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
@@ -133,7 +134,7 @@ function cell(column, row, isFirst, address, nameOf = (each) => each) {
   const shown = isHash(value) ? nameOf(value) : value;
   const title = column.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
   return isFirst
-    ? html`<th scope="row" class=${classOf(column)} title=${title}>${column.mark?.(row)}${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
+    ? html`<th scope="row" class=${classOf(column)} title=${title}>${column.mark?.(row)}${address ? html`<a href=${address}>${shown}</a>` : shown}${column.under && html`<small class="faint narrow">${column.under(row)}</small>`}</th>`
     : html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
 }
 

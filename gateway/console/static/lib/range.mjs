@@ -70,14 +70,29 @@ function misread(query) {
     .filter(Boolean).join(" and ");
 }
 
-/** Return the time zone in the address, or UTC if the address has none. */
+const HOURS_DAYS = 62; // for so many days, the totals have hours; before, they have whole UTC days
+const LONG = ["now-90d", "this-quarter", "last-quarter"];
+
+/** Return whether the range in the address may begin before the stored hours. */
+function isLong(query) {
+  const from = query.get("from") ?? "";
+  return LONG.includes(from) || Number(from.match(/^now-(\d+)d$/)?.[1]) >= HOURS_DAYS || (isDay(from) && Date.now() - Date.parse(from) > (HOURS_DAYS - 1) * DAY_MS);
+}
+
+/** Return the time zone in the address, or UTC if the address has none or the range is longer than hours are stored. */
 export function zoneOf(query) {
+  if (isLong(query)) return "UTC";
   const asked = query.get("tz") ?? "UTC";
   return ZONES.includes(asked) ? asked : "UTC";
 }
 
-/** A picker for the time range, with two date fields for any days. `isOfDays`: only whole UTC days. */
-export function RangePicker({query, byDefault = "now-30d", isOfDays = false}) {
+/** A picker for the time zone. Older sums are whole UTC days, so a longer range has no other zone. */
+export const ZonePicker = ({query}) => ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)} disabled=${isLong(query)}
+  onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
+  ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`;
+
+/** A picker for the time range, with two date fields for any days. `isOfDays`: only whole UTC days. `isAlone`: without the time zone. */
+export function RangePicker({query, byDefault = "now-30d", isOfDays = false, isAlone = false}) {
   const [isOwn, setOwn] = useState(false);
   const now = span(query, byDefault);
   const choose = (from, until) => go(here({from: from === byDefault ? "" : from, to: until}));
@@ -97,10 +112,8 @@ export function RangePicker({query, byDefault = "now-30d", isOfDays = false}) {
       <input type="date" name="from" aria-label="First day" defaultValue=${now.asked ? "" : now.from} required />
       <input type="date" name="to" aria-label="Last day" defaultValue=${now.to} />
       <button type="submit">Show</button></form>`}
-    ${!isOfDays && ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)}
-      onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
-      ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
-    ${(isOfDays || ZONES.length === 1) && html`<span class="faint">UTC</span>`}
+    ${!isAlone && !isOfDays && html`<${ZonePicker} query=${query} />`}
+    ${!isAlone && (isOfDays || ZONES.length === 1) && html`<span class="faint">UTC</span>`}
     ${misread(query) && html`<span role="alert" class="wrong">The address has an unknown time range (${misread(query)}), so the page shows
       ${" "}${now.name.toLowerCase()}. Write days as 2026-11-20.</span>`}</span>`;
 }

@@ -1,29 +1,28 @@
 /** Costs by one or two dimensions: a chart over time, a table that compares with the earlier period, and the reasons for changes. */
-import {html, useState} from "../lib/html.mjs";
+import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
-import {AgainstPicker, WhatChanged, WhatIf, WhatIfPicker, Why} from "../lib/cost_questions.mjs";
 import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
-import {amounts, change, exactCount, percent} from "../lib/format.mjs";
-import {Elsewhere, Filters} from "../lib/filters.mjs";
-import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
+import {amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
+import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
+import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {menuColumn} from "../lib/menu.mjs";
-import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
+import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {Square} from "../lib/plot.mjs";
+import {NOTHING, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
+import {RangePicker, ZONES, ZonePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
 const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // number of groups shown; all smaller ones become (other)
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // the longest range in days for each bin size
-const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
-const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type", "missing"];
+const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "parts", "hide", "asif", "cost_type", "missing"];
 const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // the dimensions that a click on a row groups by, in this order
-const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
+const SHOWN = ["cost", "calls", "input_tokens", "output_tokens"]; // for the columns next to the measure
 
 /** Read the query and the display options from the address. */
 function asked(query, shown) {
@@ -33,16 +32,17 @@ function asked(query, shown) {
   const isBilled = kind !== COUNTED;
   const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
-  const days = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
-  const bins = Object.keys(BINS).filter((each) => days <= BINS[each] && !(isBilled && each === "hourly"));
-  const byDefault = bins.find((each) => days < 2 || (each !== "hourly" && days < BINS[each] / 7)) ?? "monthly";
+  const many = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
+  const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !(isBilled && each === "hourly"));
+  const byDefault = bins.find((each) => many < 2 || (each !== "hourly" && many < BINS[each] / 7)) ?? "monthly";
   const by = query.getAll("by").slice(0, 2);
+  const past = pastOf(query, many);
   return {
     range, filters, kind, isBilled, zone: zoneOf(query), by: by.length ? by : [FAMILY],
-    bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
+    bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, days: many, past, compare: past === NOTHING ? undefined : past,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     // billed costs need whole days, so the running day is included whole; then the earlier period splits no day either
-    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, missing: (isBilled && query.get("missing")) || undefined, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
+    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
 }
@@ -66,12 +66,10 @@ async function viewOf({by, bin, filters, kind, range, span: {view}}, rangeOf) {
 }
 
 /** Return the queries of the table, of the chart, and of the full export. */
-function questions({by, bin, isBilled, measure, span: when, where}) {
+function questions({by, bin, compare, isBilled, measure, span: when, where}) {
   const largest = measureOf(measure).adds && !measureOf(measure).parts ? {top_by: measure} : {};
-  const written = isBilled || by.length > 1 || unitOf(measure) ? undefined : WRITTEN[by[0]]; // counts the variants of each row
-  const shown = [...needed([measure, ...(isBilled ? [] : ALONGSIDE)]), ...(written ? ["units"] : [])];
-  const table = {...when, where, by, unit: written ?? unitOf(measure), show: shown, compare: "previous"};
-  const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare: "previous"}), ...largest,
+  const table = {...when, where, by, unit: unitOf(measure), show: [...new Set([...needed([measure]), ...(isBilled ? [] : SHOWN)])], compare};
+  const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare}), ...largest,
     colours: measureOf(measure).parts ? undefined : "names", top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
   return [{...table, ...largest, top: IN_TABLE}, bars, table];
 }
@@ -103,16 +101,22 @@ export function Page({query, session}) {
     if (Object.values(filter).every((values) => values.length)) go(to("/roles", {tab: "limit", only: asLines(filter).split("\n")}));
     else found.reload(); // the view has changed and no longer contains the row
   };
+  const [link, setLink] = useState("");
+  /** Copy an address with fixed days, so that it shows the same days to others and later. */
+  const copy = async (address) => {
+    const text = new URL(address, location.href).href;
+    await navigator.clipboard.writeText(text).catch(() => setLink(text));
+  };
   const {data} = found;
   const ofBill = at.filters.map(([name]) => name).filter((name) => BILLED_DIMENSIONS.includes(name.replace(/!$/, "")));
-  const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "asif", "missing", ...ofBill].map((name) => [name, ""]));
+  const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "parts", "asif", "missing", ...ofBill].map((name) => [name, ""]));
   /** Return the address changes for another kind of cost, without parameters that it does not support. */
   const inMoney = (chosen) => ({...unset, cost_type: chosen === COUNTED ? "" : chosen,
     by: at.by.filter((each) => chosen !== COUNTED || !BILLED_DIMENSIONS.includes(each)), ...(chosen !== COUNTED && {tz: "", bin: "", ...(/^now-\d+h$/.test(query.get("from")) && {from: ""})})});
-  const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
+  const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen}), word = (title) => title) => html`<label><span>${label}</span> <select value=${value}
     onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
-      const [word, title] = [each].flat();
-      return html`<option key=${word} value=${word}>${title ?? word}</option>`;
+      const [value, title] = [each].flat();
+      return html`<option key=${value} value=${value}>${word(title ?? value)}</option>`;
     })}</select></label>`;
   const fields = data?.table.report.dimensions ?? at.by;
   const titled = (field) => [field, titleOf(data?.table.report.names, field)];
@@ -125,93 +129,146 @@ export function Page({query, session}) {
   const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
   const streams = data?.table.report.streams ?? [];
+  const kinds = Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind));
+  const titleIn = (field) => titled(field)[1];
+  const set = [query.get("against"), second, query.get("cost_type"), query.get("missing"), query.get("bin"), query.get("tz"), query.get("asif"), at.filters.length].filter(Boolean).length;
   return html`
-    <div class="bar">
-      <${RangePicker} query=${query} />
-      ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
-      ${pick("and by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
-      ${pick("Money", "cost_type", at.kind, Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind)), inMoney)}
-      ${at.isBilled && session.cost_types.includes(COUNTED) && pick("Days without a bill", "missing", at.span.missing ?? "", [["", "leave out"], ["counted", "use counted costs"]])}
+    <div class="bar tools"><${RangePicker} query=${query} isAlone=${true} />
+      ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}), (title) => `By ${title}`)}
       ${!at.isBilled && pick("Measure", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
-      ${pick("Bars per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
-      ${!at.isBilled && html`<${AgainstPicker} query=${query} />
-      <${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
-    </div>
-    <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
+      <${More} set=${set}>
+        <${PastPicker} query=${query} days=${at.days} />
+        ${pick("Then by", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
+        ${pick("Money", "cost_type", at.kind, kinds, inMoney)}
+        ${at.isBilled && session.cost_types.includes(COUNTED) && pick("Days without a bill", "missing", at.span.missing ?? "", [["", "leave out"], ["counted", "use counted costs"]])}
+        ${pick("Per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
+        ${ZONES.length > 1 && !at.isBilled && html`<label>Time zone <${ZonePicker} query=${query} /></label>`}
+        <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
+        ${!at.isBilled && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
+      <//>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
+    ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
     ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", saves.typedView({}, given))).view.id}))} />`}
     ${limits && html`<${limits.QuickBudget} ...${limits} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
-    ${data && at.measure === "cost" && !at.isBilled && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
-    ${!at.isBilled && query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
+    ${!data && at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}
+    ${!at.isBilled && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
-    ${!at.isBilled && query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
+    ${!at.isBilled && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
-function Answer({table, bars, at, session, query, limit, narrow}) {
+/** A section about a question that somebody asked. Its file is loaded then. */
+function Asked({part, ...given}) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    import("../lib/cost_questions.mjs").then(setFound).catch(() => location.reload()); // the file belongs to another release
+  }, []);
+  return found && html`<${found[part]} ...${given} />`;
+}
+
+/** The rarer choices of the toolbar. `set`: the number of them that differ from their defaults. */
+function More({set, children}) {
+  const box = useRef(null);
+  useEffect(() => {
+    const outside = ({target}) => box.current.contains(target) || (box.current.open = false);
+    addEventListener("pointerdown", outside);
+    return () => removeEventListener("pointerdown", outside);
+  }, []);
+  const closes = (event) => {
+    if (event.key !== "Escape") return;
+    box.current.open = false;
+    box.current.firstElementChild.focus();
+  };
+  return html`<details class="more" ref=${box} onKeyDown=${closes} onSubmit=${() => (box.current.open = false)}><summary class="button">More${set > 0 && ` · ${set} set`}</summary><div class="sheet">${children}</div></details>`;
+}
+
+/** The total, the change since the earlier time with its dates, and the filters. */
+function Head({table, at, write, titleIn}) {
+  const [now, before] = [table.total, table.total.previous].map((row) => valueOf(at.measure, row));
+  const {previous} = table.report;
+  const changed = previous && change(now, before, write, measureOf(at.measure).short === shortMoney ? 1 : 0);
+  const name = at.past.includes("..") ? "" : ` (${PASTS[at.past] ?? at.past.replaceAll("_", " ")})`;
+  const rise = changed && [changed.amount, ["–", "new"].includes(changed.percent) ? "" : changed.percent].filter(Boolean).join(", ");
+  return html`<section class="head" aria-label="Total"><p class="figure" title=${measureOf(at.measure).exact?.(now)}>${write(now, table.total)}</p>
+    <p>${previous && at.measure === "cost" && !at.isBilled && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
+      ${previous && html`<span class="faint">Before: ${before === null ? "–" : write(before, table.total.previous)} from ${days(previous)}${name}.${rise && ` Change: ${rise}.`}</span>`}</p>
+    ${at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}</section>`;
+}
+
+function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow}) {
   const {by, isBilled, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous, unconverted, currency} = table.report;
   const lacking = amounts(unconverted);
   if (!table.rows.length) {
     return html`<section><p>${isBilled ? "No provider bills" : "No calls"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
-      ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}</p></section>`;
+      ${at.filters.length > 0 && html`<${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /> <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}</p></section>`;
   }
   const whole = {...table.total, of: table.rows.length};
   const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
   const isEstimated = name.startsWith("latency"); // percentiles are estimated from ranges, so their differences are not reliable
+  const isMoney = measure.short === shortMoney;
+  const write = writerOf(name, now(whole));
+  const changeOf = (row) => change(now(row), before(row), write, isMoney ? 1 : 0);
   const amountOf = (row) => {
-    const {percent: part, amount} = change(now(row), before(row), measure.format);
-    return part === "new" ? `+${measure.format(now(row), row)}` : amount || "–";
+    const {percent: part, amount} = changeOf(row);
+    return part === "new" ? `+${write(now(row), row)}` : amount || "–";
   };
-  const column = (each) => ({title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row),
-    value: (row) => measureOf(each).format(valueOf(each, row), row), exact: (row) => measureOf(each).exact?.(valueOf(each, row))});
+  const column = (each, more) => {
+    const writes = writerOf(each, valueOf(each, whole));
+    return {title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row), value: (row) => writes(valueOf(each, row), row),
+      exact: (row) => measureOf(each).exact?.(valueOf(each, row)), ...more};
+  };
   const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));
   const hidden = table.rows.filter(isHidden).length;
   const totalOf = `Total of ${table.rows.length}${hidden ? `, including ${hidden} hidden` : ""}`;
   const chart = charted(bars, at);
   const paint = measure.parts ? null : painted(ranked(chart.cells, measure.adds), chart.colours);
   const course = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
+  const under = (row) => [previous && !isEstimated && amountOf(row), !isBilled && name !== "calls" && `${exactCount(row.calls)} calls`].filter(Boolean).join(" · ");
   const columns = [
-    ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
+    ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]), under: !place && under,
       mark: paint && !place && ((row) => !row.of && html`<${Square} paint=${paint.get(nameOf(row[field])) ?? "s9"} />`),
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
     column(name),
     unitOf(name) && {title: "Units", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
-    measure.adds && {title: "Share", kind: "number", wide: true, value: (row) => percent(now(row), now(whole))},
-    {title: "Before", kind: "number", wide: true, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
-    !isEstimated && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
-    !isEstimated && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
-    WRITTEN[by[0]] && table.rows.some(({units}) => Number(units) > 1) && !unitOf(name) && {title: "Variants", kind: "number", wide: true, value: (row) => (row.of || !(Number(row.units) > 1) ? "" : html`<a
-      href=${here({[by[0]]: nameOf(row[by[0]]), by: WRITTEN[by[0]], sort: "", order: "", hide: ""})} aria-label=${`${row.units} variants of ${row[by[0]]}`}>${row.units}</a>`)},
-    course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
-      values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
-    ...ALONGSIDE.filter((each) => !isBilled && each !== name).map((each) => ({...column(each), wide: true})),
-    (!isBilled || limit || narrow) && menuColumn((row) => (row.of ? "all rows" : by.map((field) => nameOf(row[field])).join(", ")), (row) => {
+    measure.adds && {title: "Share", kind: "number", wide: 3, value: (row) => percent(now(row), now(whole))},
+    previous && {title: "Before", kind: "number", wide: 2, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : write(before(row), row.previous)),
+      exact: (row) => measure.exact?.(before(row))},
+    previous && !isEstimated && {title: "Change", kind: "number", wide: 1, sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
+    previous && !isEstimated && {title: "in %", kind: "number", wide: 2, value: (row) => changeOf(row).percent},
+    ...Object.entries({cost: 1, calls: 1, tokens: 3, cost_per_call: 2}).filter(([each]) => !isBilled && each !== name).map(([each, wide]) =>
+      column(each, {wide, ...(each === "cost_per_call" && {title: "Per call"})})),
+    course && {title: `By ${BIN_TITLES[at.bin]}`, kind: "text", wide: 3, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
+      values=${course.get(nameOf(row[by[0]]))} title=${`By ${BIN_TITLES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
+    menuColumn((row) => (row.of ? "all rows" : by.map((field) => nameOf(row[field])).join(", ")), (row) => {
       const isGroup = !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]]));
+      const isKnown = row.of || !by.some((field) => row[field] === OTHER);
       return [
-        !isBilled && !by.some((field) => row[field] === OTHER) && {title: "Top calls", href: topCalls(row, at, query)},
+        !isBilled && isKnown && {title: "Top calls", href: topCalls(row, at, query)},
+        !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants and prices", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
         limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
         narrow && isGroup && {title: "Restrict access", act: () => narrow(row[by[0]])},
+        isKnown && {title: "Copy link", act: () => copy(fixed(row, at, table.report))},
       ];
     }),
-  ].filter(Boolean);
+  ].filter(Boolean).map((each) => (each.wide ? {...each, kind: `${each.kind} under`} : each));
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
   const sort = {key, order, by: (next) => go(here({sort: next, order: next === key && order === "desc" ? "asc" : "desc"}))};
   const rows = sorted(table.rows, columns.find((each) => each.sort === key) ?? columns[by.length], order);
-  const until = day(daysBefore(new Date(`${previous.to.slice(0, 19)}Z`), 0.001));
   const everything = questions(at)[2];
   return html`
-    <${Picture} ...${{bars, at, session, ...chart}} />
+    <${Head} ...${{table, at, write, titleIn}} />
+    <${Picture} ...${{bars, at, session, write, ...chart}} />
     ${[table, bars].filter(({report}) => report.truncated).map(({report, rows: found}) => html`<${Cut} key=${report.per} of=${report.row_count}
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
     ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
-    <p class="faint">${range.name} (${zone}). Earlier period: ${previous.from.slice(0, 10)} to ${until}. ${isBilled ? html`<${OfBills} ...${table.billed} />`
+    <p class="faint">${range.name} (${zone}). ${isBilled ? html`<${OfBills} ...${table.billed} />`
       : html`Estimates use list prices. <a href=${calls(at.filters)}>Show the calls</a>`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
@@ -239,6 +296,13 @@ function topCalls(row, {by, filters, measure}, query) {
   const own = by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && measureOf(measure).adds ? "tokens" : "cost";
   return to("/calls", {...grouped(filters), ...grouped(own), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
+}
+
+/** Return the address of a row with fixed days. For the total, it is the address of the page. */
+function fixed(row, {by, past, range}, {previous}) {
+  const own = row.of ? {} : Object.fromEntries(by.map((field) => [field, nameOf(row[field])]));
+  const compared = previous && !["previous", "same_weekdays"].includes(past) && !past.includes("..") ? {against: days(previous).slice(0, 24).replace(" to ", "..")} : {};
+  return here({...own, ...compared, from: range.from.slice(0, 10), to: range.to ?? day(new Date())});
 }
 
 /** Return the link of a row: its filters grouped by the next dimension, or its calls if no dimension is left. Null for (other). */
@@ -276,14 +340,14 @@ function charted(bars, at) {
   const every = bars.rows.flatMap(cellsOf);
   const cells = hasCourses(at.measure) ? folded(every, IN_CHART) : every;
   const names = new Set(cells.map(({group}) => group));
-  const before = measure.adds && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
+  const before = measure.adds && bars.report.previous && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
   return {
     cells, before: before && before.map((cell) => (names.has(cell.group) ? cell : {...cell, group: OTHER})),
     colours: measure.parts ? Object.fromEntries(Object.keys(measure.parts).map((part, place) => [part, place + 1])) : bars.colours,
   };
 }
 
-function Picture({bars, at, session, cells, before, colours}) {
+function Picture({bars, at, session, write, cells, before, colours}) {
   const [field, measure] = [at.by[0], measureOf(at.measure)];
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const ahead = useForecast(at); // for all groups together
@@ -291,12 +355,12 @@ function Picture({bars, at, session, cells, before, colours}) {
   const bins = [...new Set([...allBins(bars, at.bin, (period) => labelled(at, period)), ...ahead.map(({bin}) => bin)])];
   const lead = measure.parts ? null : (group, when) => deeper({[field]: group}, at, when);
   const end = ahead.at(-1);
-  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells, before, colours, ahead, format: measure.format,
+  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells, before, colours, ahead, format: write,
     short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
-    isOpen=${!at.range.to} href=${lead}
+    pastTotal=${before && valueOf(at.measure, bars.total.previous)} isOpen=${!at.range.to} href=${lead}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
-    ${end && html`<p class="faint">Forecast: ${measure.format(end.total)} by the end of ${end.name}, between ${measure.format(end.least)} and ${measure.format(end.most)}.
+    ${end && html`<p class="faint">Forecast: ${write(end.total)} by the end of ${end.name}, between ${write(end.least)} and ${write(end.most)}.
       ${" "}Budget forecasts use the same method.</p>`}
     <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} />`;
 }

@@ -4,7 +4,7 @@ import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
-import {ago, change, count, exactCount, minus, money, per, percent, sum} from "../lib/format.mjs";
+import {ago, change, count, exactCount, fixed, minus, money, percent, placesOf, sum} from "../lib/format.mjs";
 import {troubleOf} from "../lib/route_trouble.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
@@ -21,11 +21,10 @@ async function load(view, shown) {
   const isUsual = shown.asked === "now-30d"; // the server's default range, which follows the server's clock
   const {overview} = await get("/overview", {view, ...(!isUsual && {from: shown.from, to: shown.to})});
   const now = new Date(overview.now);
-  const length = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 0)).getUTCDate();
   const [begin, end] = [overview.since, overview.last].map((text) => new Date(text));
   const days = Math.round((end - begin) / DAY_MS) + 1;
   const bins = Array.from({length: days}, (_, index) => day(daysBefore(end, days - 1 - index)));
-  return {...overview, now, length, bins, shown};
+  return {...overview, now, bins, shown};
 }
 
 export function Page({session, telemetry, query: at}) {
@@ -48,15 +47,17 @@ const inWords = ({name}) => name.toLowerCase();
 /** Return the shown range as address parameters of other pages. */
 const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
 
-function Figures({session, view, at, shown, reload, hidden, now, length, today, month, days, colours, marks, truncated, operation, insights, lists, bins}) {
-  const changed = change(month.cost, month.previous.cost);
-  const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
+function Figures({session, view, at, shown, reload, hidden, now, forecast, today, month, days, colours, marks, truncated, operation, insights, lists, bins}) {
+  const write = (text) => fixed(text, placesOf([month.cost]));
+  const changed = change(month.cost, month.previous.cost, write, 1);
+  const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
+  const isLittle = changed.percent === "–";
   const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row[FAMILY]), amount: row.cost}));
   return html`
     <dl class="numbers">
-      <${Tile} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
-        note=${changed.percent === "new" ? "no spend on these days of last month" : `${changed.percent} (${changed.amount || "no change"}) compared with last month`}
-        more=${date > 1 && `${money(per(month.cost, date, length))} by the end of the month at this rate`} />
+      <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
+        note=${changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`}
+        more=${forecast && `Forecast: ${write(forecast)} by the end of ${name}`} />
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${`${money(today.previous.cost)} by this hour yesterday`} more=${`${count(today.calls)} calls`} />
       <${Tile} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}

@@ -1,0 +1,67 @@
+/** The time that the whole Costs page is compared with, its picker and its sentence, and the picker of another model. */
+import {go, here} from "./address.mjs";
+import {get} from "./api.mjs";
+import {html, useState} from "./html.mjs";
+import {useQuery} from "./query.mjs";
+
+export const NOTHING = "none";
+export const PASTS = {previous: "the previous period", same_weekdays: "the same weekdays before", last_month: "last month", last_quarter: "last quarter"};
+
+/** Return the time to compare with, for the address and the number of days in the range. */
+export const pastOf = (query, many) => query.get("against") || usual(many);
+/** Return the usual time to compare with: the same weekdays for up to seven days, because a longer range contains all weekdays. */
+const usual = (many) => (many <= 7 ? "same_weekdays" : "previous");
+
+/** Write a time range by its first and last day. If it does not end at midnight, write the hour. */
+export function days({from, to: until}) {
+  const isWhole = until.slice(11, 16) === "00:00";
+  const last = isWhole ? new Date(Date.parse(`${until.slice(0, 10)}T00:00Z`) - 1).toISOString().slice(0, 10) : until.slice(0, 16).replace("T", " ");
+  const first = from.slice(11, 16) === "00:00" ? from.slice(0, 10) : from.slice(0, 16).replace("T", " ");
+  return first === last ? first : `${first} to ${last}`;
+}
+
+/** A picker for the time that everything on the page is compared with, with two date fields for any days. */
+export function PastPicker({query, days: many}) {
+  const [isOwn, setOwn] = useState(false);
+  const now = pastOf(query, many);
+  const isRange = now.includes("..");
+  const choose = (against) => go(here({against: against === usual(many) ? "" : against, ...(against === NOTHING && {parts: ""})}));
+  const chosen = (event) => (event.target.value === "own" ? setOwn(true) : choose(event.target.value));
+  const submit = (event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    setOwn(false);
+    choose(`${form.get("first")}..${form.get("last")}`);
+  };
+  const [first, last] = isRange ? now.split("..") : [];
+  return html`<label>Compare with <select value=${isRange ? "own" : now} onChange=${chosen}>
+      ${Object.entries(PASTS).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
+      ${!isRange && !PASTS[now] && now !== NOTHING && html`<option value=${now}>${now.replaceAll("_", " ")}</option>`}
+      <option value="own">${isRange ? now.replace("..", " to ") : "Choose days ..."}</option><option value=${NOTHING}>nothing</option></select></label>
+    ${(isOwn || isRange) && html`<form class="filters" onSubmit=${submit}>
+      <input type="date" name="first" aria-label="First day of the earlier period" defaultValue=${first} required />
+      <input type="date" name="last" aria-label="Last day of the earlier period" defaultValue=${last} required />
+      <button type="submit">Compare</button></form>`}`;
+}
+
+/** One sentence that explains the difference from the earlier time. Empty if the comparison fails. */
+export function Why({parameters, against}) {
+  const asked = {...parameters, against, top: 3};
+  const {data, error} = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
+  if (error) return null; // the table below shows its own error
+  return html`<strong>${data?.comparison.sentence ?? "Comparing ..."}</strong> <a href=${here({parts: "1"})}>All parts of the change</a>`;
+}
+
+/** A field for the other model. It offers `models`, and any other name can be typed. */
+export function WhatIfPicker({query, models, load}) {
+  const submit = (event) => {
+    event.preventDefault();
+    go(here({asif: new FormData(event.currentTarget).get("model").trim()}));
+  };
+  const now = query.get("asif") ?? "";
+  return html`<form class="filters" onSubmit=${submit}><label>If all ran on <input key=${now} name="model" list="models" defaultValue=${now}
+    placeholder="a model" autocomplete="off" onFocus=${load} /></label>
+    <datalist id="models">${models.map((each) => html`<option key=${each} value=${each} />`)}</datalist>
+    <button type="submit">Calculate</button>
+    ${now && html` <a href=${here({asif: ""})}>(off)</a>`}</form>`;
+}

@@ -1,0 +1,212 @@
+"""
+Two numbers that claim the same are the same: on Overview and Costs, in the sentence, the chart, the table and
+the operator API, over a ledger of 400 days and for several time ranges and comparisons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, Console, filled
+
+TODAY = datetime.now(UTC).date()
+OWN = f"{TODAY - timedelta(days=200)}..{TODAY - timedelta(days=180)}"
+STATES = [
+    {"from": "now-24h"}, {"from": "yesterday"}, {"from": "now-7d"}, {"from": "last-week"}, {},
+    {"from": "now-90d"}, {"from": "mtd"}, {"from": "last-month"}, {"from": "this-quarter"},
+    {"from": "last-quarter"}, {"from": "now-300d"},
+    {"from": "now-24h", "against": OWN}, {"from": "now-7d", "against": "last_month"},
+    {"against": "same_weekdays"}, {"from": "now-90d", "against": "same_weekdays"},
+    {"from": "now-90d", "against": OWN}, {"from": "now-90d", "against": "none"},
+    {"from": "now-90d", "by": "user"}, {"from": "now-90d", "measure": "calls"},
+    {"from": "now-90d", "tz": "Europe/Berlin"}, {"team": "search"},
+]  # fmt: skip
+FIGURE = re.compile(r"-?\$[\d,]+\.\d+")
+CENT = Decimal("0.01")
+
+
+@pytest.fixture(scope="module")
+def year(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
+    """A running Tollhouse with 400 days of traffic, whose older sums are whole days. Tests must not change it."""
+    tollhouse = filled(tmp_path_factory.mktemp("year"), "--days", "400", "--records", "9000")
+    tollhouse.start()
+    yield tollhouse
+    tollhouse.stop()
+
+
+@pytest.fixture
+def yearly(year: Tollhouse, open_console: OpenConsole) -> Console:
+    console = open_console(year, role="viewer", timezone_id="Europe/Berlin")
+    wait_for(lambda: console.ask("/ledger")["ledger"]["hourly_since"], 120, "old hours are deleted")
+    return console
+
+
+def within_an_hour(check: Callable[[], None]) -> None:
+    """Repeat a check if the hour changed meanwhile, because time ranges end with the running hour."""
+    begun = datetime.now(UTC).hour
+    try:
+        check()
+    except AssertionError:
+        if datetime.now(UTC).hour == begun:
+            raise
+        check()
+
+
+def amount(text: str | None) -> Decimal:
+    return Decimal((text or "").replace("$", "").replace(",", "").replace("+", ""))
+
+
+def test_one_past_in_the_whole_page(yearly: Console) -> None:
+    """Each state of Costs answers, and states one earlier time with one sum, which is the operator API's."""
+    for state in STATES:
+        within_an_hour(lambda state=state: compare_page(yearly, state))  # type: ignore[misc]
+
+
+def compare_page(console: Console, state: dict[str, str]) -> None:
+    query = {"by": "team", **state}
+    console.open(f"/costs?{urlencode(query)}")
+    page = console.page
+    expect(page.locator("tfoot td").first).to_be_visible()
+    expect(page.get_by_text("Comparing ...")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    address = page.get_by_role("link", name="JSON", exact=True).get_attribute("href")
+    report = page.evaluate("(address) => fetch(address).then((answer) => answer.json())", address)
+    measure = state.get("measure", "cost")
+    total, past = report["total"], report["report"]["previous"]
+    heads = [text.partition(" ")[0] for text in page.locator(".table thead th").all_inner_texts()]
+    foot = page.locator(".table tfoot tr").locator("th, td")
+    exact = [cell.get_attribute("title") for cell in foot.all()]
+    texts = foot.all_inner_texts()
+    head = page.locator(".head")
+    figure = head.locator(".figure")
+    assert texts[1] == figure.inner_text(), state
+    assert exact[1] == figure.get_attribute("title")
+    if measure == "cost":
+        assert f"${total['cost']}" == exact[1], state
+        assert amount(exact[1]) == sum(
+            amount(cell.get_attribute("title")) for cell in page.locator("tbody tr td:nth-child(2)").all()
+        )
+    assert (past is None) == (state.get("against") == "none"), state
+    assert ("Before" in heads) == (past is not None)
+    if past is None:
+        expect(page.get_by_text("earlier period")).to_have_count(0)
+        return
+    before = texts[heads.index("Before")]
+    assert f"Before: {before} from {written(past)}" in head.inner_text().replace("\n", " "), state
+    assert 1 == page.locator("main").inner_text().count(written(past)), state
+    if measure != "cost":
+        return
+    assert f"${total['previous']['cost']}" == exact[heads.index("Before")], state
+    assert sum(Decimal(row["previous"]["cost"]) for row in report["rows"]) == amount(
+        exact[heads.index("Before")]
+    )
+    legend = page.locator(".legend li").filter(has_text="earlier period")
+    # the chart of an old time that is stored by day has no bars of hours
+    if legend.count():
+        assert before == legend.locator("span.faint").inner_text(), state
+    change = Decimal(total["cost"]) - Decimal(total["previous"]["cost"])
+    assert abs(amount(texts[heads.index("Change")]) - change) <= CENT, state
+    sentence = head.locator("strong").inner_text()
+    asked = {"from": report["report"]["from"], "to": report["report"]["to"], "by": query["by"].split(",")[0]}
+    compared = console.ask(
+        f"/comparison?{urlencode({**asked, 'against': past['from'] + '..' + past['to'], 'top': 3})}"
+        + "".join(f"&where={name}={value}" for name, value in state.items() if name == "team")
+    )
+    assert compared["comparison"]["sentence"] == sentence, state
+    if sentence.startswith("$"):
+        assert abs(amount(FIGURE.findall(sentence)[0]) - abs(change)) <= CENT, state
+    share = texts[heads.index("in")]
+    assert (Decimal(total["previous"]["cost"]) >= 1) == share.endswith("%"), (state, share)
+
+
+def written(span: dict[str, str]) -> str:
+    """Return a time range as the page writes it."""
+    first, end = (datetime.fromisoformat(span[name]) for name in ("from", "to"))
+    start = f"{first:%Y-%m-%d}" if f"{first:%H:%M}" == "00:00" else f"{first:%Y-%m-%d %H:%M}"
+    is_whole = f"{end:%H:%M}" == "00:00"
+    last = f"{end - timedelta(days=1):%Y-%m-%d}" if is_whole else f"{end:%Y-%m-%d %H:%M}"
+    return start if start == last else f"{start} to {last}"
+
+
+def test_overview_and_costs_say_one_number(yearly: Console) -> None:
+    """Spend, its change and its forecast are the same on both pages."""
+
+    def check() -> None:
+        page = yearly.page
+        yearly.open("/")
+        tile = page.locator(".numbers > div").filter(has_text="Spend in").inner_text()
+        spent = FIGURE.findall(tile)[0]
+        forecast = re.search(r"Forecast: (\S+) by the end of (\w+)", tile)
+        yearly.open("/costs?from=mtd&by=team")
+        expect(page.locator("tfoot td").first).to_be_visible()
+        assert spent == page.locator(".head .figure").inner_text()
+        change = re.search(r"Change: ([^,.]+\.\d+)(?:, (\S+ %))?", page.locator(".head").inner_text())
+        if change:
+            assert change[1] in tile
+            assert (change[2] or "") in tile
+        told = page.get_by_text(re.compile("^Forecast: "))
+        if forecast is None:
+            expect(told).to_have_count(0)
+        else:
+            expect(told).to_contain_text(f"Forecast: {forecast[1]} by the end of {forecast[2]}")
+
+    within_an_hour(check)
+
+
+def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Console) -> None:
+    """
+    At 1440 px the columns are in a fixed order within the window, and a row has its name and one menu. At 390 px
+    the total begins within 200 px. Rarer choices are in a sheet that counts those that are set.
+    """
+    page = yearly.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    yearly.open("/costs?by=team&by=model&tz=Europe/Berlin")
+    expect(page.locator("details.more > summary")).to_have_text("More · 2 set")
+    yearly.open("/costs?by=team")
+    heads = page.locator(".table thead th")
+    names = [text.split(" ")[0] for text in heads.all_inner_texts()]
+    assert ["team", "Cost", "Share", "Before", "Change", "in", "Calls", "Tokens", "Per", "By"] == names[:10]
+    for cell in heads.all():
+        box = cell.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= 1440
+    rows = page.locator(".table tbody tr")
+    assert {1} == {row.get_by_role("button").count() for row in rows.all()}
+    places = {len(text.partition(".")[2]) for text in page.locator("tbody td:nth-child(2)").all_inner_texts()}
+    assert {2} == places
+    more = page.locator("details.more > summary")
+    assert "More" == more.inner_text()
+    more.click()
+    for label in ("Compare with", "Then by", "Money", "Per", "Add a filter", "If all ran on"):
+        expect(page.get_by_role("combobox", name=label, exact=True)).to_be_visible()
+    assert [] == yearly.audit(("minor", "moderate", "serious", "critical"))
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("combobox", name="Then by")).to_be_hidden()
+    page.set_viewport_size(NARROW)
+    box = page.locator(".head .figure").bounding_box()
+    assert box is not None and box["y"] <= 200
+    assert 0 == yearly.overhang()
+
+
+def test_a_copied_link_has_fixed_days(yearly: Console) -> None:
+    """The menu of a row copies its address with the days of today's range."""
+    yearly.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = yearly.page
+    yearly.open("/costs?from=now-7d&by=team")
+    name = page.locator("tbody th").first.get_by_role("link").inner_text()
+    page.get_by_role("button", name=f"Actions for {name}").click()
+    page.get_by_role("menuitem", name="Copy link").click()
+    wait_for(lambda: page.evaluate("navigator.clipboard.readText()"), 30, "the link is copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    today = datetime.now(UTC).date()
+    assert f"from={today - timedelta(days=6)}&" in copied
+    assert f"to={today}" in copied
+    assert f"team={name}" in copied
