@@ -107,7 +107,9 @@ def test_why_did_spend_jump(reader: Reader) -> None:
 
 def test_what_is_unpriced(reader: Reader) -> None:
     """The overview's figure "Calls without a price" links to the models without a price."""
-    reader.click(reader.page.locator(".numbers > div", has_text="Calls without a price").get_by_role("link"))
+    reader.click(
+        reader.page.locator(".numbers > div", has_text="Calls without a price").get_by_role("link").first
+    )
     reader.arrives("Costs")
     expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
 
