@@ -16,6 +16,7 @@ from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STA
 COLUMNS = ("id", "name", "granularity", "measure", "per_label", "default_amount", "percent", "problem")
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
 ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
+USUAL_ALERTS = (80, 100)  # as in the console
 
 _OPTIONS = (
     click.option("--view", metavar="VIEW", help="View whose calls count, by id or name."),
@@ -30,7 +31,8 @@ _OPTIONS = (
         multiple=True,
         type=int,
         metavar="PERCENT",
-        help="Alert threshold for actual spend, in percent of the amount; may repeat.",
+        help="Alert threshold for actual spend, in percent of the amount; may repeat. A new budget without "
+        "thresholds has 80 and 100.",
     ),
     click.option(
         "--forecast-alert",
@@ -76,7 +78,11 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """Create a budget. Thresholds that are already crossed are listed and cause no alert."""
     if not given["name"] or not given["view"]:
         fail("a budget needs --name and --view", 2)
+    if not given["alert"] and not given["forecast_alert"]:
+        given["alert"] = USUAL_ALERTS
+        click.echo("no --alert given: the budget alerts at 80 % and 100 %", err=True)
     _show_made(client.request("POST", "/budgets", body=_body(client, given)), as_json)
+    warn_without_channel(client)
 
 
 @budgets.command()
@@ -177,6 +183,16 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
     if done["broken"]:
         click.echo(
             f"{done['broken']} budgets cannot be evaluated; see the reasons with tollhouse budgets list",
+            err=True,
+        )
+
+
+def warn_without_channel(client: OperatorClient) -> None:
+    """Warn on stderr if there is no channel, because alerts then reach nobody."""
+    if not client.request("GET", "/channel-names")["channel_names"]:
+        click.echo(
+            "nobody will be notified: there is no channel. Add Slack, Teams or mail with "
+            "tollhouse notifications channels create",
             err=True,
         )
 

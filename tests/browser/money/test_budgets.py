@@ -52,9 +52,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     expect(dialog.get_by_role("img", name="Spent so far")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("budgets-open")
-    expect(dialog.get_by_role("table", name="Periods").locator("tbody tr")).to_have_count(
-        2
-    )  # one row for the current month and one for the current quarter
+    expect(dialog.get_by_role("table", name="Periods").locator("tbody tr")).to_have_count(1)
     expect(dialog.locator("figure path.band")).to_have_count(1)
     dialog.get_by_role("button", name="Show as table").click()
     twin = dialog.get_by_role("table", name="Spent so far")
@@ -65,7 +63,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     dialog.get_by_role("button", name="Edit").click()
     dialog.get_by_label("Limit").fill("0.0001")
     dialog.get_by_label("Alert at percent of the forecast").fill("100")
-    expect(dialog.get_by_role("group", name="Notify")).to_contain_text("No channels yet")
+    expect(dialog.get_by_role("group", name="Notify")).to_contain_text("Nobody will be notified")
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog.get_by_role("status")).to_contain_text("already over 100 %, so no alert is sent")
     dialog.get_by_role("button", name="Close").click()
@@ -202,3 +200,34 @@ def money(text: str) -> str:
     """Format an amount like the console, which shows more digits below a dollar."""
     places = 2 if float(text) >= 1 else 4
     return f"${float(text):,.{places}f}"
+
+
+def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Before and after a budget is created, the page states that no channel exists. Its earlier periods are its
+    own months, without quarters. Scheduled reports state the same.
+    """
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/budgets")
+    warning = page.get_by_text("Nobody will be notified: there is no channel. Add Slack, Teams or mail")
+    expect(warning).to_be_visible()
+    page.get_by_label("Name", exact=True).first.fill("docs")
+    page.get_by_label("Dollars a month").fill("10")
+    page.get_by_role("form", name="Quick budget").get_by_role("button", name="Create").click()
+    created = page.get_by_role("form", name="Quick budget").get_by_role("status")
+    expect(created).to_contain_text("but nobody will be notified: there is no channel")
+    expect(warning).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("budgets-without-channel")
+    page.set_viewport_size(NARROW)
+    console.screenshot("budgets-without-channel-narrow")
+    created.get_by_role("link").click()
+    periods = dialog.get_by_role("table", name="Periods").locator("tbody tr")
+    expect(periods).to_have_count(1)
+    expect(periods).to_contain_text("monthly")
+    console.open("/reports")
+    expect(warning).to_be_visible()
+    assert [] == console.audit()
+    warning.get_by_role("link", name="Add Slack, Teams or mail").click()
+    expect(page.get_by_role("heading", name="No channels yet")).to_be_visible()

@@ -292,6 +292,27 @@ def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
     assert "" == result.stdout
 
 
+def test_a_budget_has_thresholds_and_names_a_missing_channel(run: Run) -> None:
+    """
+    Without options, a new budget alerts at 80 and 100 percent and says so. A budget with only a forecast
+    threshold has no others. Without a channel, both commands warn on stderr and exit with 0.
+    """
+    run("views", "create", "--name", "All", "--principal", "model")
+    usual = run("budgets", "create", "--name", "Usual", "--view", "all", "--amount", "10", "--json")
+    assert {"80": "Y", "100": "Y"} == json.loads(usual.stdout)["budget"]["alerts"]
+    assert "alerts at 80 % and 100 %" in usual.stderr
+    words = ("--name", "Forecast", "--view", "all", "--amount", "10", "--forecast-alert", "90", "--json")
+    forecast = run("budgets", "create", *words)
+    assert {} == json.loads(forecast.stdout)["budget"]["alerts"]
+    assert "no --alert given" not in forecast.stderr
+    for made in (usual, forecast):
+        assert "nobody will be notified: there is no channel" in made.stderr
+    hook = "https://hooks.slack.com/services/T0/B0/x"
+    run("notifications", "channels", "create", "chat", "slack", "--secret-file", "-", input=hook)
+    notified = ("--name", "Notified", "--view", "all", "--amount", "10", "--alert", "90")
+    assert "" == run("budgets", "create", *notified).stderr
+
+
 def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     """
     A budget is created on a named view, silenced, shown and evaluated. Its owners and alerts are listed. It

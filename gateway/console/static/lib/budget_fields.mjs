@@ -62,7 +62,9 @@ export async function limitCalls({field, title, value, amount, notify}) {
   const {budgets} = await get("/budgets", {limit: 1000});
   const answer = await send("POST", "/budgets", {name: free(what, budgets), view: {id: view.id}, default_amount: amount, alerts: {80: "Y", 100: "Y"},
     channels: notify ? [notify] : []});
-  return exceededNote(answer) ?? html`<p role="status">Created <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. It alerts at 80 % and 100 %.</p>`;
+  const {channel_names: channels} = await get("/channel-names");
+  return exceededNote(answer) ?? html`<p role="status">Created <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. It alerts at 80 % and 100 %${
+    channels.length ? "." : ", but nobody will be notified: there is no channel."}</p>`;
 }
 
 /** A dialog that asks for one amount and creates a budget for the calls that match one filter. */
@@ -70,7 +72,7 @@ export function QuickBudget({field, title, value, names, close}) {
   const run = (given) => limitCalls({field, title, value, ...given});
   return html`<${Confirm} title=${`Budget for ${title} ${value}`} close=${close} run=${run} fields=${[
     {name: "amount", label: "Limit per month in dollars", required: true},
-    {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", "every channel"], ...names]}]} />`;
+    {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", names.length ? "every channel" : "nobody: there is no channel"], ...names]}]} />`;
 }
 
 /** Return the name. If one of the items in `taken` has the name, add a number. */

@@ -10,6 +10,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
+import {NoChannel} from "../lib/shared_fields.mjs";
 import {BudgetLine} from "./budgets_line.mjs";
 
 const PATH = "/budgets";
@@ -108,13 +109,12 @@ function Running({row, format, titles}) {
 }
 
 const planned = ({planned_limits}) => Object.values(planned_limits).flatMap((each) => Object.entries(each).map(([first, {amount: text}]) => `${first}: ${text}`));
-/** List the budget's periods, newest first. The oldest is the one in which it was created. */
-function periods({history, created}) {
+/** List the periods of the budget's granularity, newest first. The oldest is the one in which it was created. */
+function periods({history, created, granularity}) {
   const first = day(new Date(Number(created) * 1000));
-  return Object.entries(history).flatMap(([name, found]) => {
-    const days = Object.keys(found).sort();
-    return days.filter((_, place) => place === days.length - 1 || days[place + 1] > first).reverse().map((begins) => ({name, day: begins, ...found[begins]}));
-  });
+  const found = history[granularity];
+  const days = Object.keys(found).sort();
+  return days.filter((_, place) => place === days.length - 1 || days[place + 1] > first).reverse().map((begins) => ({name: granularity, day: begins, ...found[begins]}));
 }
 
 const periodColumns = (format) => [
@@ -183,6 +183,7 @@ export function Page(given) {
   const [made, setMade] = useState(0);
   const {data} = known;
   return html`<${Problem} error=${known.error} retry=${known.reload} />
+    ${data && !data.channels.length && html`<${NoChannel} />`}
     ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} made=${() => setMade(made + 1)} />`}
     <${ListPage} key=${made} list=${list(data ?? {views: [], dimensions: NONE, channels: []})} ...${given} />`;
 }

@@ -42,7 +42,7 @@ export function BudgetLine({dimensions, channels, made}) {
     <datalist id="limited">${names?.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
     <label>$ <input name="amount" aria-label="Dollars a month" inputmode="decimal" size="9" required autocomplete="off" /></label>
     <span>a month, notify</span>
-    <select name="notify" aria-label="Channel"><option value="">every channel</option>${channels.map((name) => html`<option key=${name}>${name}</option>`)}</select>
+    <select name="notify" aria-label="Channel"><option value="">${channels.length ? "every channel" : "nobody"}</option>${channels.map((name) => html`<option key=${name}>${name}</option>`)}</select>
     <span>at 80 % and 100 %</span>
     <button type="submit" class="main" disabled=${state.isBusy}>Create</button>
     ${state.problem && html`<p role="alert" class="wrong">${state.problem}</p>`}${state.done}</form>`;

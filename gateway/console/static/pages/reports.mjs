@@ -7,6 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Problem, State} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {WEEKDAYS, reportFields, typedReport} from "../lib/report_fields.mjs";
+import {NoChannel} from "../lib/shared_fields.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const REPORTS = "/scheduled-reports";
@@ -57,5 +58,6 @@ export function Page(given) {
     return {views, channels: channels.filter((each) => each.takes_reports).map((each) => each.name)};
   }, [], ["views"]);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
+    ${known.data && !known.data.channels.length && html`<${NoChannel} />`}
     <${ListPage} list=${reportList(known.data ?? {views: [], channels: []})} ...${given} />`;
 }
