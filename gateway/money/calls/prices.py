@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gateway.http.answers import JSON
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest
@@ -56,23 +57,25 @@ class _Effect:
     "/prices/preview",
     MODIFY_BILLING,
     "Preview a price",
-    gives=closed(
-        {
-            "preview": closed(
-                {
-                    "from": TEXT,
-                    "to": TEXT,
-                    "calls": COUNT,
-                    "reported_calls": COUNT,
-                    "unpriced_calls": COUNT,
-                    "before": TEXT,
-                    "after": TEXT,
-                }
-            )
-        }
-    ),
+    gives={
+        JSON: closed(
+            {
+                "preview": closed(
+                    {
+                        "from": TEXT,
+                        "to": TEXT,
+                        "calls": COUNT,
+                        "reported_calls": COUNT,
+                        "unpriced_calls": COUNT,
+                        "before": TEXT,
+                        "after": TEXT,
+                    }
+                )
+            }
+        )
+    },
 )
-async def preview(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
+async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
     """
     Show the calls of the last 30 days that a price fits, and their cost before and after. Nothing is changed.
 

@@ -38,6 +38,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
         "tz",
         "per",
         "compare",
+        "colours",
         "top",
         "top_by",
         "unit",
