@@ -182,35 +182,27 @@ def deliver(
     Send one body with its name, or else the files. Exits with 1 if anything was rejected. Prints the counts even
     if sending fails.
     """
+
+    async def send_all() -> bool:
+        async with session() as client:
+            upload = UploadClient(client, target.endpoint, target.key, notify=_print)
+            sent_before = Acknowledged(url=target.endpoint, key=target.key)
+            run = _Run(upload, sent_before, older, again=again, as_json=as_json)
+            try:
+                if single is not None:
+                    await run.body(*single)
+                else:
+                    await run.files(named)
+            finally:
+                run.report()
+        return run.complete
+
     try:
-        complete = asyncio.run(_send(target, named, single, older, again=again, as_json=as_json))
+        complete = asyncio.run(send_all())
     except Undeliverable as error:
         fail(f"{error}{target.hint}")
     if not complete:
         sys.exit(1)
-
-
-async def _send(
-    target: UploadTarget,
-    named: tuple[str, ...],
-    single: tuple[UploadBody, str] | None,
-    older: OlderCalls | None,
-    *,
-    again: bool,
-    as_json: bool,
-) -> bool:
-    async with session() as client:
-        upload = UploadClient(client, target.endpoint, target.key, notify=_print)
-        sent_before = Acknowledged(url=target.endpoint, key=target.key)
-        run = _Run(upload, sent_before, older, again=again, as_json=as_json)
-        try:
-            if single is not None:
-                await run.body(*single)
-            else:
-                await run.files(named)
-        finally:
-            run.report()
-    return run.complete
 
 
 class _Run:

@@ -2,9 +2,10 @@
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {count, money} from "../lib/format.mjs";
-import {html, useEffect, useRef, useState} from "../lib/html.mjs";
+import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
+import {usePreview} from "../lib/preview.mjs";
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/prices";
@@ -16,16 +17,7 @@ const amount = (text) => (text ? `$${text}` : html`<span class="faint">as listed
 
 /** The effect of the typed price. It disappears when the form changes. */
 function Preview() {
-  const [{found, error}, setTried] = useState({});
-  const box = useRef(null);
-  useEffect(() => {
-    const {form} = box.current;
-    const changed = () => setTried({});
-    form.addEventListener("input", changed);
-    return () => form.removeEventListener("input", changed);
-  }, []);
-  const look = () => send("POST", `${PATH}/preview`, typed(Object.fromEntries(new FormData(box.current.form))))
-    .then(({preview}) => setTried({found: preview}), (problem) => setTried({error: problem}));
+  const {box, look, found, error} = usePreview(async (form) => (await send("POST", `${PATH}/preview`, typed(Object.fromEntries(form)))).preview);
   return html`<fieldset ref=${box}><legend>Preview</legend>
     <p><button type="button" onClick=${look}>Preview</button> <span class="faint">Nothing is stored yet.</span></p>
     ${error && html`<p role="alert" class="wrong">${error.message}</p>`}

@@ -4,9 +4,10 @@ import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, count, exactCount, money} from "../lib/format.mjs";
-import {html, useEffect, useRef, useState} from "../lib/html.mjs";
+import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, Tabs, isOpen} from "../lib/parts.mjs";
+import {usePreview} from "../lib/preview.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {filterIn} from "../lib/view_fields.mjs";
 import {PAGES} from "./list.mjs";
@@ -58,23 +59,10 @@ function Sets({name, label, value, options}) {
 
 /** A preview of the typed role. It disappears when the form changes. */
 function Tried({name, label, value: row, options: titles}) {
-  const [{found, error}, setTried] = useState({});
-  const box = useRef(null);
-  useEffect(() => {
-    const {form} = box.current;
-    const changed = () => setTried({});
-    form.addEventListener("input", changed);
-    return () => form.removeEventListener("input", changed);
-  }, []);
-  const look = async () => {
-    const form = new FormData(box.current.form);
+  const {box, look, found, error} = usePreview(async (form) => {
     const given = {...Object.fromEntries(form), permission_sets: form.getAll("permission_sets"), cost_types: form.getAll("cost_types")};
-    try {
-      setTried({found: await preview({person: given[name].trim() || null, role: typed(row, given), replaces: row?.id ?? null})});
-    } catch (problem) {
-      setTried({error: problem});
-    }
-  };
+    return preview({person: given[name].trim() || null, role: typed(row, given), replaces: row?.id ?? null});
+  });
   return html`<fieldset ref=${box}><legend>${label}</legend>
     <label>Combine with the other roles of <span class="faint">e-mail of an account; leave empty to preview only this role</span><input name=${name} type="email" autocomplete="off" /></label>
     <p><button type="button" onClick=${look}>Preview</button></p>
