@@ -121,10 +121,11 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
 
 def usual_ratios(
     split: Split, model: str, paid_of: Paid, is_usual: Callable[[Cell, str], bool]
-) -> Callable[[Cell, str], list[Fraction]]:
+) -> Callable[[Cell, str], tuple[list[Fraction], bool]]:
     """
     Return a function that returns possible values of paid / worth of the usual places of a model, most likely first:
-    that of a cell and kind of token, of its day and kind, of its day, and of the kind on the nearest days.
+    that of a cell and kind of token, of its day and kind, and of its day. Without such places on its day, it returns
+    those of the kind on the nearest days, and False.
     """
     paid: dict[tuple[object, str], int] = defaultdict(int)
     worth: dict[tuple[object, str], int] = defaultdict(int)
@@ -137,10 +138,11 @@ def usual_ratios(
             worth[name] += value
     days = sorted({cell.day for cell in split.cells(model)})
 
-    def ratios(cell: Cell, meter: str) -> list[Fraction]:
+    def ratios(cell: Cell, meter: str) -> tuple[list[Fraction], bool]:
+        of_day = [name for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if name in worth]
         earlier = [(day, meter) for day in days if day < cell.day and (day, meter) in worth]
         later = [(day, meter) for day in days if day > cell.day and (day, meter) in worth]
-        names = [(cell, meter), (cell.day, meter), (cell.day, ""), *earlier[-1:], *later[:1]]
-        return [Fraction(paid[name], worth[name]) for name in names if name in worth] or [Fraction(1)]
+        names = of_day or [*earlier[-1:], *later[:1]]
+        return [Fraction(paid[name], worth[name]) for name in names] or [Fraction(1)], bool(of_day)
 
     return ratios

@@ -58,7 +58,7 @@ def long_context_price(case: Case) -> Iterator[Claim]:
             paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
             if not cell.context or paid is None:
                 continue
-            usual = usual_of(cell._replace(context=0), meter)[0]
+            usual = usual_of(cell._replace(context=0), meter)[0][0]
             factor = paid / (worth * usual)
             factors[meter].append(Decimal(factor.numerator) / factor.denominator)
             portions[entry] = Portion(round(paid - worth * usual))

@@ -103,19 +103,22 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
         )
         portions: dict[Entry, Portion] = {}
         number = 0
+        is_given = is_only_here = False  # on other days; on days without tokens that have no discount
         for entry in case.priced(model):
             _, cell, meter = entry
             paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
             if paid is None or split.full[cell, meter] <= worth:
                 continue
-            candidates = usual_of(cell._replace(tier=STANDARD), meter)
+            candidates, are_of_day = usual_of(cell._replace(tier=STANDARD), meter)
             if case.is_rounded(entry, round(worth * candidates[0])):
+                is_given = True
                 continue
             number += 1
             for usual in candidates:
                 full = split.full[cell, meter] * usual
                 if abs(paid - full) <= Fraction(SAME) * full or case.is_rounded(entry, round(full)):
                     portions[entry] = Portion(round(paid - worth * usual))
+                    is_only_here |= not are_of_day
                     break
         if len({cell.day for _, cell, _ in portions}) >= LEAST_DAYS and len(portions) * 2 > number:
             yield from case.taken(
@@ -126,6 +129,8 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                 "billed at the standard price",
                 CLAIM_IT,
                 portions=portions,
+                # twice the price on these days would give the same amounts as half a discount
+                beside=["price_on_days"] if is_given and is_only_here else (),
             )
 
 
