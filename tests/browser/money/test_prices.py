@@ -12,8 +12,8 @@ from tests.browser.console import NARROW, filled
 
 def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenConsole) -> None:
     """
-    Clicks: the model (1), its price and Preview (2), Set a price (3). The model leaves the list when the totals are
-    recalculated, and the price can be changed and deleted.
+    Clicks: the model (1), its price and Preview (2), Set a price (3). The model leaves the list when earlier calls
+    are recalculated there, and the price can be changed and deleted.
     """
     tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
     tollhouse.start()
@@ -44,10 +44,13 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
         console.screenshot("prices-new")
         dialog.get_by_role("button", name="Set a price").click()
         expect(dialog).to_contain_text("The price is set.")
+        dialog.get_by_role("button", name="Recalculate").click()
+        expect(dialog).to_contain_text("Recalculated: $0.00 before")
+        assert [] == console.audit(within="dialog")
+        console.screenshot("prices-recalculated")
         dialog.get_by_role("button", name="Close").click()
         row = page.locator("tbody tr").filter(has_text="$8.00")
         expect(row).to_contain_text(name)
-        tollhouse.run("ledger", "reprice", "--from", "2026-01-01")
         console.open("/prices?sort=since")
         expect(unpriced.get_by_role("link", name=name, exact=True)).to_have_count(0)
         page.set_viewport_size(NARROW)

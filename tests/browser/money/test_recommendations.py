@@ -70,7 +70,13 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
     decided = console.ask("/recommendations")["recommendations"]
     assert {"addressed"} == {each["status"] for each in decided}
     assert "ada@example.com" in {each["assignee"] for each in decided}
-    page.get_by_role("link", name="Undecided").click()
+    undecided, all_of_them = (
+        page.get_by_role("link", name=name, exact=True) for name in ("Undecided", "All")
+    )
+    expect(all_of_them).to_have_attribute("aria-current", "true")
+    undecided.click()
+    expect(undecided).to_have_attribute("aria-current", "true")
+    expect(all_of_them).to_have_attribute("aria-current", "false")
     expect(page.get_by_text("No recommendations match")).to_be_visible()
     page.get_by_role("button", name="Check now").click()
     dialog.get_by_role("button", name="Check now").click()

@@ -42,7 +42,7 @@ const ROUTES = {
     {title: "Records waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
     {title: "Waiting for", wide: true, kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
     {title: "Sent, no answer", wide: true, kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
-    {title: "Rejected in 24 h", wide: true, kind: "number", value: (row) => exactCount(row.refused_24h), sort: "refused_24h"},
+    {title: "Partly rejected in 24 h", wide: true, kind: "number", value: (row) => exactCount(row.refused_24h), sort: "refused_24h"},
     {title: "Since", wide: true, value: (row) => (row.since ? ago(row.since) : "–"), exact: (row) => row.since},
     {title: "Reason", wide: true, value: (row) => row.reason ?? ""},
   ],

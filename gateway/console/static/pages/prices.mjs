@@ -2,11 +2,12 @@
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {count, money} from "../lib/format.mjs";
-import {html} from "../lib/html.mjs";
+import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
 import {usePreview} from "../lib/preview.mjs";
 import {useQuery} from "../lib/query.mjs";
+import {day, daysBefore} from "../lib/range.mjs";
 
 const PATH = "/prices";
 const needs = "modify_billing";
@@ -37,8 +38,22 @@ const fields = (row) => [
   {name: "preview", type: Preview},
 ];
 
-const done = (text) => html`<p role="status">${text} New calls use it at once. Earlier calls keep their estimates until you recalculate them:</p>
-  <pre>tollhouse ledger reprice --from DAY</pre>`;
+/** The result of a stored price, and the recalculation of earlier calls, which keep their estimates until then. */
+function Done({text, since}) {
+  const [{found, error, isBusy}, setTried] = useState({});
+  const submit = (event) => {
+    event.preventDefault();
+    const from = new FormData(event.currentTarget).get("since");
+    setTried({isBusy: true});
+    send("POST", "/ledger/reprice", {since: from}).then(({reprice}) => setTried({found: reprice}), (failed) => setTried({error: failed}));
+  };
+  return html`<p role="status">${text} New calls use it at once. Earlier calls keep their estimates until you recalculate them.</p>
+    <form onSubmit=${submit}>
+      <label>Recalculate from <input type="date" name="since" required value=${since || day(daysBefore(new Date(), 29))} /></label>
+      <p><button type="submit" class="main" disabled=${isBusy}>Recalculate</button></p></form>
+    ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
+    ${found && html`<p role="status">${Number(found.rows) ? `Recalculated: ${money(found.before)} before, ${money(found.after)} after.` : "No estimate changed."}</p>`}`;
+}
 
 const list = (query) => ({
   path: PATH, root: "prices", at: PATH, caption: "prices", what: ["prices"],
@@ -55,22 +70,22 @@ const list = (query) => ({
   create: {title: "Set a price", needs, fields: () => fields({model: query.get("new") ?? "", provider: query.get("of") ?? ""}),
     run: async (_, given) => {
       await send("POST", PATH, typed(given));
-      return done("The price is set.");
+      return html`<${Done} text="The price is set." since=${given.since} />`;
     }},
   actions: [
     {title: "Edit", needs, fields, run: async (row, given) => {
       await send("PATCH", place(row.id), {...typed(given), version: row.version});
-      return done("The price is changed.");
+      return html`<${Done} text="The price is changed." since=${given.since} />`;
     }},
     {title: "Delete", needs, danger: true, text: () => "New calls have the price of the price list again.", run: (row) => send("DELETE", place(row.id)).then(() => null)},
   ],
   empty: html`<h2>No prices of your own</h2><p>Tollhouse estimates costs with its price list. Set a price for a model that the list lacks, or for a negotiated price.</p>`,
 });
 
-/** The models of this month whose calls count as $0, each with a link that opens the form. */
+/** The models of the last 30 days whose calls count as $0, each with a link that opens the form. */
 function Unpriced() {
   const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: "cost_source=none", show: "unpriced,input_tokens"})).rows, [], ["ledger", "prices"]);
-  const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens > 0); // a failed call without tokens costs nothing;
+  const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens > 0); // a failed call without tokens costs nothing
   return html`<${Problem} error=${error} retry=${reload} />${rows.length > 0 && html`<section><h2>Models without a price</h2>
     <p>Calls of the last 30 days without a price. They count as $0 in every total.</p>
     <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => to(PATH, {new: row.model, of: row.provider})}

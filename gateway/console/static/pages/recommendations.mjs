@@ -56,7 +56,9 @@ const decided = (row) => [
   {name: "assignee", label: "Assignee", value: row?.assignee, note: row ? "leave empty for nobody" : "leave empty to keep"},
 ];
 
-function Before({session, reload}) {
+const UNDECIDED = ["new", "in_progress", "on_hold"];
+
+function Before({session, query, reload}) {
   const [looks, setLooks] = useState(false);
   const look = async () => {
     const {look: found} = await send("POST", `${PATH}/run`, {});
@@ -64,8 +66,8 @@ function Before({session, reload}) {
     return html`<p role="status">${found.new} new, ${found.reopened} reopened, ${found.again} unchanged, ${found.gone} no longer found.
       ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}. The log says why.`}</p>`;
   };
-  return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
-    <a class="chip" href=${to(PATH)}>All</a>
+  return html`<p class="bar"><a class="chip" aria-current=${String(query.getAll("status")) === String(UNDECIDED)} href=${to(PATH, {status: UNDECIDED})}>Undecided</a>
+    <a class="chip" aria-current=${!query.has("status")} href=${to(PATH)}>All</a>
     ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Check now</button>`}
     ${looks && html`<${Confirm} title="Check now" text="Tollhouse checks the last 30 days for savings. It also does this once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;

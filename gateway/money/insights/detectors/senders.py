@@ -179,10 +179,11 @@ def _beyond(key: Key) -> frozenset[str]:
 def _wide(key: Key, beyond: frozenset[str]) -> Finding:
     names = ", ".join(sorted(beyond)[:MAX_SCOPES])
     suffix = f" and {len(beyond) - MAX_SCOPES} more" if len(beyond) > MAX_SCOPES else ""
+    others = "1 other scope" if len(beyond) == 1 else f"{len(beyond)} other scopes"
     return finding(
         "wide_key",
         (str(key.id),),
-        title=f"The API key {named(key.name)} sends telemetry and has {len(beyond)} other scopes",
+        title=f"The API key {named(key.name)} sends telemetry and has {others}",
         seen=f"Besides the scopes for sending, it has {names}{suffix}.",
         advice=(
             "Give the sender its own key with a managed use case (`tollhouse keys create --use-case "

@@ -62,7 +62,9 @@ def test_wide_keys(fields: dict[str, Any], told: int) -> None:
 
 
 def test_a_wide_key_names_what_is_beyond() -> None:
-    """The text about a key with too many scopes lists the first few of them."""
+    """The text about a key with too many scopes counts them and lists the first few."""
+    [one] = found(wide_key, keys=[key(scopes=(INGEST, "insights:read_insights"))])
+    assert "The API key ci sends telemetry and has 1 other scope" == one.draft.title
     [finding] = found(wide_key, keys=[key(scopes=(INGEST, *GROUPS["Views"]))])
     assert "The API key ci sends telemetry and has 5 other scopes" == finding.draft.title
     assert "views:create_view, views:delete_view, views:read_view, views:read_views and 1 more" in (
