@@ -1,7 +1,7 @@
 /** The form of a budget, and its conversion to the API's fields. */
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
-import {ChannelBoxes, asText, labelsIn} from "./shared_fields.mjs";
+import {ChannelBoxes, addChannel, asText, labelsIn} from "./shared_fields.mjs";
 import {FAMILY} from "./dimensions.mjs";
 import {html} from "./html.mjs";
 import {COUNTED, KINDS} from "./measures.mjs";
@@ -68,11 +68,12 @@ export async function limitCalls({field, title, value, amount, notify}) {
 }
 
 /** A dialog that asks for one amount and creates a budget for the calls that match one filter. */
-export function QuickBudget({field, title, value, names, close}) {
+export function QuickBudget({field, title, value, names, session, close}) {
   const run = (given) => limitCalls({field, title, value, ...given});
   return html`<${Confirm} title=${`Budget for ${title} ${value}`} close=${close} run=${run} fields=${[
     {name: "amount", label: "Limit per month in dollars", required: true},
-    {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", names.length ? "every channel" : "nobody: there is no channel"], ...names]}]} />`;
+    {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", names.length ? "every channel" : "nobody: there is no channel"], ...names],
+      note: !names.length && addChannel(session)}]} />`;
 }
 
 /** Return the name. If one of the items in `taken` has the name, add a number. */

@@ -1,16 +1,21 @@
 /** Form fields that several pages share: channels, annotations, and labels as lines of name=value. */
 import {to} from "./address.mjs";
 import {html} from "./html.mjs";
+import {isOpen} from "./parts.mjs";
 
-/** A warning that no channel exists, with a link to the page where channels are added. */
-export const NoChannel = () => html`<p role="status" class="wrong">Nobody will be notified: there is no channel. <a href=${to("/notifications", {tab: "channels"})}>Add Slack, Teams or mail</a></p>`;
+/** A link to the page where channels are added, for people who may open it. */
+export const addChannel = (session) => (isOpen(session, {needs: "view_operation", isWhole: true})
+  ? html`<a href=${to("/notifications", {tab: "channels"})}>Add Slack, Teams or mail</a>` : "Ask an Admin to add one.");
+
+/** A warning that no channel exists, with the next step. */
+export const NoChannel = ({session}) => html`<p role="status" class="wrong">Nobody will be notified: there is no channel. ${addChannel(session)}</p>`;
 
 /** A checkbox for each channel. A chosen channel that no longer exists is listed as well, so that people can deselect it. */
 export function ChannelBoxes({name, label, note, value, options}) {
   const names = [...new Set([...options, ...value])];
   return html`<fieldset><legend>${label} ${note && html`<span class="faint">${note}</span>`}</legend>${names.length ? names.map((each) => html`<label key=${each} class="check">
     <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)
-    : html`<${NoChannel} />`}</fieldset>`;
+    : html`<p role="status" class="wrong">Nobody will be notified: there is no channel.</p>`}</fieldset>`;
 }
 
 /** The form fields of an annotation, named as in the API. */

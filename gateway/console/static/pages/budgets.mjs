@@ -183,7 +183,7 @@ export function Page(given) {
   const [made, setMade] = useState(0);
   const {data} = known;
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    ${data && !data.channels.length && html`<${NoChannel} />`}
+    ${data && !data.channels.length && html`<${NoChannel} session=${given.session} />`}
     ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} made=${() => setMade(made + 1)} />`}
     <${ListPage} key=${made} list=${list(data ?? {views: [], dimensions: NONE, channels: []})} ...${given} />`;
 }

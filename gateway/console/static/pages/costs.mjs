@@ -151,7 +151,7 @@ export function Page({query, session}) {
     ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", saves.typedView({}, given))).view.id}))} />`}
-    ${limits && html`<${limits.QuickBudget} ...${limits} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
+    ${limits && html`<${limits.QuickBudget} ...${limits} session=${session} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}
     ${!at.isBilled && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}

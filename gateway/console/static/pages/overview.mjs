@@ -8,7 +8,7 @@ import {ago, change, count, exactCount, fixed, minus, money, percent, placesOf, 
 import {troubleOf} from "../lib/route_trouble.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
-import {Copy, Loading, Problem} from "../lib/parts.mjs";
+import {Copy, Loading, Problem, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span} from "../lib/range.mjs";
 
@@ -68,7 +68,7 @@ function Figures({session, view, at, shown, reload, hidden, now, forecast, today
         href=${costs({from: "mtd", by: "cost_source"})} note="of spend; the rest was reported by sources" />
       <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
         href=${costs({from: "mtd", by: FAMILY, cost_source: "none", measure: "calls"})}
-        note=${month.unpriced ? html`not included in the total: <a href=${to("/prices")}>set a price</a>` : "every call has a price"} />
+        note=${month.unpriced ? html`not included in the total${isOpen(session, {needs: "modify_billing", isWhole: true}) && html`: <a href=${to("/prices")}>set a price</a>`}` : "every call has a price"} />
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>

@@ -87,7 +87,7 @@ function Unpriced() {
   const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: "cost_source=none", show: "unpriced,input_tokens"})).rows, [], ["ledger", "prices"]);
   const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens > 0); // a failed call without tokens costs nothing
   return html`<${Problem} error=${error} retry=${reload} />${rows.length > 0 && html`<section><h2>Models without a price</h2>
-    <p>Calls of the last 30 days without a price. They count as $0 in every total.</p>
+    <p>Calls of the last 30 days that have tokens but no price. They count as $0 in every total.</p>
     <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => to(PATH, {new: row.model, of: row.provider})}
       columns=${[{title: "Model", value: (row) => row.model}, {title: "Provider", value: (row) => row.provider || "unknown"}, {title: "Calls", kind: "number", value: (row) => count(row.unpriced)}]} /></section>`}`;
 }

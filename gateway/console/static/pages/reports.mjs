@@ -58,6 +58,6 @@ export function Page(given) {
     return {views, channels: channels.filter((each) => each.takes_reports).map((each) => each.name)};
   }, [], ["views"]);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    ${known.data && !known.data.channels.length && html`<${NoChannel} />`}
+    ${known.data && !known.data.channels.length && html`<${NoChannel} session=${given.session} />`}
     <${ListPage} list=${reportList(known.data ?? {views: [], channels: []})} ...${given} />`;
 }
