@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -484,3 +485,15 @@ def test_wrong_use_of_events_send_is_exit_2(words: list[str], message: str) -> N
     result = CliRunner().invoke(main, ["events", "send", *words])
     assert result.exit_code == 2
     assert message in result.output
+
+
+async def test_a_report_says_that_a_call_waits(serve: Serve, tmp_path: Path) -> None:
+    """While a call waits for a second report, an empty report says when the call counts."""
+    serving = await serve(config=Config(spool=SpoolSettings(hold=600)))
+    now = time.time_ns()
+    span = json_span(startTimeUnixNano=str(now - 10**9), endTimeUnixNano=str(now))
+    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
+    words = ["report", "--data", str(tmp_path / "data-0")]
+    result = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert result.exit_code == 0, result.output
+    assert "1 call waits for a second report and counts within" in result.stderr

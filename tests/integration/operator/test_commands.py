@@ -352,6 +352,11 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     assert [] == answer(run("budgets", "list", "--json"))["budgets"]
 
 
+def test_an_empty_report_says_why(run: Run) -> None:
+    """Without calls in the period, the report says so, and it names a command that sends one."""
+    assert "no calls in this period; `tollhouse send" in run("report").stderr
+
+
 def test_operators_are_kept_by_command(run: Run) -> None:
     """
     Operators are added, listed, given a password and removed. The password comes from standard input, never

@@ -295,7 +295,21 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None
         _show_change(payload)
     else:
         _show_report(payload, shown)
+        if not payload["rows"]:
+            _explain_nothing(client)
     show_cursor(payload)
+
+
+def _explain_nothing(client: OperatorClient) -> None:
+    """Say why a report is empty: calls wait for a second report, or there are none."""
+    query = [("state", "open"), ("kind", "inference"), ("limit", "1")]
+    waiting = client.request("GET", "/records", query=query)["pagination"]["total_count"]
+    if waiting:
+        verb, counts = ("calls wait", "count") if waiting > 1 else ("call waits", "counts")
+        hold_s = client.config.spool.hold
+        click.echo(f"{waiting:,} {verb} for a second report and {counts} within {hold_s:g} s", err=True)
+    else:
+        click.echo("no calls in this period; `tollhouse send --example litellm` sends one", err=True)
 
 
 def _columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
@@ -362,6 +376,11 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
     places = _decimals([*rows, payload["total"]], shown)
     currency = summary["currency"]
     lines = [_line(row, names, shown, places, currency) for row in ordered]
+    if "period" in names:
+        has_hours = summary["per"] == "hourly"
+        for line in lines:
+            day, _, time = str(line["period"]).partition("T")
+            line["period"] = f"{day} {time[:5]}" if has_hours else day
     if len(rows) > 1:
         total = _line(payload["total"], names, shown, places, currency)
         lines.append(total | {names[0]: "total"} if names else total)
@@ -470,7 +489,11 @@ def _amount(text: str | None, places: int = 4, currency: str = CURRENCY) -> str 
         return None
     amount = Decimal(text)
     sign = "$" if currency == CURRENCY else f"{currency} "
-    return f"{'-' if amount < 0 else ''}{sign}{abs(amount):,.{places}f}"
+    minus = "-" if amount < 0 else ""
+    least = Decimal(1).scaleb(-places)
+    if 0 < abs(amount) < least / 2:  # it would look like nothing
+        return f"{minus}<{sign}{least}"
+    return f"{minus}{sign}{abs(amount):,.{places}f}"
 
 
 def _change(now: Decimal, before: Decimal) -> str | None:
@@ -538,9 +561,9 @@ def _call_line(row: JsonObject) -> dict[str, object]:
     start, end = (row.get(name) and datetime.fromisoformat(row[name]) for name in ("start_time", "end_time"))
     return {
         **{name: row.get(name) for name in ("team", "user", "source", "id")},
-        "started": row.get("start_time"),
+        "started": None if start is None else f"{start:%Y-%m-%d %H:%M:%S}",
         "model": row.get("response_model") or row.get("request_model"),
-        "cost": None if amount is None else f"{Decimal(amount):,.4f}",
+        "cost": _amount(amount),
         **{
             name: None if row.get(name) is None else f"{row[name]:,}"
             for name in ("input_tokens", "output_tokens")

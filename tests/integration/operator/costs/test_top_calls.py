@@ -4,6 +4,7 @@ The most expensive, largest and longest calls of a range over the operator API, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -165,7 +166,8 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
     assert "0 STARTED" == table[0][:9]
     rows = orjson.loads(run("report", "--calls", "--top", "200", "--json")[2:])["records"]
     dearest = [Decimal(row["cost"] or row["estimated_cost"]) for row in rows[:4]]
-    assert [f"{cost:,.4f}" for cost in dearest] == [line.split()[2] for line in table[1:5]]
+    assert [f"${cost:,.4f}" for cost in dearest] == [line.split()[3] for line in table[1:5]]
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in table[1:5])
     assert "records received since" in table[5]
     bound = (dearest[1] + dearest[2]) / 2
     assert 2 == len(
