@@ -204,8 +204,8 @@ def money(text: str) -> str:
 
 def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Before and after a budget is created, the page states that no channel exists. Its earlier periods are its
-    own months, without quarters. Scheduled reports state the same.
+    Before and after a budget is created, the page states that no channel exists. Its periods are its own
+    months, from the running one, without quarters. Scheduled reports state the same.
     """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -226,6 +226,7 @@ def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: Ope
     periods = dialog.get_by_role("table", name="Periods").locator("tbody tr")
     expect(periods).to_have_count(1)
     expect(periods).to_contain_text("monthly")
+    expect(dialog.get_by_role("heading", name="Periods", exact=True)).to_be_visible()
     console.open("/reports")
     expect(warning).to_be_visible()
     assert [] == console.audit()

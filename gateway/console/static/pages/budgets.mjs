@@ -90,7 +90,7 @@ function Details({row, titles}) {
         columns=${ownerColumns(format)} />`}
       ${data.alerts.length > 0 && html`<h3>Alerts</h3><${Table} caption="Alerts" rows=${data.alerts} columns=${alertColumns(format)}
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
-    ${row.history && html`<h3>Earlier periods</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
+    ${row.history && html`<h3>Periods</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
     <h3>Settings</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
