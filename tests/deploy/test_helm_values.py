@@ -48,6 +48,12 @@ def test_the_schema_refuses_a_value_that_the_chart_does_not_know(own: Any) -> No
     assert 1 == len(problems(merged(VALUES, own)))
 
 
+def test_sqlite_has_one_pod() -> None:
+    """Two pods with SQLite would have two ledgers. The schema accepts none while the gateway is stopped."""
+    assert [] == problems(merged(VALUES, {"replicas": 0}))
+    assert problems(merged(VALUES, {"replicas": 2})) == ["$.replicas: 2 is greater than the maximum of 1"]
+
+
 def closed_tables(schema: Any, values: Any, name: str = "") -> Iterator[tuple[str, set[str], set[str]]]:
     """
     Yield each table whose names the schema restricts: its name, the schema's names, and the values' names.

@@ -453,7 +453,7 @@ async def test_events_are_sent_and_counted_once(serve: Serve, tmp_path: Path) ->
     async def run(*words: str) -> Result:
         return await asyncio.to_thread(runner.invoke, main, ["events", "send", "--to", unmapped.url, *words])
 
-    one = await run("--type", "page", "--amount", "3", "--subject", "acme", "--set", "plan=pro")
+    one = await run("--type", "page", "--amount", "3", "--subject", "acme", "--value", "plan=pro")
     assert one.exit_code == 0, one.output
     assert "accepted 1, ignored 0, rejected 0" in one.output
     assert '"page"' in one.output and "[upstream.events]" in one.output
@@ -478,7 +478,7 @@ async def test_events_are_sent_and_counted_once(serve: Serve, tmp_path: Path) ->
         (["--type", "page", "file.json"], "give FILEs to send, or --type TYPE"),
         (["file.json", "--amount", "3"], "belong to --type"),
         (["--type", "page", "--amount", "many"], "--amount: 'many' is not a number"),
-        (["--type", "page", "--set", "plan"], "--set: 'plan' is not NAME=VALUE"),
+        (["--type", "page", "--value", "plan"], "--value: 'plan' is not NAME=VALUE"),
     ],
 )
 def test_wrong_use_of_events_send_is_exit_2(words: list[str], message: str) -> None:

@@ -27,7 +27,7 @@ PATH = "/v1/events"
 )
 @click.option("--time", help="Time of the event (RFC 3339). Default: the time of arrival.")
 @click.option(
-    "--set", "data", multiple=True, metavar="NAME=VALUE", help="Further value of the event. Repeatable."
+    "--value", "data", multiple=True, metavar="NAME=VALUE", help="Further value of the event. Repeatable."
 )
 @target_options
 @click.option("--again", is_flag=True, help="Also send what an earlier run has already sent.")
@@ -54,7 +54,7 @@ def send_events(
     if bool(named) == (event_type is not None):
         raise click.UsageError("give FILEs to send, or --type TYPE to send one event")
     if named and (data or any(stated.values())):
-        raise click.UsageError("--amount, --subject, --source, --id, --time and --set belong to --type")
+        raise click.UsageError("--amount, --subject, --source, --id, --time and --value belong to --type")
     target = UploadTarget(url, key_file, key_env, path=PATH)
     single = None
     if event_type is not None:
@@ -67,7 +67,7 @@ def _event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]
     for pair in data:
         name, separator, value = pair.partition("=")
         if not (separator and name):
-            raise click.UsageError(f"--set: {pair!r} is not NAME=VALUE")
+            raise click.UsageError(f"--value: {pair!r} is not NAME=VALUE")
         values[name] = value
     amount = stated["amount"]
     if amount is not None:
