@@ -39,8 +39,9 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     """
     console = open_console(informed, role="operator")
     console.open("/insights")
-    console.page.get_by_role("link", name="Operation").click()
     titles = console.page.get_by_role("rowheader")
+    expect(titles).to_have_text([STUCK["title"], SPIKE["title"], GAP["title"]])
+    console.page.get_by_role("link", name="Operation").click()
     expect(titles).to_have_text([STUCK["title"]])
     expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("critical")
     expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("$9,504.00 affected")

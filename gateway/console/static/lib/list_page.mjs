@@ -16,6 +16,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   path: API path, such as "/devices"; root: the list's key in the response, such as "devices"; at: the page's own path
  *   caption: the name of the rows in the plural; what: the changes in the live stream that reload the page, such as ["devices"]
  *   columns: {name, title, value(row), kind, exact(row), sort: its sort key, order: its first sort order}; the first links to the row
+ *   sort: [sort key, order] if the address names none; ordered(rows): the rows in the list's own order, if the address names none
  *   inView: whether the chosen view filters the list; ask: parameters of every request, or a function of the address
  *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
  *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
@@ -29,7 +30,8 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  */
 export function ListPage({list, session, query}) {
   const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
-  const [key, order] = [query.get("sort"), query.get("order")];
+  const isOwn = query.get("sort") === null; // the list's own order
+  const [key, order] = isOwn ? list.sort ?? [null, null] : [query.get("sort"), query.get("order")];
   const view = list.inView ? query.get("view") : null;
   const parameters = {...(typeof list.ask === "function" ? list.ask(query) : list.ask), ...grouped(list.asked?.(filters) ?? filters), view, sort_key: key, sort_order: order};
   const size = list.page ?? PAGE;
@@ -47,7 +49,8 @@ export function ListPage({list, session, query}) {
   // Take the action from the current list, because choices of its fields may have loaded since the click.
   const action = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   const {data} = found;
-  const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
+  const loadedRows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
+  const rows = isOwn && list.ordered ? list.ordered(loadedRows) : loadedRows;
   const cursor = more ? more.cursor : data?.pagination.cursor;
   const next = async () => {
     const answer = await get(list.path, {cursor: cursor.next_cursor, limit: size});

@@ -1,4 +1,4 @@
-/** Insights, sorted by their cost impact, with their status and comments. */
+/** Insights, the open ones first, by severity and cost impact, with their status and comments. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
@@ -17,10 +17,13 @@ const VIEWS = { // the Costs page of a category; the default is by model
 };
 const DONE = {addressed: "good", on_hold: "plain"};
 const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
-const BY_MONEY = {status: OPEN, sort: "cost_impact", order: "desc"};
-const VIEWS_OF_LIST = [["Money", {...BY_MONEY, about: "money"}], ["Operations", {...BY_MONEY, about: "operation"}], ["All, by status", {}]];
+const SNOOZED = ["on_hold"];
+const VIEWS_OF_LIST = [["Open", {status: ["new", "in_progress"]}], ["Snoozed", {status: SNOOZED}], ["Done", {status: ["addressed", "ignored"]}],
+  ["Money", {status: OPEN, about: "money"}], ["Operations", {status: OPEN, about: "operation"}]];
 
-const isChosen = (query, {about, sort}) => query.get("about") === (about ?? null) && query.get("sort") === (sort ?? null);
+const isChosen = (query, {about, status}) => query.get("about") === (about ?? null) && query.getAll("status").join() === status.join();
+/** Sort rows by state (open, snoozed, done) and severity. Rows of the same state and severity keep their order. */
+const rank = (row) => (SNOOZED.includes(row.status) ? 1 : OPEN.includes(row.status) ? 0 : 2) * 10 + Object.keys(SEVERITIES).indexOf(row.severity);
 const at = (id) => `/insights/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
@@ -45,13 +48,14 @@ function Details({row}) {
 }
 
 const INSIGHTS = {
-  path: PATH, root: "insights", at: PATH, caption: "insights", what: ["insights"],
+  path: PATH, root: "insights", at: PATH, caption: "insights", what: ["insights"], page: 1000,
+  sort: ["cost_impact", "desc"], ordered: (rows) => [...rows].sort((one, other) => rank(one) - rank(other)),
   identity: (row) => row.id, show: at, one: ({insight, comments}) => ({...insight, comments}), heading: (row) => row.title,
   columns: [
     {title: "Insight", value: (row) => row.title, sort: "title"},
+    {title: "Severity", value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`},
     {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${DONE[row.status]} />`, sort: "status"},
     {title: "Cost impact", kind: "number", value: impact, exact: (row) => `$${row.cost_impact}`, sort: "cost_impact"},
-    {title: "Severity", wide: true, value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`},
     {title: "Effort", wide: true, value: (row) => row.effort.replace("_", " "), sort: "effort"},
     {title: "Category", wide: true, value: (row) => row.category, sort: "category"},
     {title: "Last updated", wide: true, value: (row) => seen(row.last_updated), sort: "last_updated"},

@@ -15,7 +15,7 @@ import {RangePicker, day, daysBefore, span} from "../lib/range.mjs";
 const DAY_MS = 86400000;
 const LISTS = [[FAMILY, "Models", "team"], ["team", "Teams", FAMILY], ["user", "Users", FAMILY]];
 const OPEN = ["new", "in_progress"];
-const all = () => to("/insights", {status: OPEN, sort: "cost_impact", order: "desc"});
+const all = () => to("/insights", {status: OPEN});
 
 async function load(view, shown) {
   const isUsual = shown.asked === "now-30d"; // the server's default range, which follows the server's clock
