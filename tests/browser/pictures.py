@@ -2,18 +2,32 @@
 Take the pictures of the documents: the console's overview of a synthetic month, in both themes.
 
     python -m tests.browser.pictures docs/images
+
+`overview.digest` beside the pictures is a digest of the files that draw the page. tests/docs/test_pictures.py fails
+if one of these files has changed since.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from gateway.console.pages import console, needed
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
+
+DIGEST = "overview.digest"
+
+
+def digest() -> str:
+    """Return a digest of the style sheet and of all modules that draw the overview."""
+    assets = console().assets
+    files = sorted({"style.css", *needed(assets, ("app.mjs", "pages/overview.mjs"))})
+    return sha256(b"\0".join(path.encode() + b"\0" + assets[path].body for path in files)).hexdigest()
 
 
 def main() -> None:
@@ -34,6 +48,7 @@ def main() -> None:
                 _picture(browser, tollhouse, to, theme)
         finally:
             tollhouse.stop()
+    (to / DIGEST).write_text(digest() + "\n")
 
 
 def _picture(browser: Browser, tollhouse: Tollhouse, to: Path, theme: str) -> None:
