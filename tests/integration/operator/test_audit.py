@@ -16,6 +16,7 @@ from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
 from gateway.money.allocation.declared import AllocationTable
 from gateway.money.annotations.declared import AnnotationTable
+from gateway.money.own_prices.declared import PriceTable
 from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
@@ -41,7 +42,7 @@ from tests.spool.savings import SAVING
 ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # These requests only read; their bodies are queries. Writes of assistants are tested in test_assistants.py.
-READS_BY_POST = {"preview_role", "relay_mcp", "diff_definition", "validate_definition"}
+READS_BY_POST = {"preview_role", "preview_price", "relay_mcp", "diff_definition", "validate_definition"}
 # test_openid_sign_in.py tests this operation, because its audit entry is under the provider's name.
 OF_THE_PROVIDER = {"end_provider_sessions"}
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
@@ -252,6 +253,10 @@ async def channels_and_reports(operators: Operators) -> None:
     one = f"/annotations/{kept.id}"
     await operators.change("edit_annotation", "PATCH", one, {"text": "Checkout 4.3 went live"})
     await operators.change("remove_annotation", "DELETE", one)
+    await operators.change("add_price", "POST", "/prices", {"model": "acme-large", "input": "2"})
+    [price] = operators.services.installation.require_registry().table(PriceTable).all()
+    await operators.change("edit_price", "PATCH", f"/prices/{price.id}", {"input": "3"})
+    await operators.change("remove_price", "DELETE", f"/prices/{price.id}")
     plan = {"name": "Team", "view": "Weekly", "seats": [{"user": "eve@example.com", "since": "2026-09-01"}]}
     await operators.change("add_plan", "POST", "/plans", plan)
     await operators.change("edit_plan", "PATCH", "/plans/Team", {"fee": "25"})

@@ -166,11 +166,11 @@ async def test_failed_ones_are_listed_retried_and_discarded(console: Console) ->
 async def test_the_command_says_the_same(console: Console) -> None:
     """Every API call has a command. Tables show the receiver's answer."""
     console.receiver.judge = lambda request: Reply(422, b"not_today", "text/plain")
-    made = json.loads((await console.run("test", "one", "--json")).stdout)["notification"]
+    made = json.loads((await console.run("channels", "test", "one", "--json")).stdout)["notification"]
     await console.until(made["id"], "failed")
     table = (await console.run("list", "--state", "failed")).stdout
     assert made["id"] in table and "not_today" in table
-    assert "one" in (await console.run("channels")).stdout
+    assert "one" in (await console.run("channels", "list")).stdout
     assert "Nothing has happened" in (await console.run("show", made["id"])).stdout
     console.receiver.judge = lambda request: None
     assert "1 will be sent again" in (await console.run("retry", made["id"])).stdout
@@ -193,8 +193,8 @@ def test_without_a_server_a_test_waits_for_it(tmp_path: Path) -> None:
         assert 0 == result.exit_code, result.output
         return json.loads(result.stdout)
 
-    assert "waiting" == run("test", "am")["notification"]["state"]
-    [channel] = run("channels")["notification_channels"]
+    assert "waiting" == run("channels", "test", "am")["notification"]["state"]
+    [channel] = run("channels", "list")["notification_channels"]
     assert channel["name"] == "am"
     assert channel["state"] == "running"
     assert channel["waiting"] == 1
