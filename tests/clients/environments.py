@@ -90,16 +90,38 @@ def java(name: str, *, sources_of: str = "") -> list[str]:
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(source, place)
         _make([maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"], place)
-        digests = {
-            jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in (place / "jars").glob("*.jar")
-        }
-        locked = {jar: digest for digest, jar in (line.split() for line in lock.read_text().splitlines())}
-        assert locked == digests
+        _assert_locked(place / "jars", lock)
         _stamp(place, lock)
     classes = place / "classes"
     if programs := [str(program) for program in (HERE / "maven" / (sources_of or name)).glob("*.java")]:
         _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
     return ["java", "-cp", f"{place}/jars/*:{classes}"]
+
+
+def quarkus(name: str) -> list[str]:
+    """Return the command that runs a Quarkus program. Maven builds it, with the jars of the lock."""
+    maven = shutil.which("mvn")
+    if maven is None or shutil.which("javac") is None:
+        pytest.skip("mvn and javac are not installed")
+    place = ROOT / f".venv-clients-{name}"
+    source = HERE / "maven" / name
+    lock = source / "jars.sha256"
+    jars = place / "target/quarkus-app/lib/main"
+    if not _is_current(place, lock):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        _make([maven, "-q", "-B", "package"], place)
+        _assert_locked(jars, lock)
+        _stamp(place, lock)
+    shutil.copytree(source / "src", place / "src", dirs_exist_ok=True)
+    _make([maven, "-q", "-B", "-o", "package"], place)
+    return ["java", "-jar", str(place / "target/quarkus-app/quarkus-run.jar")]
+
+
+def _assert_locked(jars: Path, lock: Path) -> None:
+    digests = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.glob("*.jar")}
+    locked = {jar: digest for digest, jar in (line.split() for line in lock.read_text().splitlines())}
+    assert locked == digests
 
 
 def keycloak() -> Path:
