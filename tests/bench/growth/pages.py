@@ -52,6 +52,9 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/budgets", "list", "/budgets?expand=current&expand=forecast&limit=50")
     yield Operation("/plans", "month", f"/plan-costs?month={now}")
     yield Operation("/plans", "list", "/plans?limit=50")
+    unpriced = "/report?range=last_30d&by=model&by=provider&where=cost_source=none&show=unpriced,input_tokens"
+    yield Operation("/prices", "models without a price", unpriced)
+    yield Operation("/prices", "list", "/prices?limit=50")
     yield Operation("/annotations", "list", "/annotations?limit=50")
     yield Operation("/recommendations", "list", "/recommendations?limit=50")
     yield Operation("/allocation", "namespaces", "/allocation/namespaces?limit=1000")

@@ -34,6 +34,7 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
     "budget_alerts": {"budget_id": "b", "first_day": "2026-11-01", "end": 1.0, "rules": "", "owners": {}},
     "channel": {"name": "desk", "type": "webhook", "sealed": "s", **_MADE},
     "plan": {"id": "p", "name": "Team", "view_id": "v", **_MADE},
+    "price": {"id": "p", "model": "acme-large", "author": "ada", **_MADE},
     "role": {"id": "r", "name": "Search", "data_access": "full"},
     "scheduled_report": {
         "id": "s", "name": "Search", "view_id": "v", "channels": ["mail"], "owner": "", "done": 1.0, **_MADE,
