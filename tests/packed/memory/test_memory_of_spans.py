@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
 from typing import Any
 from unittest.mock import Mock
 
@@ -135,11 +135,33 @@ def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "are_apart", lambda _: True)
 
 
+def _users() -> Iterator[bytes]:
+    """Yield spans of one kind. Every third user is a word that means "absent"."""
+    said = {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5",
+        "gen_ai.usage.input_tokens": 1500, "gen_ai.usage.output_tokens": 70,
+    }  # fmt: skip
+    for number in count(1):
+        user = "none" if number % 3 == 0 else f"user-{number}"
+        yield in_protobuf(traces(span(number, {**said, "user.id": user})))
+
+
+def _varied(seed: int) -> Iterable[bytes]:
+    return varied(random.Random(seed))
+
+
 @pytest.mark.parametrize(
-    ("mutant", "seed"), [(_no_sums, 1), (_a_model_varies, 7), (_no_class, 10), (_all_are_alone, 7)]
+    ("mutant", "bodies"),
+    [
+        (_no_sums, _varied(1)),
+        (_a_model_varies, _varied(7)),
+        (_no_class, _users()),
+        (_all_are_alone, _varied(7)),
+    ],
+    ids=["no sums", "a model varies", "no class", "all are alone"],
 )
 def test_what_would_make_it_wrong_is_found(
-    mutant: Any, seed: int, native: Native, monkeypatch: pytest.MonkeyPatch
+    mutant: Any, bodies: Iterable[bytes], native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     The memory is broken in one of several ways. Each way causes a difference within the number of spans that
@@ -147,7 +169,14 @@ def test_what_would_make_it_wrong_is_found(
     """
     mutant(monkeypatch)
     memory = SpanMemory(native, AT_ONCE)
-    assert 0 < differences(memory, varied(random.Random(seed)), Options(), spans=10**5, stop=True)
+    assert 0 < differences(memory, bodies, Options(), spans=10**5, stop=True)
+
+
+def test_a_word_for_absent_is_read_as_the_rules_read_it(native: Native) -> None:
+    """The requests that reveal the mutant without words for "absent" come out right without the mutant."""
+    memory = SpanMemory(native, AT_ONCE)
+    assert 0 == differences(memory, _users(), Options(), spans=300)
+    assert memory.spans["reading"] > 100
 
 
 def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
