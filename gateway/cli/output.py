@@ -1,22 +1,66 @@
-"""Output of commands: JSON, tables and single objects."""
+"""Output of commands: JSON, CSV, tables and single objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import click
 import orjson
 
-from spool.printable import json_for_people, printable
+from spool.printable import csv_lines, json_for_people, printable
 
 JsonObject = dict[str, Any]  # a request or a response of the operator API
+Form = Literal["json", "csv"]
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the operator API's response as JSON.")
+JSON_HELP = "Print the operator API's response as JSON."
+as_json = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+_as_json_form = click.option("--json", "form", flag_value="json", help=JSON_HELP)
+_as_csv_form = click.option(
+    "--csv", "form", flag_value="csv", help="Print the rows as CSV, with every field."
+)
+
+# A column is aligned to the right if it has only such cells: 1,234 or 12.5% or -$0.10 or <$0.01 or EUR 3.00
+_NUMBER = re.compile(r"[-+]?[<>]?(?:\$|[A-Z]{3} )?\d[\d,]*(?:\.\d+)?%?(?: [A-Z]{3})?")
+_NO_VALUE = "-"
+
+
+def as_form(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --json and --csv to a command that prints a list. Its parameter `form` is None for a table."""
+    return _as_json_form(_as_csv_form(command))
 
 
 def show_json(payload: object) -> None:
     click.echo(json_for_people(payload, option=orjson.OPT_INDENT_2))
+
+
+def show_list(
+    form: Form | None,
+    payload: JsonObject,
+    rows: Sequence[JsonObject],
+    columns: Sequence[str],
+    shown: Callable[[JsonObject], JsonObject] = dict,
+) -> None:
+    """Print the response as JSON, or its rows as CSV or a table. `shown` formats a row for the table."""
+    if form == "json":
+        show_json(payload)
+    elif form == "csv":
+        show_csv(rows, columns)
+    else:
+        show_table([shown(row) for row in rows], columns)
+
+
+def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
+    """
+    Print rows as CSV with every field. The fields that the table shows come first.
+
+    Without a row, the header names the columns of the table.
+    """
+    fields = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for name in columns if name in fields or not rows) | fields
+    lines = ([_csv_value(row.get(name)) for name in names] for row in rows)
+    click.echo(csv_lines([list(names), *lines]), nl=False)
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
@@ -27,24 +71,39 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 def show_table(
     rows: Sequence[JsonObject], columns: Sequence[str], titles: Mapping[str, str] | None = None
 ) -> None:
-    """Print a table. `titles` maps columns to headings that differ from the column name."""
+    """
+    Print a table. `titles` maps columns to headings that differ from the column name. Columns of numbers are
+    aligned to the right.
+    """
     known = titles or {}
-    heads = [known.get(name, name.replace("_", " ")) for name in columns]
-    lines = [[printable(head).upper() for head in heads]]
-    lines += [[_cell(row.get(name)) for name in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    heads = [printable(known.get(name, name.replace("_", " "))).upper() for name in columns]
+    cells = [[_cell(row.get(name)) for row in rows] for name in columns]
+    aligned = [_aligned(head, column) for head, column in zip(heads, cells, strict=True)]
+    for line in zip(*aligned, strict=True):
+        click.echo("  ".join(line).rstrip())
+
+
+def _aligned(head: str, cells: Sequence[str]) -> Sequence[str]:
+    """Pad a column and its heading to one width, numbers to the right."""
+    width = max(map(len, (head, *cells)))
+    values = [cell for cell in cells if cell != _NO_VALUE]
+    if values and all(map(_NUMBER.fullmatch, values)):
+        return [text.rjust(width) for text in (head, *cells)]
+    return [text.ljust(width) for text in (head, *cells)]
 
 
 def _cell(value: object) -> str:
     if value is None:
-        return "-"
+        return _NO_VALUE
     if isinstance(value, list):
         text = ", ".join(map(str, value))
     elif isinstance(value, dict):
         text = ", ".join(f"{name}={'-' if item is None else item}" for name, item in value.items())
     else:
         text = f"{value:.1f}" if isinstance(value, float) else str(value)
-    return printable(text) or "-"
+    return printable(text) or _NO_VALUE
+
+
+def _csv_value(value: object) -> object:
+    """Write nested values and booleans as JSON, so that a program can read them."""
+    return json_for_people(value) if isinstance(value, (bool, list, dict)) else value

@@ -18,7 +18,16 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
+from gateway.cli.output import (
+    Form,
+    JsonObject,
+    as_form,
+    as_json,
+    show_fields,
+    show_json,
+    show_list,
+    show_table,
+)
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
 from spool.printable import printable
@@ -207,7 +216,7 @@ def _today(day: str | None) -> str:
     help="Show differences between the plans and the provider's bills for the month.",
 )
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
-@as_json
+@as_form
 @with_client
 def costs(
     client: OperatorClient,
@@ -216,7 +225,7 @@ def costs(
     idle: bool,
     differences: bool,
     currency: str | None,
-    as_json: bool,
+    form: Form | None,
 ) -> None:
     """
     Show the costs of plans in a month, next to the value of their included usage.
@@ -227,22 +236,24 @@ def costs(
     parameters = (("month", month), ("currency", currency))
     query = [(name, value) for name, value in parameters if value]
     answer = client.request("GET", "/plan-costs", query=query)
-    if as_json:
-        show_json(answer)
-        return
     if idle:
-        show_table(answer["idle_seats"], _IDLE)
+        show_list(form, answer, answer["idle_seats"], _IDLE)
         return
     if differences:
-        show_table(answer["differences"], _DIFFERENCES)
+        show_list(form, answer, answer["differences"], _DIFFERENCES)
+        return
+    names = ("plan", "user", "team") if by_seat else ("name", "seats")
+    columns = (*names, *_SUMS, "unit", *_QUANTITIES)
+    shown = answer["rows" if by_seat else "plans"]
+    if form is not None:
+        show_list(form, answer, shown, columns)
         return
     code = answer["plan_costs"]["currency"]
     total = answer["total"]
-    names = ("plan", "user", "team") if by_seat else ("name", "seats")
-    rows = [_readable(row, code) for row in answer["rows" if by_seat else "plans"]]
+    rows = [_readable(row, code) for row in shown]
     rows.append(_readable({names[0]: "no plan", "paid": total["metered"]}, code))
     rows.append(_readable({names[0]: "total", **total}, code))
-    show_table(rows, (*names, *_SUMS, "unit", *_QUANTITIES))
+    show_table(rows, columns)
     if by_seat and answer["plan_costs"]["truncated"]:
         click.echo(
             f"showing only the first of {answer['plan_costs']['row_count']} seats; the total includes "

@@ -14,7 +14,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
 from gateway.cli.operator.config_job import apply
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
+from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list
 from gateway.cli.parameters import Choice, Label
 from gateway.clusters.agent_config import values_of, version_of, without_value
 
@@ -166,16 +166,18 @@ def config(client: OperatorClient, id: str, form: str) -> None:
 
 @clusters.command()
 @click.argument("id")
-@as_json
+@as_form
 @with_client
-def versions(client: OperatorClient, id: str, as_json: bool) -> None:
+def versions(client: OperatorClient, id: str, form: Form | None) -> None:
     """List the configurations set for a cluster, newest first, and who set them."""
     rows = _versions(client, id)
-    if as_json:
-        show_json({"versions": rows})
-        return
-    shown = [{**row, "config": json.dumps(row["config"], sort_keys=True)} for row in rows]
-    show_table(shown, ("version", "set", "by", "config"))
+    show_list(
+        form,
+        {"versions": rows},
+        rows,
+        ("version", "set", "by", "config"),
+        lambda row: {**row, "config": json.dumps(row["config"], sort_keys=True)},
+    )
 
 
 def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObject:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
+from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list
 from spool.printable import printable
 
 # click.argument(...) or click.option(...), applied to a command's function
@@ -100,10 +100,10 @@ def _with_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A page of a list: its query pairs, and whether to print JSON."""
+    """A page of a list: its query pairs, and the form of the output, which is None for a table."""
 
     query: Sequence[tuple[str, str]]
-    as_json: bool
+    form: Form | None
 
 
 def list_command(
@@ -161,12 +161,12 @@ def paged(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--sort-key", help="Field to sort by.")
     @click.option("--sort-order", help="Sort order: asc or desc.")
-    @as_json
+    @as_form
     @functools.wraps(command)
-    def with_page(*args: object, as_json: bool, **rest: Any) -> None:
+    def with_page(*args: object, form: Form | None, **rest: Any) -> None:
         page_options = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
         query = [(name, str(value)) for name, value in page_options.items() if value is not None]
-        command(*args, page=PageRequest(query, as_json), **rest)
+        command(*args, page=PageRequest(query, form), **rest)
 
     return with_page
 
@@ -181,14 +181,12 @@ def show_page(
     path: str | None = None,
     shown: Shown = dict,
 ) -> None:
-    """Fetch and print a page of a list, as JSON or as a table with the cursor of the next page."""
+    """Fetch and print a page of a list. As a table or CSV, print the next page's cursor to standard error."""
     pairs = [(name, value) for name, values in filters.items() for value in values]
     payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *pairs])
-    if page.as_json:
-        show_json(payload)
-        return
-    show_table([shown(row) for row in payload[root]], columns)
-    show_cursor(payload)
+    show_list(page.form, payload, payload[root], columns, shown)
+    if page.form != "json":
+        show_cursor(payload)
 
 
 def show_cursor(payload: JsonObject) -> None:

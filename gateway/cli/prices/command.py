@@ -14,7 +14,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
-from gateway.cli.output import JsonObject, show_json, show_table
+from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import downloaded, is_address
 from gateway.intake import price_updates
@@ -72,9 +72,11 @@ resource_commands(
 @click.option(
     "--at", "moment", type=Moment(), metavar="TIME", help="Day or time (UTC) of the calls; default: now."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@as_form
 @with_client
-def show(client: OperatorClient, model: str, provider: str | None, moment: str | None, as_json: bool) -> None:
+def show(
+    client: OperatorClient, model: str, provider: str | None, moment: str | None, form: Form | None
+) -> None:
     """
     Show all prices that apply to a model.
 
@@ -93,7 +95,17 @@ def show(client: OperatorClient, model: str, provider: str | None, moment: str |
         hint = f"; similar names: {', '.join(near)}" if near else ""
         where = f" at {provider}" if provider else ""
         fail(f"the price list {book.version} has no price for {model}{where}{hint}", 2)
-    if as_json:
+    if form == "csv":
+        show_csv(
+            [
+                {"provider": each.provider, "model": each.model, **row._asdict()}
+                for each in found
+                for row in each.rows
+            ],
+            ("provider", "model", *_COLUMNS),
+        )
+        return
+    if form == "json":
         rows = [{**asdict(each), "rows": [row._asdict() for row in each.rows]} for each in found]
         show_json({"list": _described(book.card, book.version), "prices": rows})
         return

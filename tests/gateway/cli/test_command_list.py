@@ -93,19 +93,21 @@ OTHER_VERBS = {
 OWN_VERBS = {"storage set", "prices update"}
 
 
-def commands(group: click.Group, path: str = "") -> Iterator[str]:
+def walked(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command and group with its words, such as "keys list"."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
-        yield f"{path}{name}"
+        assert command is not None
+        yield f"{path}{name}", command
         if isinstance(command, click.Group):
-            yield from commands(command, f"{path}{name} ")
+            yield from walked(command, f"{path}{name} ")
 
 
 def test_resources_have_one_set_of_verbs() -> None:
     """No command has another word for list, show, create, edit or delete, also not in a name such as add-channel."""
     found = {
         path
-        for path in commands(main)
+        for path, _ in walked(main)
         if OTHER_VERBS & {path.split()[-1], path.split()[-1].partition("-")[0]}
         or path.split()[-1].startswith(("list-", "show-", "create-", "edit-", "delete-"))
     }

@@ -94,4 +94,4 @@ def test_a_list_has_its_arguments_in_its_path(tmp_path: Path, monkeypatch: pytes
     shown = run(tmp_path, "seals", "a b", "--state", "whole", "--state", "broken", "--limit", "5")
     query = [("limit", "5"), ("state", "whole"), ("state", "broken")]
     assert [("GET", "/crates/a%20b/seals", None, query)] == SENT
-    assert ["ID", "1"] == shown.stdout.splitlines()
+    assert ["ID", " 1"] == shown.stdout.splitlines()

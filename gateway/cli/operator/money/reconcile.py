@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.wording import ShownRow, shown_row
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import command, list_command
 from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.output import JsonObject, as_json, show_json, show_table
+from gateway.cli.output import Form, JsonObject, as_form, as_json, show_json, show_list, show_table
 from gateway.cli.parameters import Choice
 from gateway.service.mounts import WHOLE_SINCE
 from spool.printable import printable
@@ -152,12 +152,12 @@ def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
 
 @reconcile.command("pull")
 @click.option("--name", metavar="NAME", help="Name of one [[reconciliation.pull]]; default: all of them.")
-@as_json
+@as_form
 @with_client
-def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> None:
+def pull_statements(client: OperatorClient, name: str | None, form: Form | None) -> None:
     """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""
     payload = client.request("POST", "/statement-pulls", body={"name": name})
-    show_json(payload) if as_json else show_table(payload["statement_pulls"], PULL_COLUMNS)
+    show_list(form, payload, payload["statement_pulls"], PULL_COLUMNS)
     if any(pull["state"] != "done" for pull in payload["statement_pulls"]):
         sys.exit(1)
 

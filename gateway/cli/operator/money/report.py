@@ -7,11 +7,13 @@ another model (--as-if).
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import click
@@ -19,7 +21,8 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import show_cursor
-from gateway.cli.output import JsonObject, show_json, show_table
+from gateway.cli.operator.money.amounts import adding_up, money, money_column, money_text, places_of
+from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_list, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.money.comparison.split import PARTS
 from gateway.money.costs.measures import (
@@ -39,6 +42,7 @@ from gateway.money.costs.measures import (
     UNITS,
     columns,
 )
+from gateway.service.configuration.values import read_quantity
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
 from spool.ledger.periods import RANGES
@@ -53,7 +57,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.printable import printable
-from spool.record import CURRENCY
+from spool.settings import Duration
 
 _BY = (
     f"Dimensions to group by, separated by commas: {', '.join((*BUILT_IN_DIMENSIONS, *DIMENSIONS))}, "
@@ -66,21 +70,21 @@ _BY_DEFAULT = (
 _OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
 # error message -> options that cannot be used together
 _NOT_AS_IF = {
-    "--as-if allows only --by, --where, --view, --range, --from, --to, --tz and --json": (
-        "show", "compare", "latency", "calls", "csv", *_OF_SUMS
+    "--as-if allows only --by, --where, --view, --range, --from, --to, --tz, --json and --csv": (
+        "show", "compare", "latency", "calls", *_OF_SUMS
     ),
 }  # fmt: skip
 _NOT_OF_CALLS = {
-    "--calls cannot be used with --by, --per, --compare, --against, --show, --unit, --latency or --csv": (
-        "by", "show", "compare", "latency", "against", "per", "unit", "csv"
+    "--calls cannot be used with --by, --per, --compare, --against, --show, --unit or --latency": (
+        "by", "show", "compare", "latency", "against", "per", "unit"
     ),
     "--calls cannot be used with --currency, --cost-type or --missing": ("currency", "cost_type", "missing"),
 }  # fmt: skip
 _NOT_AS_CSV = {"--csv prints every row, so it cannot be used with --limit or --cursor": ("limit", "cursor")}
 _NOT_OF_CHANGES = {
     "--against cannot be used with --per, --compare, --top-by, --show, --unit, --currency, "
-    f"--missing, --latency, --csv or --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}": (
-        "show", "compare", "latency", "per", "top_by", "unit", "currency", "missing", "of plans", "csv"
+    f"--missing, --latency or --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}": (
+        "show", "compare", "latency", "per", "top_by", "unit", "currency", "missing", "of plans"
     ),
 }  # fmt: skip
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
@@ -104,7 +108,6 @@ _CALL_COLUMNS = (
 _BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
 _MODEL = "model="
 NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use --per daily"
-_MOST_DECIMALS = 6  # maximum decimals in a table; the output of --json and --csv has every digit
 
 
 @click.command()
@@ -224,34 +227,32 @@ _MOST_DECIMALS = 6  # maximum decimals in a table; the output of --json and --cs
     "--cursor",
     help="Position to continue from: next_cursor or previous_cursor of an earlier page of the same report.",
 )
-@click.option("--json", "form", flag_value="json", help="Print the operator API's response as JSON.")
-@click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
+@as_form
 @with_client
-def report(client: OperatorClient, form: str | None, **given: Any) -> None:
+def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
     """
     Report AI costs by team, user, model and more.
 
     Groups by model by default. Costs are in US dollars: the reported cost where the source stated one,
     otherwise an estimate from list prices.
     """
-    given["csv"] = form == "csv"
     given["of plans"] = given["cost_type"] in PLAN_TYPES
     if given["as_if"] is not None:
         _check(given, _NOT_AS_IF)
-        _show_as_if(client, given, as_json=form == "json")
+        _show_as_if(client, given, form)
     elif given["calls"]:
         _check(given, _NOT_OF_CALLS)
-        _show_calls(client, given, as_json=form == "json")
+        _show_calls(client, given, form)
     else:
         if given["top_by"] not in (None, *SUMS):
             raise click.UsageError(
                 f"--top-by {given['top_by']} applies only with --calls; without it, use one of "
                 f"{', '.join(SUMS)}"
             )
-        if given["csv"]:
-            _check(given, _NOT_AS_CSV)
         if given["against"] is not None:
             _check(given, _NOT_OF_CHANGES)
+        elif form == "csv":
+            _check(given, _NOT_AS_CSV)
         _show_sums(client, given, form)
 
 
@@ -269,7 +270,7 @@ def _span(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, options[option]) for option, name in names.items() if options[option] is not None]
 
 
-def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None) -> None:
+def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
     """Print totals by group, or the parts of a change."""
     shown = _columns(client, options)
     # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
@@ -279,19 +280,22 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None
     query = _span(options) + [(name, str(value)) for name, value in once.items() if value is not None]
     query += [("by", name) for name in options["by"] or (MODEL_FAMILY,)]
     query += [(name, value) for name in ("where", "show") for value in options[name]]
-    if form == "csv":
+    is_change = options["against"] is not None
+    if form == "csv" and not is_change:
         headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(headers.get(WHOLE_SINCE))
         warn_of_cut(headers.get(CUT_PERIODS))
         return
-    is_change = options["against"] is not None
     payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
     if form == "json":
         show_json(payload)
         return
     if options["compare"] and payload["report"]["previous"] is None:
         click.echo(NO_PAST, err=True)
-    if is_change:
+    if is_change and form == "csv":
+        rows = [{**row, "against": row["against"]["cost"]} for row in payload["rows"]]
+        show_csv(rows, (*payload["comparison"]["by"], "cost", "against", "change", *PARTS))
+    elif is_change:
         _show_change(payload)
     else:
         _show_report(payload, shown)
@@ -303,11 +307,16 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None
 def _explain_nothing(client: OperatorClient) -> None:
     """Say why a report is empty: calls wait for a second report, or there are none."""
     query = [("state", "open"), ("kind", "inference"), ("limit", "1")]
-    waiting = client.request("GET", "/records", query=query)["pagination"]["total_count"]
+    answer = client.request("GET", "/records", query=query)
+    waiting = answer["pagination"]["total_count"]
     if waiting:
+        [hold] = client.request("GET", "/configuration", query=[("name", "spool.hold")])["configuration"]
+        newest = datetime.fromisoformat(answer["records"][0]["committed_at"])
+        hold_s = read_quantity(Duration, hold["value"]) or 0
+        left_s = hold_s - (datetime.now(UTC) - newest).total_seconds()
         verb, counts = ("calls wait", "count") if waiting > 1 else ("call waits", "counts")
-        hold_s = client.config.spool.hold
-        click.echo(f"{waiting:,} {verb} for a second report and {counts} within {hold_s:g} s", err=True)
+        seconds = max(1, math.ceil(left_s))
+        click.echo(f"{waiting:,} {verb} for a second report and {counts} in {seconds:,} s", err=True)
     else:
         click.echo("no calls in this period; `tollhouse send --example litellm` sends one", err=True)
 
@@ -373,16 +382,14 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
     ordered = rows
     if "period" not in names and "cost" in summary["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
-    places = _decimals([*rows, payload["total"]], shown)
-    currency = summary["currency"]
-    lines = [_line(row, names, shown, places, currency) for row in ordered]
+    lines = _lines([*ordered, payload["total"]], names, shown, summary["currency"])
+    total = lines.pop()
     if "period" in names:
         has_hours = summary["per"] == "hourly"
         for line in lines:
             day, _, time = str(line["period"]).partition("T")
             line["period"] = f"{day} {time[:5]}" if has_hours else day
     if len(rows) > 1:
-        total = _line(payload["total"], names, shown, places, currency)
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
     show_table(lines, (*names, *shown, *beside), _titles(summary))
@@ -394,38 +401,42 @@ def _titles(summary: JsonObject) -> Mapping[str, str]:
     return {**summary["names"], **short}
 
 
-def _decimals(rows: Sequence[JsonObject], shown: Sequence[str]) -> int:
-    """Return the number of decimals with which every amount is visible and the rows add up. At least 2."""
-    sums = [name for name in shown if name in _AMOUNTS and name not in _EACH]
-    exact = [[Decimal(row[name] or 0) for row in rows] for name in sums]
-    least = min((abs(amount) for amounts in exact for amount in amounts if amount), default=Decimal(1))
-    for places in range(2, _MOST_DECIMALS):
-        step = Decimal(1).scaleb(-places)
-        figures = [[amount.quantize(step) for amount in amounts] for amounts in exact]
-        if least >= step and all(sum(parts) == total for *parts, total in figures):
-            return places
-    return _MOST_DECIMALS
-
-
 def _show_change(payload: JsonObject) -> None:
     summary = payload["comparison"]
     total = payload["total"]
     warn_of_lacking(summary["whole_since"])
     warn_of_open_days(payload["billed"])
     before = summary["against"]
-    click.echo(f"{summary['from']} to {summary['to']}, against {before['from']} to {before['to']}")
+    click.echo(f"{_period(summary)}, against {_period(before)}")
     click.echo(printable(summary["sentence"]))
     names = summary["by"]
+    rows = [*payload["rows"], total | dict.fromkeys(names, "total")]
+    now, past = ([Decimal(row["cost"]) for row in side] for side in (rows, [row["against"] for row in rows]))
+    parts = {name: [Decimal(row[name]) for row in rows] for name in PARTS}
+    places = places_of([*now, *past])
+    texts = {"cost": money_column(now, places), "against": money_column(past, places)}
+    texts |= {name: money_column(amounts, places, is_signed=True) for name, amounts in parts.items()}
+    # the difference of the shown amounts, so that each row can be checked by eye
+    texts["change"] = [
+        money_text(Decimal(row["change"]), cost - earlier, places, is_signed=True)
+        for row, cost, earlier in zip(rows, adding_up(now, places), adding_up(past, places), strict=True)
+    ]
     lines = [
-        {name: row[name] for name in names}
-        | {"cost": _amount(row["cost"]), "against": _amount(row["against"]["cost"])}
-        | {name: f"{Decimal(row[name]):+,.4f}" for name in ("change", *PARTS)}
-        for row in (*payload["rows"], total | dict.fromkeys(names, "total"))
+        {name: row[name] for name in names} | {name: column[index] for name, column in texts.items()}
+        for index, row in enumerate(rows)
     ]
     show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(summary))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of both periods have no known cost and count as 0", err=True)
+
+
+def _period(span: JsonObject) -> str:
+    """Format a period: whole days with the last day included, other periods with times."""
+    first, end = (datetime.fromisoformat(span[name]) for name in ("from", "to"))
+    if first.time() == end.time() == time.min and end > first:
+        return f"{first:%Y-%m-%d} to {end - timedelta(days=1):%Y-%m-%d}"
+    return f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
 def warn_of_lacking(since: str | None) -> None:
@@ -455,48 +466,46 @@ def warn_of_cut(periods: str | None) -> None:
         click.echo(f"these periods are not complete: {periods}", err=True)
 
 
-def _line(
-    row: JsonObject, names: Sequence[str], shown: Sequence[str], places: int, currency: str
-) -> dict[str, object]:
-    """Format one row: totals with `places` decimals, unit prices with at least four, and percentiles."""
-    line: dict[str, object] = {name: row.get(name) for name in names}
-    for name in shown:
-        if name in PERCENTILES:
-            line[name] = _percentile(row[name], timed=row.get("timed", 0))
-        else:
-            line[name] = _figure(name, row[name], places, currency)
-    if "previous" in row and "cost" in row:
-        before = row["previous"]["cost"]
-        line |= {
-            "previous_cost": _amount(before, places, currency),
-            "change": _change(Decimal(row["cost"]), Decimal(before)),
-        }
-    return line
+def _lines(
+    rows: Sequence[JsonObject], names: Sequence[str], shown: Sequence[str], currency: str
+) -> list[dict[str, object]]:
+    """
+    Format rows, of which the last is the total. Sums of money get the same number of decimals and add up; unit
+    prices get at least four decimals.
+    """
+    sums = {
+        name: [_exact(row[name]) for row in rows] for name in shown if name in _AMOUNTS and name not in _EACH
+    }
+    if "previous" in rows[-1] and "cost" in rows[-1]:
+        sums["previous_cost"] = [_exact(row["previous"]["cost"]) for row in rows]
+    places = places_of(amount for amounts in sums.values() for amount in amounts if amount)
+    texts = {name: money_column(amounts, places, currency) for name, amounts in sums.items()}
+    return [
+        {name: row.get(name) for name in names}
+        | {name: _figure(name, row, max(4, places), currency) for name in shown if name not in sums}
+        | {name: column[index] for name, column in texts.items()}
+        | ({"change": _change(row)} if "previous_cost" in sums else {})
+        for index, row in enumerate(rows)
+    ]
 
 
-def _figure(name: str, value: Any, places: int, currency: str) -> str | None:
-    if name in _EACH:
-        return _amount(value, max(4, places), currency)
-    if name in _AMOUNTS:
-        return _amount(value, places, currency)
-    if name == UNITS:
-        return None if value is None else f"{Decimal(value):,}"
-    return f"{value:,}"
+def _exact(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
 
 
-def _amount(text: str | None, places: int = 4, currency: str = CURRENCY) -> str | None:
-    if text is None:
+def _figure(name: str, row: JsonObject, places: int, currency: str) -> str | None:
+    value = row[name]
+    if name in PERCENTILES:
+        return _percentile(value, timed=row.get("timed", 0))
+    if value is None:
         return None
-    amount = Decimal(text)
-    sign = "$" if currency == CURRENCY else f"{currency} "
-    minus = "-" if amount < 0 else ""
-    least = Decimal(1).scaleb(-places)
-    if 0 < abs(amount) < least / 2:  # it would look like nothing
-        return f"{minus}<{sign}{least}"
-    return f"{minus}{sign}{abs(amount):,.{places}f}"
+    if name in _EACH:
+        return money(Decimal(value), places, currency)
+    return f"{Decimal(value):,}" if name == UNITS else f"{value:,}"
 
 
-def _change(now: Decimal, before: Decimal) -> str | None:
+def _change(row: JsonObject) -> str | None:
+    now, before = Decimal(row["cost"]), Decimal(row["previous"]["cost"])
     if not before:
         return "new" if now else None
     if abs(before) < 1:  # a percentage of cents misleads
@@ -510,7 +519,7 @@ def _percentile(ms: int | None, *, timed: int) -> str | None:
     return f"{ms:,}"
 
 
-def _show_calls(client: OperatorClient, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
     """Print the most expensive or longest calls of a period, and how many records were searched."""
     by = options["top_by"] or "cost"
     top = options["top"] or options["limit"] or TOP_CALLS
@@ -522,10 +531,11 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], *, as_json: 
     if options["cursor"]:
         query = [("cursor", options["cursor"])]
     answer = client.request("GET", "/records", query=[*query, ("limit", str(top))])
-    if as_json:
-        show_json(answer)
+    records = answer["records"]
+    places = places_of(cost for row in records if (cost := _cost(row)))
+    show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_line(row, places))
+    if form == "json":
         return
-    show_table([_call_line(row) for row in answer["records"]], _CALL_COLUMNS)
     looked = answer["looked_through"]
     if looked["since"]:
         since = looked["since"]
@@ -554,16 +564,19 @@ def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _call_line(row: JsonObject) -> dict[str, object]:
-    amount = {"reported": row.get("cost"), "estimated": row.get("estimated_cost")}.get(
-        row.get("cost_source", "")
-    )
+def _cost(row: JsonObject) -> Decimal | None:
+    amounts = {"reported": row.get("cost"), "estimated": row.get("estimated_cost")}
+    return _exact(amounts.get(row.get("cost_source", "")))
+
+
+def _call_line(row: JsonObject, places: int) -> dict[str, object]:
+    cost = _cost(row)
     start, end = (row.get(name) and datetime.fromisoformat(row[name]) for name in ("start_time", "end_time"))
     return {
         **{name: row.get(name) for name in ("team", "user", "source", "id")},
         "started": None if start is None else f"{start:%Y-%m-%d %H:%M:%S}",
         "model": row.get("response_model") or row.get("request_model"),
-        "cost": _amount(amount),
+        "cost": None if cost is None else money(cost, places),
         **{
             name: None if row.get(name) is None else f"{row[name]:,}"
             for name in ("input_tokens", "output_tokens")
@@ -572,7 +585,7 @@ def _call_line(row: JsonObject) -> dict[str, object]:
     }
 
 
-def _show_as_if(client: OperatorClient, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
     """Print the actual and the estimated cost of each group, largest change first."""
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:
@@ -582,20 +595,19 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], *, as_json: 
     query = [*_span(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
     query += [("where", term) for term in options["where"]]
     answer = client.request("GET", "/what-if", query=query)
-    if as_json:
-        show_json(answer)
-        return
     names = answer["what_if"]["by"]
+    if form is not None:
+        show_list(form, answer, answer["rows"], (*names, "calls", "cost", "as_if", "saves"))
+        return
     rows = [*answer["rows"], answer["total"] | dict.fromkeys(names, "total")]
+    amounts = {name: [Decimal(row[name]) for row in rows] for name in ("cost", "as_if", "saves")}
+    places = places_of(chain.from_iterable(amounts.values()))
+    texts = {name: money_column(column, places) for name, column in amounts.items()}
     lines = [
         {name: row[name] for name in names}
-        | {
-            "calls": f"{row['calls']:,}",
-            "cost": _money(row["cost"]),
-            "as_if": _money(row["as_if"]),
-            "saves": _money(row["saves"]),
-        }
-        for row in rows
+        | {"calls": f"{row['calls']:,}"}
+        | {name: column[index] for name, column in texts.items()}
+        for index, row in enumerate(rows)
     ]
     show_table(lines, (*names, "calls", "cost", "as_if", "saves"))
     estimate = answer["what_if"]
@@ -613,4 +625,4 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], *, as_json: 
 
 def _money(text: str) -> str:
     amount = Decimal(text)
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
+    return money(amount, places_of([amount]))

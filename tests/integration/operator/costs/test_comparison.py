@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -198,27 +199,30 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
 
     september = ("--from", "2026-09-01", "--to", "2026-09-21")
     span, *lines = report(*september, "--against").splitlines()
-    assert span.endswith("against 2026-08-01T00:00:00+00:00 to 2026-08-22T00:00:00+00:00")
+    assert "2026-09-01 to 2026-09-21, against 2026-08-01 to 2026-08-21" == span
     said = "$24.50 more: o3 +$20.00, because prices rose; came +$4.00, which is new."
     assert said == lines.pop(0)
     columns = "MODEL COST AGAINST CHANGE MORE CALLS LARGER CALLS OTHER KINDS PRICES NEW GONE"
     assert columns.split() == lines[0].split()
     assert [
         "o3",
-        "$30.0000",
-        "$10.0000",
-        "+20.0000",
-        "+0.0000",
-        "+5.0000",
-        "+0.0000",
-        "+15.0000",
-        "+0.0000",
-        "+0.0000",
+        "$30.00",
+        "$10.00",
+        "+$20.00",
+        "$0.00",
+        "+$5.00",
+        "$0.00",
+        "+$15.00",
+        "$0.00",
+        "$0.00",
     ] == lines[1].split()
-    assert ["total", "$35.5000", "$11.0000", "+24.5000"] == lines[-1].split()[:4]
+    assert ["total", "$35.50", "$11.00", "+$24.50"] == lines[-1].split()[:4]
 
     days = json.loads(report(*september, "--against", "2026-08-29..2026-08-29", "--by", "source", "--json"))
     assert [("otel", "-14.5")] == [(row["source"], row["change"]) for row in days["rows"]]
-    for words in (("--per", "daily"), ("--compare",), ("--show", "calls"), ("--latency",), ("--csv",)):
+    [head, *rows] = csv.reader(report(*september, "--against", "--csv").splitlines())
+    assert ["model_family", "cost", "against", "change"] == head[:4]
+    assert ["o3", "30", "10", "20"] == rows[0][:4]
+    for words in (("--per", "daily"), ("--compare",), ("--show", "calls"), ("--latency",)):
         assert "--against cannot be used with" in report("--against", *words, code=2)
     assert "against must be one of" in report("--against", "ever", code=2)

@@ -1,0 +1,75 @@
+"""
+Amounts of money in tables of the command line.
+
+A table has one number of decimals: two, or four if it has an amount under a cent, or six if it has only amounts under
+a cent and four decimals would hide one. An amount that rounds to nothing is shown as less than the last decimal.
+
+The parts of a total are rounded so that they add up to the rounded total (largest remainder).
+Otherwise almost no table of exact amounts would add up with two decimals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+from spool.record import CURRENCY
+
+CENT = Decimal("0.01")
+LEAST = Decimal("0.0001")  # the smallest amount that four decimals show
+
+
+def places_of(amounts: Iterable[Decimal]) -> int:
+    """Return the number of decimals for a table with these amounts."""
+    sizes = [abs(amount) for amount in amounts if amount]
+    if max(sizes, default=CENT) < CENT and min(sizes) < LEAST:
+        return 6
+    return 4 if any(LEAST <= size < CENT for size in sizes) else 2
+
+
+def adding_up(exact: Sequence[Decimal], places: int) -> list[Decimal]:
+    """
+    Round the amounts of a column, of which the last is the total, so that they add up to the rounded total.
+
+    Each differs from its exact amount by less than one unit of the last decimal. If the exact amounts do not add
+    up, for example on one page of a list, each is rounded to nearest.
+    """
+    step = Decimal(1).scaleb(-places)
+    *parts, total = exact
+    *rounded, rounded_total = (amount.quantize(step) for amount in exact)
+    if sum(parts) == total:
+        missing = int((rounded_total - sum(rounded)) / step)
+        sign = 1 if missing > 0 else -1
+        remainders = [sign * (part - near) for part, near in zip(parts, rounded, strict=True)]
+        by_remainder = sorted(range(len(parts)), key=remainders.__getitem__, reverse=True)
+        for index in by_remainder[: abs(missing)]:
+            rounded[index] += sign * step
+    return [*rounded, rounded_total]
+
+
+def money_column(
+    exact: Sequence[Decimal | None], places: int, currency: str = CURRENCY, *, is_signed: bool = False
+) -> list[str | None]:
+    """Format the amounts of a column, of which the last is the total. None stays None."""
+    rounded = adding_up([amount or Decimal() for amount in exact], places)
+    return [
+        None if amount is None else money_text(amount, near, places, currency, is_signed=is_signed)
+        for amount, near in zip(exact, rounded, strict=True)
+    ]
+
+
+def money_text(
+    exact: Decimal, rounded: Decimal, places: int, currency: str = CURRENCY, *, is_signed: bool = False
+) -> str:
+    """Format a rounded amount with its currency. `is_signed` writes a plus before an increase."""
+    sign = "$" if currency == CURRENCY else f"{currency} "
+    shown = rounded or exact
+    minus = "-" if shown < 0 else "+" if is_signed and shown else ""
+    if exact and not rounded:  # $0.00 would look like nothing
+        return f"{minus}<{sign}{Decimal(1).scaleb(-places)}"
+    return f"{minus}{sign}{abs(rounded):,.{places}f}"
+
+
+def money(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
+    """Format one amount that belongs to no total."""
+    return money_text(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)

@@ -1,0 +1,56 @@
+"""Amounts of money in tables: the number of decimals, and columns that add up."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.cli.operator.money.amounts import adding_up, money, money_column, places_of
+
+AMOUNTS = st.lists(st.decimals(-10_000, 10_000, places=12), min_size=1, max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "places"),
+    [
+        ([], 2),
+        (["0", "0"], 2),
+        (["0.01", "1234.567"], 2),
+        (["-0.004", "12"], 4),
+        (["0.00000012", "12"], 2),  # one tiny amount does not widen a table of dollars
+        (["0.00012", "0.0004"], 4),
+        (["0.000012", "0.0004"], 6),
+    ],
+)
+def test_a_table_has_the_decimals_that_its_amounts_need(amounts: list[str], places: int) -> None:
+    assert places_of(map(Decimal, amounts)) == places
+
+
+@given(AMOUNTS, st.sampled_from((2, 4, 6)))
+def test_shown_parts_add_up_to_the_shown_total(parts: list[Decimal], places: int) -> None:
+    """Each amount is off by less than one unit of the last decimal, and nothing stays nothing."""
+    step = Decimal(1).scaleb(-places)
+    *shown, total = adding_up([*parts, sum(parts, Decimal())], places)
+    assert sum(shown) == total
+    for exact, near in zip(parts, shown, strict=True):
+        assert abs(exact - near) < step
+        assert near == near.quantize(step)
+        assert exact or not near
+    assert abs(total - sum(parts)) <= step / 2
+
+
+def test_a_page_of_a_list_is_rounded_to_nearest() -> None:
+    """The rows of one page add up to less than the total of all pages."""
+    assert adding_up([Decimal("1.005001"), Decimal("9")], 2) == [Decimal("1.01"), Decimal("9.00")]
+
+
+def test_amounts_are_written_with_their_currency() -> None:
+    """An amount that is rounded away is marked, so that it does not look like nothing."""
+    assert money(Decimal("1234.5"), 2) == "$1,234.50"
+    assert money(Decimal("-0.001"), 2) == "-<$0.01"
+    assert money(Decimal("2"), 2, "EUR") == "EUR 2.00"
+    parts = [Decimal("0.5"), None, Decimal("-0.5"), Decimal()]
+    assert money_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00"]
