@@ -120,6 +120,8 @@ ROW_DIMENSIONS: Mapping[str, str] = {
 ORIGINS = ("calls", "billing", "containers")  # values of the dimension `origin`
 ROW_TAG = "row:"  # prefix of the names of tags that come from such a row
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
+CHARGE, PLAN = PAID_DIMENSIONS = ("charge", "plan")  # dimensions of PAID_COST
+SEAT_FEE, OVERAGE = "seat_fee", "overage"  # values of CHARGE, in addition to usage
 TAG = "tag:"  # prefix of dimensions that are tags
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # granularity in which the whole time range is one period
@@ -131,7 +133,7 @@ class CostType(NamedTuple):
 
     A counted cost is a `field` of a CostRow. A billed cost is an arrangement of a bill, which is a bit of
     `CostQuery.arranged`. The remaining types are the parts of real_cost that assistants' plans cover or
-    do not cover.
+    do not cover, and the latter with the fees and the overage of the plans.
     """
 
     meaning: str = ""
@@ -151,6 +153,7 @@ _COST_TYPES = {
     "on_demand_cost": CostType(field="estimated"),
     "metered_cost": CostType(),
     "covered_cost": CostType(),
+    "paid_cost": CostType(),
     "billed_cost": CostType(
         "the amounts that providers billed, spread over the calls; discounts and taxes are separate rows",
         arranged=1,
@@ -173,7 +176,7 @@ _COST_TYPES = {
 }
 COST_TYPES: Mapping[str, str] = {name: kind.field for name, kind in _COST_TYPES.items() if kind.field}
 BILLED_TYPES: Mapping[str, int] = {name: kind.arranged for name, kind in _COST_TYPES.items() if kind.arranged}
-METERED_COST, COVERED_COST = PLAN_TYPES = tuple(
+METERED_COST, COVERED_COST, PAID_COST = PLAN_TYPES = tuple(
     name for name in _COST_TYPES if name not in COST_TYPES and name not in BILLED_TYPES
 )
 EXPLAINED_TYPES = {name: kind.meaning for name, kind in _COST_TYPES.items() if kind.meaning}

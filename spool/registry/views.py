@@ -14,7 +14,7 @@ from functools import partial
 
 from spool.errors import Invalid, NotAllowed
 from spool.ledger.periods import RANGES
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL, Wanted
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL, Wanted
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
@@ -169,7 +169,7 @@ def check_view(draft: ViewDraft) -> ViewDraft:
     that do not exist are accepted.
     """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
-    check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *BILLED_TYPES))
+    check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
     if len(draft.group_by) > MAX_GROUPS:
         raise Invalid(f"group_by must name at most {MAX_GROUPS} dimensions")

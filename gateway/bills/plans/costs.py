@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -18,8 +17,9 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.plans.bills import BillDifference, PlanBill, read_bills, with_bills
-from gateway.bills.plans.coverage import NAME, AskedLedger, Coverage, place_of, usable_plans
-from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
+from gateway.bills.plans.coverage import Coverage, place_of, usable_plans
+from gateway.bills.plans.declared import AssistantPlan, PlanTable
+from gateway.bills.plans.fees import seat_values
 from gateway.bills.plans.sums import (
     NOTHING,
     AskedDays,
@@ -31,18 +31,17 @@ from gateway.bills.plans.sums import (
     month_of_plan,
     used_of,
 )
+from gateway.bills.plans.uses import UseReader
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.http.resources.declaration import words
 from spool.currencies import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
-from spool.record import CURRENCY, moment
+from spool.record import moment
 from spool.registry.registry import Registry
-
-_MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
+from spool.registry.views import View
 
 
 class PlanMonth(msgspec.Struct, kw_only=True):
@@ -191,13 +190,14 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         converter=Converter(asking.whole.rates or no_rates, currency),
     )
     known = [plan for plan, _ in plans]
-    reader = _UseReader(coverage=coverage, plans=known, month=month, currency=currency)
+    reader = UseReader(coverage=coverage, plans=known, month=month, currency=currency)
     shown = used = await reader.read(asking.ledger)
     if not asking.ledger.is_whole:
         used = await reader.read(asking.whole)
     billers = [plan.billed_by for plan in known]
     inputs = _Asked(
         plans=known,
+        views={plan.id: view for plan, view in plans},
         month=month,
         days=days,
         now=asking.now,
@@ -210,93 +210,11 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _UseReader:
-    """
-    A reader of the usage of seats in a month and since their billing cycles began, and of calls that no plan
-    covers. Corrections are included.
-    """
-
-    coverage: Coverage
-    plans: Sequence[AssistantPlan]
-    month: CalendarMonth
-    currency: str
-
-    async def read(self, ledger: AskedLedger) -> Uses:
-        in_dollars = await self._rows(ledger, CURRENCY)
-        in_currency = in_dollars
-        if self.currency != CURRENCY:
-            in_currency = await self._rows(ledger, self.currency)
-        return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
-
-    async def _rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
-        # runs in a thread, because it is slow with thousands of seats
-        queries = await asyncio.to_thread(self._queries, currency)
-        return await ledger.costs_of(queries)
-
-    def _queries(self, currency: str) -> list[CostQuery]:
-        return [
-            CostQuery(
-                since=datetime.fromtimestamp(start, UTC),
-                until=datetime.fromtimestamp(end, UTC),
-                granularity=TOTAL,
-                group_by=(NAME, "provider", "model"),
-                measures=_MEASURES,
-                currency=currency,
-                derived={NAME: self.coverage.dimension(start)},
-            )
-            for start, end in self.coverage.spans(self._edges())
-        ]
-
-    def _edges(self) -> list[int]:
-        """Return the starts of the month and of its billing cycles, and the end of the month, sorted."""
-        edges = {self.month.start, self.month.end}
-        for day in {plan.cycle_day for plan in self.plans}:
-            edges.update(cycle.start for cycle in cycles(day, self.month.start, self.month.end))
-        return sorted(edges)
-
-    def _added_up(
-        self, in_dollars: Sequence[Sequence[CostRow]], in_currency: Sequence[Sequence[CostRow]]
-    ) -> Uses:
-        uses = Uses()
-        for row in chain.from_iterable(in_dollars):
-            if mark := row.group[0]:
-                calls = row.calls - row.errors - row.cached
-                use = SeatUse(value=_list_value(row), calls=calls, unpriced=row.unpriced)
-                uses.put(mark, int(row.start.timestamp()), use)
-        for row in chain.from_iterable(in_currency):
-            at = int(row.start.timestamp())
-            if mark := row.group[0]:
-                uses.put(mark, at, SeatUse(worth=_list_value(row)))
-            if at >= self.month.start:
-                _add_money(uses, row)
-        return uses
-
-
-def _list_value(row: CostRow) -> int:
-    """
-    Return the value at list prices. If a model has no list price, return the reported cost. For models that a
-    subscription pays, sources report list prices.
-    """
-    return money.units(row.estimated) or money.units(row.cost)
-
-
-def _add_money(uses: Uses, row: CostRow) -> None:
-    """Add the cost of calls that no plan covers, and amounts without an exchange rate."""
-    mark = row.group[0]
-    if not mark:
-        uses.metered += money.units(row.cost)
-    elif money.units(row.estimated):
-        return  # the list price already gives the value of the covered calls, so their reported cost is not needed
-    lacking = uses.unvalued if mark else uses.unpaid
-    for currency, amount in row.unconverted.items():
-        lacking[currency] += money.units(amount)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """Inputs of an answer, except usage."""
 
     plans: Sequence[AssistantPlan]
+    views: Mapping[str, View]  # by plan id
     month: CalendarMonth
     days: AskedDays
     now: float
@@ -333,14 +251,12 @@ def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
 
 
 def _seen(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMonth]:
-    return [seat_month for seat_month in months if inputs.ledger.holds(partial(_value_of, seat_month.seat))]
+    return [month for month in months if inputs.ledger.holds(partial(_value_of, month, inputs))]
 
 
-def _value_of(seat: Seat, name: str) -> str:
-    """Return a dimension's value for a seat fee, which only has a user and a team."""
-    if name == "user":
-        return seat.user
-    return seat.team if name == "team" else ""
+def _value_of(month: SeatMonth, inputs: _Asked, name: str) -> str:
+    view = inputs.views[month.plan.id]
+    return seat_values(month.plan, view, month.seat, month.seat.user).get(name, "")
 
 
 def _use(month: SeatMonth, shown: Uses) -> SeatUse:

@@ -1,6 +1,6 @@
 """
 Coverage of calls by seats, as a dimension of ledger queries, and a ledger that is split into covered calls
-and metered calls.
+and metered calls. Fees of seats may be added to the metered calls.
 
 Seats are matched with calls when costs are queried, so a plan may begin in the past.
 """
@@ -20,7 +20,7 @@ from typing import Protocol
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger import money
 from spool.ledger.costs import combined, periods
-from spool.ledger.queries import METERED_COST, TOTAL, CostQuery, CostRow, Derived, Group, Wanted, within
+from spool.ledger.queries import COVERED_COST, PLAN, TOTAL, CostQuery, CostRow, Derived, Group, Wanted, within
 from spool.people import People
 from spool.registry.registry import Registry
 from spool.registry.views import View, dimensions
@@ -31,6 +31,7 @@ NAME = "(seat)"  # name of the dimension; users cannot query it, because no list
 _MEMO = 10_000
 _Held = tuple[str, View]  # seat mark, and the view of its plan
 _NOT_COVERED = ("",)
+_NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")  # only fees are of a plan
 _Place = tuple[datetime, Group]
 
 
@@ -154,13 +155,25 @@ class AskedLedger(Protocol):
     def dimensions(self) -> Sequence[str]: ...
 
 
-class DividedLedger:
-    """A ledger limited to the calls that no plan covers, or to the covered calls."""
+class Charges(Protocol):
+    """Amounts that belong to no call, as rows of a query."""
 
-    def __init__(self, ledger: AskedLedger, coverage: Coverage, cost_type: str) -> None:
+    async def rows(self, query: CostQuery) -> Sequence[CostRow]: ...
+
+
+class DividedLedger:
+    """
+    A ledger limited to the calls that no plan covers, or to the covered calls. The amounts of `charges` are
+    added.
+    """
+
+    def __init__(
+        self, ledger: AskedLedger, coverage: Coverage, cost_type: str, charges: Charges | None = None
+    ) -> None:
         self._ledger = ledger
         self._coverage = coverage
-        self._side = "include" if cost_type == METERED_COST else "exclude"
+        self._side = "exclude" if cost_type == COVERED_COST else "include"
+        self._charges = charges
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """
@@ -170,7 +183,9 @@ class DividedLedger:
             query = replace(query, top=None, kept=await self._largest(query, query.top))
         # runs in a thread, because it is slow with thousands of seats
         parts = await asyncio.to_thread(self._parts, query)
-        row_sets = await self._ledger.costs_of(parts)
+        row_sets = [*await self._ledger.costs_of(parts)]
+        if self._charges is not None:
+            row_sets.append(await self._charges.rows(query))
         return await asyncio.to_thread(_together, query, row_sets)
 
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
@@ -186,7 +201,7 @@ class DividedLedger:
                 divided,
                 since=datetime.fromtimestamp(start, query.zone),
                 until=datetime.fromtimestamp(end, query.zone),
-                derived={**query.derived, NAME: seat},
+                derived={**query.derived, NAME: seat, PLAN: _NO_PLAN},
             )
             parts.append(part)
         return parts
@@ -204,15 +219,6 @@ class DividedLedger:
         groups = await asyncio.to_thread(_first, rows, query.top_by, top)
         unknown = (None,) * len(query.group_by)
         return frozenset([unknown, *groups])
-
-
-def divided(ledger: AskedLedger, registry: Registry, cost_type: str) -> DividedLedger:
-    """
-    Return the ledger, limited to the calls that today's plans cover, or to all other calls. `cost_type` is
-    one of PLAN_TYPES.
-    """
-    plans = usable_plans(registry, ledger.dimensions())
-    return DividedLedger(ledger, Coverage(plans, ledger.derived(), registry.people), cost_type)
 
 
 def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:

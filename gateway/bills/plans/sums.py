@@ -145,17 +145,17 @@ class AskedDays:
 
     def converted(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
         """
-        Convert amounts by day to the requested currency, and round their sum once. Amounts without a rate are
-        added to `lacking`.
+        Convert amounts by day to the requested currency, and add them. Each day is rounded once. Amounts
+        without a rate are added to `lacking`.
         """
-        product = 0
+        converted = 0
         for day, units in amounts.items():
             rate = self.converter.rate(currency, day)
             if rate is None:
                 lacking[currency] += units
             else:
-                product += units * rate
-        return rounded(product)
+                converted += rounded(units * rate)
+        return converted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ def month_of_plan(plan: AssistantPlan, asked_days: AskedDays, uses: Uses) -> lis
     for cycle in cycles(plan.cycle_day, asked_days.start, asked_days.end):
         for seats in _sharing(plan, cycle):
             _add_beyond(beyond, plan, cycle, seats, asked_days, uses)
-    fees = _fees_by_day(plan, asked_days)
+    fees = fees_by_day(plan, asked_days)
     months = []
     for seat_index, seat in enumerate(plan.seats):
         if any(is_held(seat, day) for day in asked_days.texts):
@@ -316,7 +316,7 @@ def _price_of(plan: AssistantPlan, beyond: int) -> int:
     return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
 
 
-def _fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
+def fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
     """
     Divide a seat's fee among the requested days that have begun, in units of the plan's currency. All days of
     a cycle together have the whole fee.

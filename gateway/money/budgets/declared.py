@@ -68,7 +68,8 @@ class BudgetDraft:
     `per` is a dimension, and each of its values is an owner with the whole amount. Alerts are sent to
     `channels`. If that is empty, they are sent to every channel that accepts them. Until `silent_until`
     (epoch seconds), crossings are shown but not sent. `cost_type` is one of BUDGET_MONEY. METERED_COST
-    excludes calls that plans of assistants cover, and COVERED_COST counts only these calls. BILLED_TYPES
+    excludes calls that plans of assistants cover, and COVERED_COST counts only these calls. PAID_COST adds
+    fees and overage of seats to METERED_COST. BILLED_TYPES
     count provider bills, on the days that have a bill. `measure` is one of MEASURES, or a meter.
     """
 
@@ -444,14 +445,16 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         BudgetMoney,
         words(
             "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
-            "assistants cover. `covered_cost` counts only the calls that plans cover. The "
+            "assistants cover. `covered_cost` counts only the calls that plans cover. `paid_cost` is "
+            "`metered_cost` with the fees and the overage of seats, by day. The "
             "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
             "bill."
         ),
         Option(
             help=(
                 "Costs that count: real_cost for all calls, metered_cost for calls that no plan of an "
-                "assistant covers, covered_cost for calls that a plan covers. The other values count "
+                "assistant covers, covered_cost for calls that a plan covers, paid_cost for metered_cost "
+                "with the fees and the overage of seats. The other values count "
                 "provider bills."
             )
         ),

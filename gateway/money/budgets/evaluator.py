@@ -24,9 +24,11 @@ from spool.clock import Clock
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import AnswersCosts
+from spool.ledger.slices import SlicedLedger
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
+from spool.registry.roles import EVERYTHING
 
 EVERY_S = 600.0
 LOOK_S = 15.0  # seconds between checks whether an early evaluation is needed
@@ -107,8 +109,11 @@ class BudgetEvaluator:
         )
 
     async def _divided(self, cost_type: str) -> AnswersCosts:
-        plans = await imported("gateway.bills.plans.coverage")
-        ledger: AnswersCosts = plans.divided(self._ledger, self._registry, cost_type)
+        fees = await imported("gateway.bills.plans.fees")
+        every_call = SlicedLedger(self._ledger, EVERYTHING.slice)
+        ledger: AnswersCosts = fees.divided(
+            every_call, self._ledger, self._registry, cost_type, self._clock.now()
+        )
         return ledger
 
     def wake(self) -> None:

@@ -15,6 +15,7 @@ from gateway.money.budgets.forecast import Forecast
 from gateway.money.insights.findings import finding, money, named
 from spool.ledger import money as units
 from spool.ledger.money import unconverted_words
+from spool.ledger.queries import PAID_COST
 from spool.record import CURRENCY
 from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
@@ -77,6 +78,8 @@ def notice_of(
             if budget.arranged
             else "the calls of the view"
         )
+        if budget.cost_type == PAID_COST:
+            measured = "the calls and the seats of the view"
         text = f"Since {period.period.first_day}, {measured} came to {value}."
     if is_late:
         text += f" The period is over; late {'bills' if budget.arranged else 'calls'} crossed the threshold."

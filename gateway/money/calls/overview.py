@@ -20,13 +20,25 @@ from gateway.money.calls.costs.colours import colours_of
 from gateway.money.calls.costs.marks import marks_of
 from gateway.money.calls.costs.questions import times
 from gateway.money.calls.published_insights import INSIGHTS, describe_for_people
+from gateway.money.costs.answer import has_plans, ledger_for
 from gateway.money.costs.measures import per
-from gateway.money.costs.question import check_span
+from gateway.money.costs.question import CostQuestion, check_span
 from gateway.records.calls import deliveries
 from gateway.service.errors import Refusal
+from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.periods import preceding
-from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import (
+    CHARGE,
+    MODEL_FAMILY,
+    OVERAGE,
+    PAID_COST,
+    SEAT_FEE,
+    TOTAL,
+    CostQuery,
+    CostRow,
+    end_of_hour,
+)
 from spool.listing import ListQuery
 from spool.record import AI_TELEMETRY, moment
 from spool.registry.insights import IN_PROGRESS, NEW, Insight
@@ -86,7 +98,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and
     the notes cover the requested days, by default the last 30. `operation` is null for people who have
     limited data access or may not see the operation. `insights` is null while the registry is damaged. The
-    value `rows` in the state of the totals is always null.
+    value `rows` in the state of the totals is always null. `paid` is included if there are plans: the paid
+    costs of the month, and the fees and the overage of seats in them.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -115,6 +128,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "month": _beside(first, month, month_before, _OF_MONTH),
             # the total of `GET /forecast`, or null if there is too little history
             "forecast": None if isinstance(predicted, TooEarly) else rounded(COST, predicted.total),
+            **await _paid(request, base),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
             "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
@@ -151,6 +165,17 @@ def _beside(
 def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
     [name] = query.group_by
     return [{"period": row.start.date().isoformat(), name: row.group[0], "cost": row.cost} for row in rows]
+
+
+async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:
+    """Return the paid costs of the month with their parts, or nothing without plans."""
+    if not has_plans(request.services.money.registry):
+        return {}
+    question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
+    ledger = await ledger_for(question, request.reads, request.now())
+    by_charge = {row.group[0]: row.cost for row in await ledger.costs(replace(month, group_by=(CHARGE,)))}
+    whole = money.text(sum(map(money.units, by_charge.values())))
+    return {"paid": {"cost": whole, **{name: by_charge.get(name, "0") for name in (SEAT_FEE, OVERAGE)}}}
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:

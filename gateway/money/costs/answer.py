@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from gateway.bills.plans.declared import PlanTable
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.service.first_use import imported
@@ -16,6 +17,7 @@ from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut
 from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow, Group
 from spool.record import moment
+from spool.registry.registry import Registry
 
 _BILLED = "gateway.bills.billed.beside"
 
@@ -65,7 +67,7 @@ async def answer(
     Raises Refusal 403 for money that the roles hide, NotKept if the range begins or ends within a stored
     total, and AskedTooMuch if the query is too large.
     """
-    ledger = await ledger_for(question, reader)
+    ledger = await ledger_for(question, reader, now)
     query, previous = question.query, question.previous
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: ledger.counted} if question.fills else {}
@@ -91,19 +93,25 @@ async def answer(
     )
 
 
-async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
+def has_plans(registry: Registry | None) -> bool:
+    """Return whether there are plans, so that paid costs may differ from all costs."""
+    return registry is not None and bool(registry.table(PlanTable).all())
+
+
+async def ledger_for(question: CostQuestion, reader: CostReader, now: float) -> Any:
     """
     Return the totals for a query, limited to the calls that are visible in its kind of money.
 
-    PLAN_TYPES count either only the calls that plans of assistants cover, or only the other calls. If the
-    query fills missing bills, counted money replaces them. Raises Refusal 403 for money that the roles hide.
+    PLAN_TYPES count either only the calls that plans of assistants cover, or only the other calls. PAID_COST
+    adds the fees of seats up to `now`. If the query fills missing bills, counted money replaces them. Raises
+    Refusal 403 for money that the roles hide.
     """
     ledger = reader.ledger_of(question.cost_types)
     if question.fills:
         return (await imported(_BILLED)).WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
-        plans = await imported("gateway.bills.plans.coverage")
-        return plans.divided(ledger, reader.require_registry(), question.cost_type)
+        fees = await imported("gateway.bills.plans.fees")
+        return fees.divided(ledger, reader.whole, reader.require_registry(), question.cost_type, now)
     return ledger
 
 

@@ -139,5 +139,5 @@ def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str,
 
 
 def _field(cost_type: str) -> str:
-    """Return the field of a row that holds the money. For billed money it is the field `cost`."""
-    return "cost" if cost_type in BILLED_TYPES else COST_TYPES[cost_type]
+    """Return the field of a row that holds the money."""
+    return COST_TYPES.get(cost_type, "cost")

@@ -9,7 +9,14 @@ from gateway.http.visible import EVERYTHING, Visible, check_usable
 from gateway.service.errors import Refusal
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, BUILT_IN_DIMENSIONS, Derived
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    BILLED_TYPES,
+    BUILT_IN_DIMENSIONS,
+    PAID_COST,
+    PAID_DIMENSIONS,
+    Derived,
+)
 from spool.ledger.slices import SlicedLedger
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING as ALL_RIGHTS
@@ -85,9 +92,12 @@ class CostReader:
         Return the dimensions by which a query may group and filter.
 
         For billed money, these include dimensions of bills and tags of their rows that are visible in
-        `within`. By default, `within` are the totals of every counted cost type.
+        `within`. By default, `within` are the totals of every counted cost type. PAID_COST has its own
+        dimensions.
         """
         known = (*self.whole.own_dimensions(), *(dimension.name for dimension in await self.derived()))
+        if cost_type == PAID_COST:
+            return (*known, *PAID_DIMENSIONS)
         if cost_type not in BILLED_TYPES:
             return known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())

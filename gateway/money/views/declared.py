@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool.ledger.periods import RANGES
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
 
 Values = list[str | None]  # a list of values, in which null is the unknown value
@@ -83,10 +83,10 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cost_type: Annotated[
         str,
         words(
-            "The costs that its reports show. Its budgets and anomalies always count real_cost. Its "
-            "scheduled reports do as well, unless this is a type of billed money."
+            "The costs that its reports show. Its anomalies always count real_cost. Its scheduled "
+            "reports do as well, unless this is a type of billed money."
         ),
-        Option(choices=(*COST_TYPES, *BILLED_TYPES)),
+        Option(choices=(*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES)),
     ] = "real_cost"
     range: Annotated[str, words("The time range of its reports."), Option(choices=tuple(RANGES))] = "mtd"
 

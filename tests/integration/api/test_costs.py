@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
+from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.cli import main
 from gateway.http.holders.operators import MoneyServices
 from gateway.intake.billing_connections import BillingConnections
@@ -25,6 +26,8 @@ from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.ledger.billed import CONNECTION, EVERY, BilledDay
 from spool.record import NS, Inference
+from spool.registry.operators import Actor
+from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger import SqliteLedger
@@ -36,6 +39,7 @@ from tests.spool.contract.examples import add, call
 
 START_S = 1_790_000_000  # 2026-09-21T14:13:20Z
 DAY = "2026-09-21T00:00:00Z"
+ROOT = Actor("root@example.com", "local")
 READ = ("billing:read_costs", "billing:read_dimensions", "billing:read_resource_tags")
 SEPTEMBER = (("start_date", "2026-09-01"), ("end_date", "2026-09-30"))
 
@@ -718,3 +722,42 @@ async def test_costs_by_published_dimensions(serve: Serve) -> None:
     assert owner not in [
         each["id"] for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]
     ]
+
+
+# -- paid costs ----------------------------------------------------------------------------------------------
+
+
+async def test_paid_costs_exist_with_plans_only(serve: Serve) -> None:
+    """Without a plan, responses are as before. With one, its fees are rows of the charge seat_fee."""
+    client = await reader(serve, json_span(span="00000000000000b1", **at(0)))
+    before = await client.costs(*SEPTEMBER)
+    assert "paid_cost" not in json.dumps(before)
+    await client.costs(*SEPTEMBER, ("cost_type", "paid_cost"), status=400)
+    registry = client.money.require_registry()
+    view = await registry.views.create(
+        ViewDraft(name="All", principal_dimension="user"),
+        most=9,
+        known=client.money.ledger.dimensions(),
+        actor=ROOT,
+    )
+    seats = (Seat(user="ann@example.com", since="2026-09-21", team="search"),)
+    plan = PlanDraft(name="Claude", view_id=view.id, fee="30", seats=seats)
+    await registry.table(PlanTable).create(plan, most=9, actor=ROOT)
+    assert before["costs"] == (await client.costs(*SEPTEMBER))["costs"]
+    paid = (*SEPTEMBER, ("cost_type", "paid_cost"), ("granularity", "monthly"))
+    month = "2026-09-01T00:00:00Z"
+    both = (await client.costs(*paid, ("group_by", "charge"), ("group_by", "plan")))["costs"]
+    assert both == [
+        {"usage_date": month, "cost": "3", "charge": "seat_fee", "plan": "Claude"},
+        {"usage_date": month, "cost": "0.0006", "charge": "usage", "plan": None},
+    ]
+    assert [both[0]] == (
+        await client.costs(*paid, ("group_by", "charge"), ("group_by", "plan"), ("team", "search"))
+    )["costs"]
+    of_plan = json.dumps({"plan": "Claude"})
+    [row] = (await client.costs(*paid, ("filters", of_plan)))["costs"]
+    assert "3" == row["cost"]
+    wrong = await client.costs(*SEPTEMBER, ("plan", "Claude"), status=400)
+    assert "only costs of the cost_type paid_cost have the dimension plan" in json.dumps(wrong)
+    await client.costs(*SEPTEMBER, ("group_by", "plan"), status=400)
+    await client.costs(*SEPTEMBER, ("filters", of_plan), status=400)

@@ -83,7 +83,7 @@ _NOT_OF_CALLS = {
 _NOT_AS_CSV = {"--csv prints every row, so it cannot be used with --limit or --cursor": ("limit", "cursor")}
 _NOT_OF_CHANGES = {
     "--against cannot be used with --per, --compare, --top-by, --show, --unit, --currency, "
-    f"--missing, --latency or --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}": (
+    f"--missing, --latency or --cost-type {', '.join(PLAN_TYPES)}": (
         "show", "compare", "latency", "per", "top_by", "unit", "currency", "missing", "of plans"
     ),
 }  # fmt: skip
@@ -205,8 +205,9 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     type=Choice(MONEY_KINDS),
     help=(
         "Kind of cost. real_cost: all costs. metered_cost: without calls that seats cover. covered_cost: "
-        "only the calls that seats cover. The billed types show what providers billed, with discounts in "
-        "separate rows or deducted from usage."
+        "only the calls that seats cover. paid_cost: metered_cost with the fees and the overage of seats; also "
+        "groups by charge and plan. The billed types show what providers billed, with discounts in separate "
+        "rows or deducted from usage."
     ),
 )
 @click.option(
@@ -336,7 +337,7 @@ def _columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
             options["per"] = options["per"] or view["granularity"]
         if options["since"] is options["until"] is options["range"] is None:
             options["range"] = view["range"]
-        if view["cost_type"] in BILLED_TYPES:
+        if view["cost_type"] in (*PLAN_TYPES, *BILLED_TYPES):
             options["cost_type"] = options["cost_type"] or view["cost_type"]
         else:
             money = COST_TYPES[view["cost_type"]]

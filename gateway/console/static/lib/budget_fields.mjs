@@ -4,12 +4,12 @@ import {get, send} from "./api.mjs";
 import {ChannelBoxes, addChannel, asText, labelsIn} from "./shared_fields.mjs";
 import {FAMILY} from "./dimensions.mjs";
 import {html} from "./html.mjs";
-import {COUNTED, KINDS} from "./measures.mjs";
+import {COUNTED, KINDS, PLAN_KINDS} from "./measures.mjs";
 import {Confirm} from "./parts.mjs";
 
 const PERIODS = ["monthly", "daily", "weekly", "quarterly", "yearly"];
 const TOGETHER = "all together";
-const MONEY = {...KINDS, metered_cost: "counted, pay-as-you-go", covered_cost: "counted, covered by seats"};
+const MONEY = {...KINDS, ...PLAN_KINDS};
 
 const numbers = (wanted) => Object.keys(wanted ?? {}).filter((each) => wanted[each] === "Y").join(", ");
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);

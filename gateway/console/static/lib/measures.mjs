@@ -57,6 +57,9 @@ export const COUNTED = "real_cost";
 export const KINDS = {[COUNTED]: "counted", billed_cost: "billed", discounted_cost: "billed, discounts spread over usage",
   amortized_cost: "billed, fees spread over the usage they cover", discounted_amortized_cost: "billed, discounts and fees spread over usage",
   invoiced_amortized_cost: "billed, discounts and fees spread, closed days only"};
+/** The kinds of counted cost that depend on plans of assistants. */
+export const PLAN_KINDS = {paid_cost: "paid, with seat fees", metered_cost: "counted, pay-as-you-go", covered_cost: "counted, covered by seats"};
+export const PAID_DIMENSIONS = ["charge", "plan"];
 export const BILLED_DIMENSIONS = ["charge", "basis", "corrects", "origin", "connection", "service", "account", "resource", "usage_family", "line_item",
   "cluster", "namespace", "workload"];
 

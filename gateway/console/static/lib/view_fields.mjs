@@ -1,6 +1,6 @@
 /** The form of a view, and its conversion to the API's fields. */
 import {titleOf} from "./dimensions.mjs";
-import {COUNTED, KINDS} from "./measures.mjs";
+import {COUNTED, KINDS, PLAN_KINDS} from "./measures.mjs";
 import {day} from "./range.mjs";
 
 const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d",
@@ -43,7 +43,7 @@ const titled = (each) => each[0] !== each[1];
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 
 /** List the kinds of cost, and the view's own kind even if the Costs page does not offer it. */
-const moneyOptions = (own) => [...Object.entries(KINDS), ...(!own || KINDS[own] ? [] : [[own, own]])];
+const moneyOptions = (own) => [...Object.entries(KINDS), ...(!own || KINDS[own] ? [] : [[own, PLAN_KINDS[own] ?? own]])];
 
 /** Build the form fields of a view. `row` is the view, or the known fields of a new view. */
 export const viewFields = (row, dimensions) => [

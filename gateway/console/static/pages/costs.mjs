@@ -6,7 +6,7 @@ import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, paint
 import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
-import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
+import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
@@ -24,12 +24,17 @@ const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", 
 const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // the dimensions that a click on a row groups by, in this order
 const SHOWN = ["cost", "calls", "input_tokens", "output_tokens"]; // for the columns next to the measure
 
+/** The dimensions that only some kinds of cost have, and the function that returns those of one kind. */
+const SPECIAL = [...BILLED_DIMENSIONS, ...PAID_DIMENSIONS];
+const isOfBills = (kind) => kind !== COUNTED && !PLAN_KINDS[kind];
+const specialOf = (kind) => (isOfBills(kind) ? BILLED_DIMENSIONS : kind === "paid_cost" ? PAID_DIMENSIONS : []);
+
 /** Read the query and the display options from the address. */
 function asked(query, shown) {
   const range = span(query);
   const byDefaultKind = Object.keys(KINDS).find((each) => shown.includes(each)) ?? COUNTED;
-  const kind = KINDS[query.get("cost_type")] ? query.get("cost_type") : byDefaultKind;
-  const isBilled = kind !== COUNTED;
+  const kind = {...KINDS, ...PLAN_KINDS}[query.get("cost_type")] ? query.get("cost_type") : byDefaultKind;
+  const [isBilled, isPlain] = [isOfBills(kind), kind === COUNTED];
   const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
   const many = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
@@ -38,11 +43,11 @@ function asked(query, shown) {
   const by = query.getAll("by").slice(0, 2);
   const past = pastOf(query, many);
   return {
-    range, filters, kind, isBilled, zone: zoneOf(query), by: by.length ? by : [FAMILY],
+    range, filters, kind, isBilled, isPlain, zone: zoneOf(query), by: by.length ? by : [FAMILY],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, days: many, past, compare: past === NOTHING ? undefined : past,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     // billed costs need whole days, so the running day is included whole; then the earlier period splits no day either
-    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
+    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isPlain ? undefined : kind, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
 }
@@ -88,13 +93,13 @@ export function Page({query, session}) {
   const [choices, setChoices] = useState({});
   const [saves, setSaves] = useState(null);
   const [limits, setLimits] = useState(null); // the row for which somebody creates a budget
-  const mayLimit = !at.isBilled && may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
+  const mayLimit = at.isPlain && may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
   const limit = async (value) => {
     const {QuickBudget} = await import("../lib/budget_fields.mjs");
     const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // without names, the budget uses every channel
     setLimits({QuickBudget, value, names: channels.map((each) => each.name)});
   };
-  const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && !at.isBilled && at.by.length === 1;
+  const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && at.isPlain && at.by.length === 1;
   const narrow = async (value) => { // open the form of a role that shows only this row
     const {asLines, rangeOf} = await import("../lib/view_fields.mjs");
     const {filter} = await viewOf({...at, filters: [...at.filters.filter(([name]) => name !== at.by[0]), [at.by[0], value]]}, rangeOf);
@@ -108,11 +113,11 @@ export function Page({query, session}) {
     await navigator.clipboard.writeText(text).catch(() => setLink(text));
   };
   const {data} = found;
-  const ofBill = at.filters.map(([name]) => name).filter((name) => BILLED_DIMENSIONS.includes(name.replace(/!$/, "")));
+  const ofBill = at.filters.map(([name]) => name).filter((name) => SPECIAL.includes(name.replace(/!$/, "")));
   const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "parts", "asif", "missing", ...ofBill].map((name) => [name, ""]));
   /** Return the address changes for another kind of cost, without parameters that it does not support. */
   const inMoney = (chosen) => ({...unset, cost_type: chosen === COUNTED ? "" : chosen,
-    by: at.by.filter((each) => chosen !== COUNTED || !BILLED_DIMENSIONS.includes(each)), ...(chosen !== COUNTED && {tz: "", bin: "", ...(/^now-\d+h$/.test(query.get("from")) && {from: ""})})});
+    by: at.by.filter((each) => !SPECIAL.includes(each) || specialOf(chosen).includes(each)), ...(isOfBills(chosen) && {tz: "", bin: "", ...(/^now-\d+h$/.test(query.get("from")) && {from: ""})})});
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen}), word = (title) => title) => html`<label><span>${label}</span> <select value=${value}
     onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
       const [value, title] = [each].flat();
@@ -129,7 +134,8 @@ export function Page({query, session}) {
   const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
   const streams = data?.table.report.streams ?? [];
-  const kinds = Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind));
+  const hasPlans = data?.table.report.has_plans && session.cost_types.includes(COUNTED);
+  const kinds = Object.entries({...KINDS, ...PLAN_KINDS}).filter(([kind]) => kind === at.kind || (PLAN_KINDS[kind] ? hasPlans : session.cost_types.includes(kind)));
   const titleIn = (field) => titled(field)[1];
   const set = [query.get("against"), second, query.get("cost_type"), query.get("missing"), query.get("bin"), query.get("tz"), query.get("asif"), at.filters.length].filter(Boolean).length;
   return html`
@@ -144,7 +150,7 @@ export function Page({query, session}) {
         ${pick("Per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
         ${ZONES.length > 1 && !at.isBilled && html`<label>Time zone <${ZonePicker} query=${query} /></label>`}
         <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
-        ${!at.isBilled && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
+        ${at.isPlain && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
       <//>
       ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
     ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
@@ -154,10 +160,10 @@ export function Page({query, session}) {
     ${limits && html`<${limits.QuickBudget} ...${limits} session=${session} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}
-    ${!at.isBilled && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
+    ${at.isPlain && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
     <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
-    ${!at.isBilled && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
+    ${at.isPlain && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
 /** A section about a question that somebody asked. Its file is loaded then. */
@@ -193,7 +199,7 @@ function Head({table, at, write, titleIn}) {
   const name = at.past.includes("..") ? "" : ` (${PASTS[at.past] ?? at.past.replaceAll("_", " ")})`;
   const rise = changed && [changed.amount, ["–", "new"].includes(changed.percent) ? "" : changed.percent].filter(Boolean).join(", ");
   return html`<section class="head" aria-label="Total"><p class="figure" title=${measureOf(at.measure).exact?.(now)}>${write(now, table.total)}</p>
-    <p>${previous && at.measure === "cost" && !at.isBilled && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
+    <p>${previous && at.measure === "cost" && at.isPlain && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
       ${previous && html`<span class="faint">Before: ${before === null ? "–" : write(before, table.total.previous)} from ${days(previous)}${name}.${rise && ` Change: ${rise}.`}</span>`}</p>
     ${at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}</section>`;
 }
@@ -248,7 +254,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       const isGroup = !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]]));
       const isKnown = row.of || !by.some((field) => row[field] === OTHER);
       return [
-        !isBilled && isKnown && {title: "Top calls", href: topCalls(row, at, query)},
+        at.isPlain && isKnown && {title: "Top calls", href: topCalls(row, at, query)},
         !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants and prices", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
         limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
         narrow && isGroup && {title: "Restrict access", act: () => narrow(row[by[0]])},
@@ -269,9 +275,15 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       href=${(row) => deeper(row, at)} />
     ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
     <p class="faint">${range.name} (${zone}). ${isBilled ? html`<${OfBills} ...${table.billed} />`
-      : html`Estimates use list prices. <a href=${calls(at.filters)}>Show the calls</a>`}</p>
+      : html`Estimates use list prices. ${at.isPlain ? html`<a href=${calls(at.filters)}>Show the calls</a>` : OF_PLANS[at.kind]}`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
+
+const OF_PLANS = {
+  paid_cost: "Calls that seats cover are left out. Fees and extra usage of seats count by day.",
+  metered_cost: "Calls that seats cover are left out.",
+  covered_cost: "Only calls that seats cover.",
+};
 
 /** How complete the bills are, and the billed cost without matching calls, which people with restricted access do not get. */
 const OfBills = ({through, days: {closed, provisional, open}, unallocated, counted}) => html`${through ? `Bills are complete through ${through}` : "No day has a complete bill"}: ${closed} days closed,
@@ -311,7 +323,7 @@ function deeper(row, at, when = {}) {
   if (filters.some(([, value]) => value === OTHER)) return null;
   const set = [...at.filters, ...filters].map(([name]) => (name === WRITTEN[FAMILY] ? FAMILY : name));
   const next = DRILL.find((field) => !set.includes(field));
-  if (!next && at.isBilled) return null;
+  if (!next && !at.isPlain) return null;
   return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : calls([...at.filters, ...filters]);
 }
 
@@ -367,14 +379,14 @@ function Picture({bars, at, session, write, cells, before, colours}) {
 
 /** Return the query of the chart's notes. Notes are about counted calls, even if the chart shows billed costs. */
 const spanOfMarks = ({span: {from, to: until, tz, view}, where}) => ({from, to: until, tz, view,
-  where: where.filter((each) => !BILLED_DIMENSIONS.includes(each.split(/!?=/)[0]))});
+  where: where.filter((each) => !SPECIAL.includes(each.split(/!?=/)[0]))});
 
 const MONTH = {month: "long", timeZone: "UTC"};
 const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};
 
 /** Return the forecast of the running month or quarter, from today on, as {bin, amount, low, high}. The last day has the total. Empty unless bars are days. */
-function useForecast({range, bin, isBilled, measure, span: {view, tz}, where, hidden}) {
-  const per = measure === "cost" && !isBilled && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
+function useForecast({range, bin, isPlain, measure, span: {view, tz}, where, hidden}) {
+  const per = measure === "cost" && isPlain && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
   const asked = {view, tz, where, per};
   const {data} = useQuery(() => (per ? get("/forecast", asked) : Promise.resolve(null)), [JSON.stringify(asked)], ["ledger"]);
   if (!per || !data?.forecast.total || data.forecast.per !== per) return [];

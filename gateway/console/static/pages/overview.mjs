@@ -47,7 +47,7 @@ const inWords = ({name}) => name.toLowerCase();
 /** Return the shown range as address parameters of other pages. */
 const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
 
-function Figures({session, view, at, shown, reload, hidden, now, forecast, today, month, days, colours, marks, truncated, operation, insights, lists, bins}) {
+function Figures({session, view, at, shown, reload, hidden, now, forecast, paid, today, month, days, colours, marks, truncated, operation, insights, lists, bins}) {
   const write = (text) => fixed(text, placesOf([month.cost]));
   const changed = change(month.cost, month.previous.cost, write, 1);
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
@@ -58,6 +58,8 @@ function Figures({session, view, at, shown, reload, hidden, now, forecast, today
       <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
         note=${changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`}
         more=${forecast && `Forecast: ${write(forecast)} by the end of ${name}`} />
+      ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}`} href=${costs({from: "mtd", cost_type: "paid_cost", by: "charge"})}
+        note=${`includes ${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage`} more="without the usage that seats include" />`}
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${`${money(today.previous.cost)} by this hour yesterday`} more=${`${count(today.calls)} calls`} />
       <${Tile} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}

@@ -22,7 +22,7 @@ from gateway.http.address import READ, key_call
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
-from gateway.money.costs.answer import answer
+from gateway.money.costs.answer import answer, has_plans
 from gateway.money.costs.measures import (
     ANSWERED,
     METER,
@@ -52,6 +52,8 @@ from spool.ledger.queries import (
     EVERY_METER,
     GRANULARITIES,
     MISSING_IS_OF_BILLS,
+    PAID_COST,
+    PLAN,
     CostRow,
     Wanted,
     end_of_hour,
@@ -142,17 +144,19 @@ DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
 TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
 
 
-def cost_list(dimensions: Sequence[str]) -> List[Item]:
+def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
     """
     Define the list of costs. All parameters are filters, so that responses name them and cursors contain them.
+    PAID_COST and its dimensions exist only with plans.
     """
+    dimensions = (*dimensions, *BILLED_DIMENSIONS, *((PLAN,) if has_plans else ()))
     question: dict[str, Filter[Item]] = {
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
         "granularity": Filter(valid_values=GRANULARITIES),
-        "group_by": Filter(valid_values=(*dimensions, *BILLED_DIMENSIONS, METER)),
+        "group_by": Filter(valid_values=(*dimensions, METER)),
         "filters": Filter(type="object"),
-        "cost_type": Filter(valid_values=ANSWERED),
+        "cost_type": Filter(valid_values=(*ANSWERED, *((PAID_COST,) if has_plans else ()))),
         "meter": Filter(valid_values=tuple(METERS)),
         "missing": Filter(valid_values=(COUNTED,)),
         "measures": Filter(valid_values=tuple(USAGE)),
@@ -168,7 +172,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
             USAGE_AMOUNT: Sort(value=attrgetter("amount")),
         },
         default_sort=("usage_date", "asc"),
-        filters=question | {name: Filter(names_people=True) for name in (*dimensions, *BILLED_DIMENSIONS)},
+        filters=question | {name: Filter(names_people=True) for name in dimensions},
         default_limit=PAGE,
         max_limit=PAGE,
         at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
@@ -191,7 +195,7 @@ _COST_ROW = {
     "List AI costs and usage by period and dimension, including configured tags",
     endpoint="costs",
     required=("start_date",),
-    lists=cost_list((*DIMENSIONS,)),
+    lists=cost_list((*DIMENSIONS,), has_plans=True),
     item={**OBJECT, "properties": _COST_ROW, "additionalProperties": TEXT_OR_NULL},
     in_turn=True,
     refusals=READ,
@@ -203,11 +207,12 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     `whole_since` is included if earlier totals may lack records that were deleted before they were counted.
     `units` is included if the rows have values other than money. With a meter, each row has its unit.
     `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
-    states how final the days are, and the money without known calls.
+    states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist
+    only with plans.
     """
     rows = _Rows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *await rows.row_tags())
-    page = await request.list(cost_list(known), rows)
+    page = await request.list(cost_list(known, has_plans=has_plans(request.services.registry)), rows)
     return {**page, **rows.beside}
 
 
@@ -294,6 +299,8 @@ class _Rows:
             group_by = tuple(name for name in group_by if name != METER)
         if meter and not is_usage:
             raise _wrong(f"meter is a kind of usage, so use it with cost_type={USAGE_AMOUNT}")
+        if cost_type != PAID_COST and PLAN in (*group_by, *filters):
+            raise _wrong(f"only costs of the cost_type {PAID_COST} have the dimension {PLAN}")
         if measures and cost_type in BILLED_TYPES:
             raise _wrong(f"measures count calls, so they need another cost_type than {cost_type}")
         if "missing" in once and cost_type not in BILLED_TYPES:
@@ -349,7 +356,8 @@ class _Rows:
         Return the included and the excluded values of the dimensions. They come from `filters` and from
         the other parameters.
         """
-        known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
+        own = (PLAN,) if stated_filters.get("cost_type") == (PAID_COST,) else ()
+        known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *own, *self._row_tags)
         include = {name: values for name, values in stated_filters.items() if name in known}
         if "filters" not in stated_filters:
             return include, {}

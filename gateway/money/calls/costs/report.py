@@ -16,7 +16,7 @@ from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.calls.costs.colours import colours_of
 from gateway.money.calls.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
-from gateway.money.costs.answer import answer
+from gateway.money.costs.answer import answer, has_plans
 from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.measures import PREVIOUS, columns
 from gateway.money.costs.rows import AnswerRows, identity
@@ -53,7 +53,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     counted costs. For billed money it states how final the days are. With lines=meters, a row has
     `price_lines`, which may be null: the lines that add up to its estimated cost, with the counts and the
     cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name of the first
-    dimension. It is stored once, so a name has it in every report.
+    dimension. It is stored once, so a name has it in every report. `has_plans` is included if there are plans,
+    so that cost_type=paid_cost adds the fees of seats.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -96,6 +97,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             ],
             "row_count": rows.row_count,
             "truncated": rows.is_truncated,
+            **({"has_plans": True} if has_plans(services.registry) else {}),
         },
         "total": rows.total,
         "latency": rows.latency,

@@ -180,7 +180,7 @@ async def figures_of(
     )
     query = question.query
     try:
-        ledger = await ledger_for(question, reader) if query.arranged else reader.ledger
+        ledger = await ledger_for(question, reader, due) if query.arranged else reader.ledger
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await list_prices(services.prices)

@@ -1,0 +1,102 @@
+"""Usage of seats, read from the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+
+from gateway.bills.plans.coverage import NAME, AskedLedger, Coverage
+from gateway.bills.plans.declared import AssistantPlan
+from gateway.bills.plans.sums import SeatUse, Uses, cycles
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.ledger import money
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.record import CURRENCY
+
+_MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseReader:
+    """
+    A reader of the usage of seats in a month and since their billing cycles began, and of calls that no plan
+    covers. Corrections are included.
+    """
+
+    coverage: Coverage
+    plans: Sequence[AssistantPlan]
+    month: CalendarMonth
+    currency: str
+
+    async def read(self, ledger: AskedLedger) -> Uses:
+        in_dollars = await self._rows(ledger, CURRENCY)
+        in_currency = in_dollars
+        if self.currency != CURRENCY:
+            in_currency = await self._rows(ledger, self.currency)
+        return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
+
+    async def _rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
+        # runs in a thread, because it is slow with thousands of seats
+        queries = await asyncio.to_thread(self._queries, currency)
+        return await ledger.costs_of(queries)
+
+    def _queries(self, currency: str) -> list[CostQuery]:
+        return [
+            CostQuery(
+                since=datetime.fromtimestamp(start, UTC),
+                until=datetime.fromtimestamp(end, UTC),
+                granularity=TOTAL,
+                group_by=(NAME, "provider", "model"),
+                measures=_MEASURES,
+                currency=currency,
+                derived={NAME: self.coverage.dimension(start)},
+            )
+            for start, end in self.coverage.spans(self._edges())
+        ]
+
+    def _edges(self) -> list[int]:
+        """Return the starts of the month and of its billing cycles, and the end of the month, sorted."""
+        edges = {self.month.start, self.month.end}
+        for day in {plan.cycle_day for plan in self.plans}:
+            edges.update(cycle.start for cycle in cycles(day, self.month.start, self.month.end))
+        return sorted(edges)
+
+    def _added_up(
+        self, in_dollars: Sequence[Sequence[CostRow]], in_currency: Sequence[Sequence[CostRow]]
+    ) -> Uses:
+        uses = Uses()
+        for row in chain.from_iterable(in_dollars):
+            if mark := row.group[0]:
+                calls = row.calls - row.errors - row.cached
+                use = SeatUse(value=_list_value(row), calls=calls, unpriced=row.unpriced)
+                uses.put(mark, int(row.start.timestamp()), use)
+        for row in chain.from_iterable(in_currency):
+            at = int(row.start.timestamp())
+            if mark := row.group[0]:
+                uses.put(mark, at, SeatUse(worth=_list_value(row)))
+            if at >= self.month.start:
+                _add_money(uses, row)
+        return uses
+
+
+def _list_value(row: CostRow) -> int:
+    """
+    Return the value at list prices. If a model has no list price, return the reported cost. For models that a
+    subscription pays, sources report list prices.
+    """
+    return money.units(row.estimated) or money.units(row.cost)
+
+
+def _add_money(uses: Uses, row: CostRow) -> None:
+    """Add the cost of calls that no plan covers, and amounts without an exchange rate."""
+    mark = row.group[0]
+    if not mark:
+        uses.metered += money.units(row.cost)
+    elif money.units(row.estimated):
+        return  # the list price already gives the value of the covered calls, so their reported cost is not needed
+    lacking = uses.unvalued if mark else uses.unpaid
+    for currency, amount in row.unconverted.items():
+        lacking[currency] += money.units(amount)
