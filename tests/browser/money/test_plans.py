@@ -84,3 +84,39 @@ def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_conso
     console.screenshot("plans-phone-dark")
     assert console.audit() == []
     assert console.overhang() <= 0
+
+
+def test_fees_are_in_costs_and_on_the_overview(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """With a plan, Costs offers paid costs by charge and plan, and the overview shows what was paid in all."""
+    console = open_console(busy)
+    page = console.page
+    console.open("/")
+    expect(page.locator("dl.numbers")).to_contain_text("Calls without a price")
+    expect(page.get_by_text("seat fees")).to_have_count(0)
+    console.open("/costs")
+    page.locator("summary", has_text="More").click()
+    money = page.locator("label", has=page.get_by_text("Money", exact=True)).locator("select")
+    expect(money.locator("option", has_text="counted").first).to_be_attached()
+    expect(money.locator("option", has_text="seat fees")).to_have_count(0)
+    busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
+    options = ("--fee", "31", "--seat", f"ann@example.com,{its_first_day()},,search")
+    busy.run("plans", "create", "--name", "Claude Team", "--view", "assistant", *options)
+    console.open("/")
+    expect(page.locator("dl.numbers")).to_contain_text("seat fees and $0.00 extra usage")
+    assert [] == console.audit()
+    console.screenshot("overview-with-plans")
+    page.locator("dl.numbers div", has_text="seat fees").get_by_role("link").click()
+    expect(page.locator("tbody th", has_text="seat_fee")).to_have_count(1)
+    expect(page.locator("tbody th", has_text="usage")).to_have_count(1)
+    console.open(f"/costs?cost_type=paid_cost&by=plan&from={its_first_day()}&to={last_month():%Y-%m-%d}")
+    row = page.locator("tbody tr", has_text="Claude Team")
+    expect(row.locator("td").first).to_have_attribute("title", "$31")
+    expect(page.get_by_text("Calls that seats cover are left out")).to_have_count(1)
+    expect(page.get_by_role("link", name="Show the calls")).to_have_count(0)
+    assert [] == console.audit()
+    console.screenshot("costs-paid")
+    page.locator("summary", has_text="More").click()
+    money.select_option("counted")
+    expect(page.locator("thead th").first).to_have_text("model")  # counted costs have no plans
+    money.select_option("paid, with seat fees")
+    expect(page.locator("tbody th", has_text="unknown")).to_have_count(1)  # the fee has no model
