@@ -18,6 +18,7 @@ from gateway.mcp.tool import Asking
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.question import CostQuestion
 from gateway.service.mounts import page_link
+from spool.currencies import code_of
 from spool.ledger.queries import end_of_hour
 
 MAX_TABLE_ROWS = 20
@@ -95,7 +96,9 @@ def amount_text(amount: str | None, unit: str) -> str:
     """Format an amount for a table: money rounded, counts with separators."""
     if amount is None:
         return "-"
-    return money_text(amount) if unit.startswith(CURRENCY_UNIT) else f"{Decimal(amount):,f}"
+    if unit.startswith(CURRENCY_UNIT):
+        return money_text(amount)
+    return f"{Decimal(amount):,.2f}" if code_of(unit) else f"{Decimal(amount):,f}"
 
 
 def percent_of(part: int, whole: int) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, tzinfo
 from functools import partial
@@ -39,6 +39,7 @@ from spool.ledger.queries import (
     CostRow,
     DerivedDimensions,
     Group,
+    limit_of_question,
 )
 from spool.ledger.slices import SlicedLedger
 from spool.people import People
@@ -183,8 +184,10 @@ class SeatFees:
                 group = _group(query, derived, {**values, CHARGE: OVERAGE})
                 if group is not None:
                     _add(sums, runs, range(len(days)), group, overages[mark], plan, query.currency, 1)
+                    _check(sums)
             for (group, first, end), count in counts.items():
                 _add(sums, runs, range(first, end), group, fees, plan, query.currency, count)
+                _check(sums)
         return [
             amounts.row(starts[period], group)
             for (period, group), amounts in sums.items()
@@ -231,6 +234,13 @@ class SeatFees:
 
     def _converter(self, currency: str) -> Converter:
         return Converter(self.whole.rates or no_rates, currency)
+
+
+def _check(sums: Sized) -> None:
+    """Raise AskedTooMuch if the query has too many rows, or takes too long."""
+    if limit := limit_of_question():
+        limit.check_rows(len(sums))
+        limit.check_time()
 
 
 def _has_overage(plan: AssistantPlan) -> bool:

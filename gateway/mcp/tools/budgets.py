@@ -15,10 +15,9 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, opened
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from gateway.money.budgets.figures import BudgetFigures
-from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
-from spool.record import CURRENCY, moment
+from spool.record import moment
 
 MOST = 50
 
@@ -105,7 +104,7 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
     return BudgetLine(
         id=budget.id,
         name=clean(budget.name),
-        unit=CURRENCY_UNIT if budget.measure == COST else budget.measure,
+        unit=budget.currency if budget.measure == COST else budget.measure,
         per=budget.per or None,
         start=current.get("start"),
         end=current.get("end"),
@@ -157,7 +156,7 @@ def _notes(line: BudgetLine) -> Iterator[str]:
     if note:
         yield note
     if line.unconverted:
-        yield unconverted_words(line.unconverted, CURRENCY)
+        yield unconverted_words(line.unconverted, line.unit)
 
 
 TOOL = Tool(

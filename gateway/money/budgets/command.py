@@ -13,7 +13,17 @@ from gateway.cli.operator.resources import body_of, described_by, with_options
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
 
-COLUMNS = ("id", "name", "granularity", "measure", "per_label", "default_amount", "percent", "problem")
+COLUMNS = (
+    "id",
+    "name",
+    "granularity",
+    "measure",
+    "per_label",
+    "default_amount",
+    "currency",
+    "percent",
+    "problem",
+)
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
 ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
 USUAL_ALERTS = (80, 100)  # as in the console

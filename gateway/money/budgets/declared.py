@@ -23,6 +23,7 @@ from spool.errors import AlreadyThere, Invalid
 from spool.ledger.periods import beginning
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES
 from spool.meters import METERS
+from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_taken
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.insights import Finding
@@ -69,8 +70,8 @@ class BudgetDraft:
     `channels`. If that is empty, they are sent to every channel that accepts them. Until `silent_until`
     (epoch seconds), crossings are shown but not sent. `cost_type` is one of BUDGET_MONEY. METERED_COST
     excludes calls that plans of assistants cover, and COVERED_COST counts only these calls. PAID_COST adds
-    fees and overage of seats to METERED_COST. BILLED_TYPES
-    count provider bills, on the days that have a bill. `measure` is one of MEASURES, or a meter.
+    fees and overage of seats to METERED_COST. BILLED_TYPES count provider bills, on the days that have a
+    bill. `measure` is one of MEASURES, or a meter. Amounts of money are in `currency`.
     """
 
     name: str
@@ -87,6 +88,7 @@ class BudgetDraft:
     silent_until: float = 0.0
     silent_reason: str = ""
     cost_type: str = REAL_COST
+    currency: str = CURRENCY
 
 
 # Fields on which alerts depend. If one of them changes, the running period is evaluated again.
@@ -101,6 +103,7 @@ RULES = (
     "alerts",
     "forecast_alerts",
     "cost_type",
+    "currency",
 )
 
 
@@ -143,7 +146,16 @@ def percents(alerts: Mapping[str, str]) -> list[int]:
 
 def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
     """Return the draft in its stored form. Raises Invalid with the field and the rule."""
+    # imported here, because the import is slow and only this function needs it
+    from spool.currencies import DECIMALS
+
     check_one_of("granularity", draft.granularity, GRANULARITIES)
+    check_one_of("currency", draft.currency, DECIMALS)
+    if draft.currency != CURRENCY and (draft.measure != COST or draft.cost_type in BILLED_TYPES):
+        raise Invalid(
+            f"a budget in {draft.currency} needs the measure {COST} and counted costs, because billed costs are "
+            f"in {CURRENCY}"
+        )
     if draft.measure not in METERS:
         check_one_of("measure", draft.measure, (*MEASURES, "a meter such as web_searches"))
     check_one_of("cost_type", draft.cost_type, BUDGET_MONEY)
@@ -467,8 +479,16 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     default_amount: Annotated[
         str | int | None,
         words("Amount of each period that has no amount in `planned_limits`."),
-        Option("--amount", help="Limit per period, in dollars (or tokens, calls with --measure)."),
+        Option("--amount", help="Limit per period, in the currency (or tokens, calls with --measure)."),
     ] = None
+    currency: Annotated[
+        str,
+        words(
+            "ISO 4217 code of the amounts. Spend is converted at the [rate](../currencies.md) of each day; "
+            "default: USD."
+        ),
+        Option(metavar="CODE"),
+    ] = "USD"
     time_zone: Annotated[
         str,
         words(

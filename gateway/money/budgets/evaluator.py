@@ -26,7 +26,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import AnswersCosts
 from spool.ledger.slices import SlicedLedger
 from spool.log.protocols import ReadableLog
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING
 
@@ -246,7 +246,7 @@ def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
             spent = running.spent.get(owner)
             actual = spent.actual if spent else 0
             expected = running.forecasts.get(owner)
-            is_money = budget.measure == COST
+            is_money = budget.measure == COST and budget.currency == CURRENCY  # the metrics are in dollars
             yield BudgetGauge(
                 budget=budget.name,
                 view=budget_figures.view.name,

@@ -8,19 +8,22 @@ judged in the same way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget
 from gateway.money.budgets.forecast import HOURS_DAYS, WINDOW_DAYS, Forecast, History, TooEarly, forecast
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods
+from spool.currencies import SCALE, Converter, no_rates
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow
 from spool.ledger.sums import DAY_S
-from spool.meters import METERS, SCALE
+from spool.meters import METERS
+from spool.meters import SCALE as OF_METERS
+from spool.record import CURRENCY
 from spool.registry.views import View
 
 _BILLS_S = 62 * DAY_S  # seconds to search back for the last day with a bill
@@ -78,7 +81,8 @@ class BudgetFigures:
     A budget with its view and its figures.
 
     `periods` are the judged periods. The running period is first. If `problem` is set, there are no periods.
-    `per_label` is the label of the dimension `per`.
+    `per_label` is the label of the dimension `per`. `rate` is the value of one unit of the budget's currency in
+    dollars, times SCALE, or None if it is unknown.
     """
 
     budget: SpendBudget
@@ -87,6 +91,7 @@ class BudgetFigures:
     problem: str | None = None
     per_label: str = ""
     billed_through: str | None = None  # last day with a bill, for a budget of billed money
+    rate: int | None = SCALE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +111,7 @@ class BudgetLedger:
     _billed_until: list[float] = field(default_factory=list)
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
-        problem = problem_of(budget, view, self.ledger.dimensions())
+        problem = problem_of(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
             return BudgetFigures(budget=budget, view=view, problem=problem)
         try:
@@ -123,6 +128,7 @@ class BudgetLedger:
             periods=[running, *late],
             per_label=self.ledger.label(budget.per),
             billed_through=await self._billed_through(budget),
+            rate=rate_of(budget, self.ledger, self.now),
         )
 
     async def known_until(self, budget: SpendBudget) -> float:
@@ -155,7 +161,8 @@ class BudgetLedger:
     ) -> Mapping[tuple[datetime, str], Spent]:
         """Sum the spend by period in the budget's zone. If `by_owner` is True, also split it by owner."""
         owner = budget.per if by_owner else ""
-        of_view = (view.id, view.version, budget.measure, budget.cost_type, budget.time_zone)
+        of_budget = (budget.measure, budget.cost_type, budget.currency, budget.time_zone)
+        of_view = (view.id, view.version, *of_budget)
         cache_key = (*of_view, since, until, granularity)
         if not owner and cache_key in self._known:
             return self._known[cache_key]
@@ -169,6 +176,7 @@ class BudgetLedger:
             zone=budget.zone,
             measures=_MEASURES.get(budget.measure, ("calls",)),
             meter=budget.measure if budget.measure in METERS else "",
+            currency=budget.currency,
             arranged=budget.arranged,
         )
         divides = budget.cost_type in PLAN_TYPES
@@ -258,14 +266,25 @@ class BudgetLedger:
         return forecast(history, start=period.start, end=period.end, now=now, actual=actual)
 
 
-def problem_of(budget: SpendBudget, view: View | None, known: Collection[str]) -> str | None:
+def rate_of(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
+    """Return today's value of one unit of the budget's currency in dollars, times SCALE, or None."""
+    return Converter(ledger.rates or no_rates, CURRENCY).rate(budget.currency, int(now))
+
+
+def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: float) -> str | None:
     """Return why a budget cannot be evaluated, or None if it can."""
+    known = ledger.dimensions()
     if view is None:
         return "its view no longer exists; choose another view"
     if budget.per and budget.per not in known:
         return (
             f"the dimension {budget.per} no longer exists; add the tag to [ledger] tags, publish a "
             "definition of the dimension, or change per"
+        )
+    if rate_of(budget, ledger, now) is None:
+        return (
+            f"no exchange rate from {CURRENCY} to {budget.currency} is known for today; add one to the section "
+            "[currency] of the configuration, or change the currency"
         )
     broken = view.broken(known)
     return None if broken is None else f"its view {view.name!r} is broken: {broken}"
@@ -286,7 +305,7 @@ def _spent(measure: str, row: CostRow) -> Spent:
     elif measure == CALLS:
         actual = (row.calls - row.cached) * money.UNIT
     elif measure in METERS:
-        actual = row.metered * (money.UNIT // SCALE)
+        actual = row.metered * (money.UNIT // OF_METERS)
     else:
         tokens = row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
         actual = tokens * money.UNIT

@@ -29,6 +29,7 @@ from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.words import CrossedOwner, finding_of, notice_of
 from spool.ledger import money
+from spool.record import CURRENCY
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.views import View
@@ -176,9 +177,11 @@ def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
     """Hash the rules on which alerts depend. If the hash changes, the running period is judged again."""
     rules = {name: getattr(budget, name) for name in RULES}
-    # Real cost stays out of the hash, so that budgets from before `cost_type` existed keep their hash.
+    # Defaults stay out of the hash, so that budgets from before these fields existed keep their hash.
     if budget.cost_type == REAL_COST:
         del rules["cost_type"]
+    if budget.currency == CURRENCY:
+        del rules["currency"]
     filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}
     text = msgspec.json.encode([rules, filters], order="sorted")
     return blake2b(text, digest_size=16).hexdigest()

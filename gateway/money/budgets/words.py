@@ -13,6 +13,7 @@ from gateway.money.budgets.declared import ACTUAL, CORRECTED, COST, FINDER, FORE
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures, Spent
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.insights.findings import finding, money, named
+from spool.currencies import SCALE
 from spool.ledger import money as units
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import PAID_COST
@@ -36,10 +37,12 @@ class CrossedOwner:
     alert: Alert
 
 
-def amount(measure: str, value: int) -> str:
-    """Format an amount for people: dollars to the cent, or a number of tokens, calls or units of a meter."""
+def amount(budget: SpendBudget, value: int) -> str:
+    """Format an amount for people: money to the cent, or a number of tokens, calls or units of a meter."""
     exact = Decimal(units.text(value))
-    return money(exact) if measure == COST else f"{exact:,.0f} {measure.replace('_', ' ')}"
+    if budget.measure != COST:
+        return f"{exact:,.0f} {budget.measure.replace('_', ' ')}"
+    return money(exact) if budget.currency == CURRENCY else f"{exact:,.2f} {budget.currency}"
 
 
 def notice_of(
@@ -55,8 +58,8 @@ def notice_of(
     """Build the notice of one crossing. `id` is the same in repeated evaluations."""
     budget = figures.budget
     spent = period.spent.get(owner)
-    value = amount(budget.measure, alert_notice.value)
-    limit = amount(budget.measure, alert_notice.limit)
+    value = amount(budget, alert_notice.value)
+    limit = amount(budget, alert_notice.limit)
     budget_name = _whose(budget, owner)
     is_late = period.period.is_over(now)
     if alert_notice.state == CORRECTED:
@@ -97,6 +100,7 @@ def notice_of(
             "threshold": f"{alert_notice.percent} %",
             ("forecast" if alert_notice.kind == FORECAST else "actual"): units.text(alert_notice.value),
             "planned": units.text(alert_notice.limit),
+            **({} if budget.currency == CURRENCY else {"currency": budget.currency}),
         },
         severity=severity,
         link=link,
@@ -137,7 +141,9 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
         ),
         category=CATEGORY,
         effort=LOW,
-        impact=Decimal(units.text(excess)) if budget.measure == COST else Decimal(0),
+        impact=Decimal(units.text(excess * (figures.rate or 0) // SCALE))
+        if budget.measure == COST
+        else Decimal(0),
         newest=max(crossing.alert.fired_at or crossing.alert.since for crossing in crossed),
         concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
     )
@@ -149,18 +155,20 @@ def _headline(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> str:
         return f"Budget {named(budget.name)}: {len(crossed)} of {named(figures.per_label)} past a threshold"
     [crossing] = crossed
     verb = "is expected to pass" if crossing.alert.kind == FORECAST else "is past"
-    return f"Budget {named(budget.name)} {verb} {crossing.alert.percent} % of {amount(budget.measure, crossing.limit)}"
+    return (
+        f"Budget {named(budget.name)} {verb} {crossing.alert.percent} % of {amount(budget, crossing.limit)}"
+    )
 
 
 def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[CrossedOwner]) -> list[str]:
     lines = [f"since {period.period.first_day}:"]
     for crossing in crossed[:_NAMED_OWNERS]:
-        spent = amount(budget.measure, crossing.spent.actual if crossing.spent else 0)
+        spent = amount(budget, crossing.spent.actual if crossing.spent else 0)
         owner_text = f"{named(crossing.owner)} " if budget.per else ""
-        lines.append(f"{owner_text}{spent} of {amount(budget.measure, crossing.limit)};")
+        lines.append(f"{owner_text}{spent} of {amount(budget, crossing.limit)};")
         expected = period.forecasts.get(crossing.owner)
         if isinstance(expected, Forecast):
-            lines.append(f"expected {amount(budget.measure, expected.total)};")
+            lines.append(f"expected {amount(budget, expected.total)};")
     if len(crossed) > _NAMED_OWNERS:
         lines.append(f"and {len(crossed) - _NAMED_OWNERS} more;")
     return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing(budget, period.total)]
@@ -176,7 +184,7 @@ def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
             f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the true cost is higher."
         )
     if spent.unconverted:
-        sentences.append(f"{unconverted_words(spent.unconverted, CURRENCY)}.")
+        sentences.append(f"{unconverted_words(spent.unconverted, budget.currency)}.")
     return sentences
 
 

@@ -221,7 +221,7 @@ ALERTS: List[AlertRow] = List(
 
 def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     view = money.require_registry().views.find(budget.view_id)
-    problem = problem_of(budget, view, money.ledger.dimensions())
+    problem = problem_of(budget, view, money.ledger, money.clock.now())
     evaluated = money.require_budgets().figures.get(budget.id)
     rules = rules_digest(budget, view)
     is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules

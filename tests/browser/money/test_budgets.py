@@ -232,3 +232,24 @@ def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: Ope
     assert [] == console.audit()
     warning.get_by_role("link", name="Add Slack, Teams or mail").click()
     expect(page.get_by_role("heading", name="No channels yet")).to_be_visible()
+
+
+def test_a_budget_in_another_currency(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Amounts have the currency of the budget. Without an exchange rate, the budget says why it is not evaluated."""
+    busy.run("views", "create", "--name", "Everything", "--principal", "team")
+    limit = ("--amount", "1500.5", "--currency", "CHF", "--per", "team")
+    busy.run("budgets", "create", "--name", "Francs", "--view", "Everything", *limit)
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/budgets")
+    row = page.locator("main tbody tr")
+    expect(row).to_contain_text("1,500.50 CHF per team")
+    expect(row).to_contain_text("not evaluated")
+    row.get_by_role("link").first.click()
+    expect(dialog).to_contain_text("no exchange rate from USD to CHF is known for today")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.locator("[name=currency]")).to_have_value("CHF")
+    dialog.locator("[name=currency]").fill("usd")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(row).to_contain_text("$1,500.50 per team")
+    expect(row).not_to_contain_text("not evaluated")

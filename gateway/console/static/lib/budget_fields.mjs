@@ -20,7 +20,8 @@ const amounts = (row) => Object.fromEntries(Object.values(row.planned_limits ?? 
 export const budgetFields = (row, views, dimensions, channels) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "View", type: "select", options: views.map((each) => each.name), value: views.find((each) => each.id === row.view?.id)?.name},
-  {name: "amount", label: "Limit", value: row.default_amount, note: "per period, in dollars (or in tokens or calls), such as 1000.00"},
+  {name: "amount", label: "Limit", value: row.default_amount, note: "per period, in the currency (or in tokens or calls), such as 1000.00"},
+  {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "spending is converted at the exchange rate of each day"},
   {name: "granularity", label: "Period", type: "select", options: PERIODS, value: row.granularity ?? PERIODS[0]},
   {name: "planned", label: "Different amounts for certain periods", type: "area", rows: 3, value: asText(amounts(row)), note: "one per line: the first day of the period, =, and the amount, such as 2026-12-01=1500"},
   {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "separated by commas"},
@@ -35,10 +36,10 @@ export const budgetFields = (row, views, dimensions, channels) => [
 ];
 
 /** Convert the form values to the API's fields. */
-export function typedBudget({name, view, amount, granularity, planned, alerts, forecast_alerts, measure, cost_type, per, time_zone, channels, until, reason}, views) {
+export function typedBudget({name, view, amount, currency, granularity, planned, alerts, forecast_alerts, measure, cost_type, per, time_zone, channels, until, reason}, views) {
   const limits = Object.entries(labelsIn(planned)).map(([first, each]) => [first, {amount: each}]);
   return {
-    name, granularity, measure, cost_type, time_zone, view: {id: views.find((each) => each.name === view)?.id ?? ""},
+    name, granularity, measure, cost_type, time_zone, currency: currency.trim().toUpperCase(), view: {id: views.find((each) => each.name === view)?.id ?? ""},
     default_amount: amount.trim() || null, per: per === TOGETHER ? null : per, channels,
     planned_limits: limits.length ? {[granularity]: Object.fromEntries(limits)} : {},
     alerts: wanted(alerts), forecast_alerts: wanted(forecast_alerts), silence: until ? {until, reason} : null,

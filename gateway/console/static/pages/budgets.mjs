@@ -20,7 +20,8 @@ const EXPAND = ["current", "history", "burnup", "forecast"];
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const whole = (text) => count(String(text).split(".")[0]);
-const formatOf = (row) => (row.measure === "cost" ? money : (text) => (text === null || text === undefined ? "unknown" : whole(text)));
+const inCurrency = (format, currency) => (currency === "USD" ? format : (text, ...more) => (text === null || text === undefined ? format(text) : `${format(text, ...more).replace("$", "")} ${currency}`));
+const formatOf = (row) => (row.measure === "cost" ? inCurrency(money, row.currency) : (text) => (text === null || text === undefined ? "unknown" : whole(text)));
 const firstDay = (row) => row.burnup && Object.keys(Object.values(row.burnup)[0])[0]; // of the running period, in the budget's time zone
 const dash = (value, format) => (value === null || value === undefined ? "–" : format(value));
 const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
@@ -82,7 +83,7 @@ function Details({row, titles}) {
     ${row.problem && html`<p class="wrong">${row.problem}</p>`}
     ${current && html`<${Running} row=${row} format=${format} titles=${titles} />`}
     ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} colours=${{spent: 1}} isDaily=${true} isOpen=${true} format=${format}
-      short=${row.measure === "cost" ? shortMoney : (number) => whole(number)} zone=${row.time_zone} />`}
+      short=${row.measure === "cost" ? inCurrency(shortMoney, row.currency) : (number) => whole(number)} zone=${row.time_zone} />`}
     ${forecast && !forecast.total && html`<p class="faint">No forecast: ${forecast.reason}</p>`}
     <${Problem} error=${error} retry=${reload} />
     ${data && html`<h3>Thresholds of this period</h3><${Thresholds} row=${row} alerts=${data.alerts} />
@@ -92,7 +93,7 @@ function Details({row, titles}) {
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
     ${row.history && html`<h3>Periods</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
-    <h3>Settings</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
+    <h3>Settings</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, currency: row.currency, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
 }
 

@@ -249,8 +249,8 @@ def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view
         elif figures is not None and figures.periods and shown.percent is not None:
             running = figures.periods[0]
             limit = limit_of(budget, running)
-            limit_text = "" if limit is None else f" of {amount(budget.measure, limit)}"
-            spent = "" if budget.per else f", {amount(budget.measure, running.total.actual)} spent"
+            limit_text = "" if limit is None else f" of {amount(budget, limit)}"
+            spent = "" if budget.per else f", {amount(budget, running.total.actual)} spent"
             owner_text = f" by the {budget.per} with the highest percentage" if budget.per else ""
             used = f"{shown.percent} %{limit_text} used{owner_text}"
             yield f"{budget.name}: {used}{spent} since {running.period.first_day}"

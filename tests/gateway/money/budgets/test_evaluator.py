@@ -410,8 +410,8 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
 
 async def test_an_upgrade_judges_no_budget_anew() -> None:
     """
-    Budgets of earlier releases had no cost type. Their digest of the rules is unchanged, so an upgrade sends
-    no alert again.
+    Budgets of earlier releases had no cost type and no currency. Their digest of the rules is unchanged, so
+    an upgrade sends no alert again.
     """
     budget = SpendBudget(
         name="Search", view_id="v", planned={"2026-11-01": "5"}, default_amount="1", alerts={"80": "Y"},
@@ -420,6 +420,7 @@ async def test_an_upgrade_judges_no_budget_anew() -> None:
     before = "7930aa069e85e3b35b09cfa6d761a32d"
     assert before == rules_digest(budget, None)
     assert before != rules_digest(replace(budget, cost_type="metered_cost"), None)
+    assert before != rules_digest(replace(budget, currency="EUR"), None)
 
 
 async def test_a_budget_of_a_meter_counts_its_quantity() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from gateway.money.budgets.evaluator import gauges
 from gateway.money.insights.detectors.prices import missing_rate
 from gateway.money.insights.facts import Facts
 from gateway.service.assembly.storage import ledger_rates
@@ -102,6 +103,52 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
         CurrencySettings(rate=(*RATES.rate, CurrencyRate(currency="CHF", usd=Decimal(1))))
     )
     assert [{}] == [await lacks("all")]
+
+
+async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
+    """
+    Spend is converted at the rate of each day. Notices name the currency, the impact of the insight is in dollars,
+    and metrics in dollars leave the budget out.
+    """
+    server.registry.notices.channels = ("ops",)
+    server.services.money.ledger.rates = ledger_rates(RATES)
+    view = (
+        await server.ask("POST", "/views", {"name": "all", "filter": {}, "principal_dimension": "model"})
+    ).payload["view"]
+    draft = {"view": {"id": view["id"]}, "default_amount": "2", "alerts": {"100": "Y"}, "currency": "EUR"}
+    made = await server.ask("POST", "/budgets", {**draft, "name": "Euro"})
+    budget = made.payload["budget"]
+    assert (201, "EUR", [100]) == (made.status, budget["currency"], made.payload["already_past"])
+    path = f"/budgets/{budget['id']}"
+    current = (await server.ask("GET", path, expand="current")).payload["budget"]["current"]
+    assert ("2.8", {"CHF": "3"}, 140) == (current["actual"], current["unconverted"], current["percent"])
+    assert 200 == (await server.ask("PATCH", path, {"default_amount": "3", "alerts": {"100": "Y"}})).status
+    await add(server.services.spool.log, call(4, at=AT, request_model="a", cost="5", cost_source="reported"))
+    services = server.services.money.require_budgets()
+    await services.evaluate()
+    [notice] = [each.notice for each in await server.registry.notices.waiting()]
+    assert "Budget Euro passed 100 %: 6.80 EUR of 3.00 EUR" == notice.title
+    assert notice.fields["currency"] == "EUR" and "no rate to EUR is known" in notice.text
+    [insight] = await server.registry.insights.found()
+    assert "3.00 EUR" in insight.title and Decimal("4.75") == Decimal(insight.cost_impact)
+    [gauge] = gauges(services.figures.values())
+    assert (None, None, None) == (gauge.spent, gauge.limit, gauge.forecast)
+    assert gauge.ratio == 6.8 / 3
+
+    server.services.money.ledger.rates = None
+    await services.evaluate()
+    problem = (await server.ask("GET", path)).payload["budget"]["problem"]
+    assert "no exchange rate from USD to EUR is known for today" in problem
+    assert 200 == (await server.ask("PATCH", path, {"currency": "USD"})).status
+    in_dollars = (await server.ask("GET", path, expand="current")).payload["budget"]
+    assert (None, "6") == (in_dollars["problem"], in_dollars["current"]["actual"])
+    for wrong, words in (
+        ({"measure": "calls"}, "a budget in EUR needs the measure cost"),
+        ({"cost_type": "billed_cost"}, "a budget in EUR needs the measure cost and counted costs"),
+        ({"currency": "credits"}, "currency must be one of"),
+    ):
+        refused = await server.ask("POST", "/budgets", {**draft, "name": "Wrong", **wrong})
+        assert 400 == refused.status and words in str(refused.payload)
 
 
 async def test_an_insight_names_what_has_no_rate() -> None:

@@ -17,6 +17,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from gateway.service.configuration.sections import AnswerSettings
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.ledger.money import UNIT
 from spool.registry.roles import EXCEPT, LIMITED, RoleDraft, RoleFilter, RoleLimits
@@ -301,3 +302,16 @@ async def made_budget(server: OperatorServer, **body: Any) -> str:
     await server.ask("POST", "/budgets/evaluate", {})
     id: str = answer.payload["budget"]["id"]
     return id
+
+
+async def test_a_query_with_too_many_fees_is_refused(tmp_path: Path) -> None:
+    """Rows of fees count against the limit of rows. With longer periods, the same seats fit."""
+    limits = AnswerSettings(max_rows=100, max_summed_rows=1000)
+    clock = MovedClock(NOW.timestamp())
+    async with operator_server(tmp_path, clock=clock, answers=lambda: limits) as server:
+        await made(server, "/views", name="all", filter={}, principal_dimension="user")
+        seats = [{"user": f"user-{number}", "since": "2026-01-01"} for number in range(40)]
+        await made(server, "/plans", name="Claude", view="all", fee="30", seats=seats)
+        refused = await server.ask("GET", f"/report?{AUGUST}&cost_type=paid_cost&per=daily&by=user")
+        assert 422 == refused.status and "more than 1000 rows" in str(refused.payload)
+        assert "1200" == (await paid(server, "per=monthly&by=user"))["total"]["cost"]
