@@ -151,7 +151,7 @@ class Seats(NamedTuple):
 
 
 def of_seats(company: Company, quoted: Quoted, currency: str) -> Seats:
-    """Return the expected sums in whole numbers. Each amount of a seat is rounded once."""
+    """Return the expected sums in whole numbers. Each day of a fee, and the overage of a seat, is rounded once."""
 
     def rate(given: str, day: int) -> int:
         exact = in_dollars(given, day, quoted) / in_dollars(currency, day, quoted)
@@ -169,7 +169,7 @@ def of_seats(company: Company, quoted: Quoted, currency: str) -> Seats:
             held = [day for day in range(DAYS) if has(seat, day)]
             fee = int(Decimal(PLAN["fee"]) * UNIT)
             parts = [fee * (day + 1) // DAYS - fee * day // DAYS for day in range(DAYS)]
-            fees += round(Fraction(sum(parts[day] * rate("EUR", day) for day in held), RATE))
+            fees += sum(round(Fraction(parts[day] * rate("EUR", day), RATE)) for day in held)
             mine = {
                 number
                 for number, told in company.calls.items()
