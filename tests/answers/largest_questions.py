@@ -87,6 +87,7 @@ def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:
             [("per", "hourly"), ("top", "10"), ("compare", "previous")],
             [("per", "daily"), ("cost_type", "metered_cost")],
             [("per", "daily"), ("cost_type", "metered_cost"), ("top", "1000")],
+            [("per", "daily"), ("cost_type", "paid_cost"), ("by", "charge"), ("by", "plan")],
         )],
         "what_if": [urlencode([*span, *groups, ("model", "gpt-4.1-mini")])],
         "preview_closing": [urlencode([("provider", "openai"), ("month", last_day[:7])]), ""],

@@ -42,6 +42,7 @@ def operations(today: datetime) -> Iterator[Operation]:
     of_plans = f"/report?{month}&show=cost&cost_type="
     yield Operation("/costs", "without a plan, 30 days by day", f"{of_plans}metered_cost&per=daily")
     yield Operation("/costs", "in plans, 30 days by team", f"{of_plans}covered_cost&by=team&top=10")
+    yield Operation("/costs", "paid, 30 days by charge", f"{of_plans}paid_cost&by=charge&per=daily")
     yield Operation("/costs", "what if", f"/what-if?{month}&by=team&model=gpt-4o-mini")
     yield Operation("/calls", "newest", "/records?limit=40")
     yield Operation(

@@ -315,3 +315,31 @@ async def test_a_query_with_too_many_fees_is_refused(tmp_path: Path) -> None:
         refused = await server.ask("GET", f"/report?{AUGUST}&cost_type=paid_cost&per=daily&by=user")
         assert 422 == refused.status and "more than 1000 rows" in str(refused.payload)
         assert "1200" == (await paid(server, "per=monthly&by=user"))["total"]["cost"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "unit=user&show=cost,units,cost_per_unit&by=team",
+        "show=saved_by_caching&by=plan",
+        "lines=meters&per=hourly&by=user&by=model",
+        "show=cost,latency_p95_ms&by=charge&top=1&top_by=calls",
+        "compare=previous&by=plan&per=daily",
+        "by=charge&colours=names&top=5&per=monthly",
+        "where=charge!=usage&where=plan!=Claude&by=user",
+        "where=charge=nothing",
+        "currency=EUR&by=charge",
+        "by=provider_family&by=model_family&per=weekly&tz=Asia/Kolkata",
+        "limit=1&by=charge",
+    ],
+)
+async def test_fees_fit_into_every_kind_of_report(server: OperatorServer, more: str) -> None:
+    """Paid costs accept what counted costs accept, and fees have no calls, tokens or price lines."""
+    await keep_plans(server)
+    calls = august(random.Random(13))
+    await add(server.services.spool.log, *calls)
+    found = await server.ask("GET", f"/report?{AUGUST}&cost_type=paid_cost&{more}")
+    assert 200 == found.status, found.payload
+    if "lines=meters" in more:
+        fees = [row for row in found.payload["rows"] if row["model"] is None and not row["calls"]]
+        assert fees and all(row["price_lines"] is None and Fraction(row["cost"]) for row in fees)
