@@ -41,15 +41,38 @@ install -D -m 0644 -t "$root/usr/lib/systemd/system" deploy/systemd/*.service de
 install -D -m 0644 -t "$root/usr/lib/systemd/user" deploy/systemd/user/*.service
 install -D -m 0644 -t "$root/etc/tollhouse" deploy/systemd/*.toml
 install -d -m 0700 "$root/etc/tollhouse/keys" "$root/etc/tollhouse/agent-keys"
-install -D -m 0644 -t "$documents" deploy/debian/copyright README.md
+install -D -m 0644 -t "$documents" deploy/debian/copyright README.md SECURITY.md CODE_OF_CONDUCT.md
 install -D -m 0644 deploy/debian/lintian-overrides "$root/usr/share/lintian/overrides/tollhouse"
 install -D -m 0644 deploy/debian/tollhouse.1 "$root/usr/share/man/man1/tollhouse.1"
 gzip -9n "$root/usr/share/man/man1/tollhouse.1"
 gzip -9nc CHANGELOG.md > "$documents/CHANGELOG.md.gz"
+
+# completion <shell> <file>: the script that `tollhouse completion` prints, where the shell loads it by itself.
+completion() {
+  mkdir -p "$(dirname "$root/$2")"
+  PYTHONPATH="$packages" /usr/bin/python3 -sBP -c 'from gateway.cli import main; main(prog_name="tollhouse")' \
+    completion "$1" > "$root/$2"
+}
+completion bash usr/share/bash-completion/completions/tollhouse
+completion zsh usr/share/zsh/vendor-completions/_tollhouse
+completion fish usr/share/fish/vendor_completions.d/tollhouse.fish
+
 # Who answers for the package: DEBFULLNAME and DEBEMAIL as for Debian's own tools, else who made the last commit.
-author=$(git log -1 --format='%an <%ae>' 2>/dev/null || echo "$(id -un) <$(id -un)@$(hostname -f)>")
 maintainer=${DEBEMAIL:+${DEBFULLNAME:-Tollhouse} <$DEBEMAIL>}
-maintainer=${maintainer:-$author}
+maintainer=${maintainer:-$(git log -1 --format='%an <%ae>' 2>/dev/null || true)}
+if [ -z "$maintainer" ]; then
+  echo "nobody answers for the package: set DEBFULLNAME and DEBEMAIL" >&2
+  exit 1
+fi
+if [[ $maintainer =~ \.(example|invalid|test|localhost)\>$ ]]; then
+  echo "$maintainer can receive no mail: set DEBFULLNAME and DEBEMAIL" >&2
+fi
+# Where problems are reported: the repository of the checkout. Nothing is stated if the checkout has none.
+origin=$(git remote get-url origin 2>/dev/null || true)
+homepage=
+if [[ $origin =~ ^(https://|git@)([^@/]*@)?([^/:]+)[/:](.+)$ ]]; then
+  homepage="https://${BASH_REMATCH[3]}/${BASH_REMATCH[4]%.git}"
+fi
 date=$(LC_ALL=C date -uR -d "@$SOURCE_DATE_EPOCH")
 printf 'tollhouse (%s) stable; urgency=medium\n\n  * What changed is in CHANGELOG.md.\n\n -- %s  %s\n' \
   "$version" "$maintainer" "$date" | gzip -9n > "$documents/changelog.gz"
@@ -65,7 +88,8 @@ Package: tollhouse
 Version: $version
 Architecture: $(dpkg --print-architecture)
 Maintainer: $maintainer
-Section: net
+${homepage:+Homepage: $homepage
+}Section: net
 Priority: optional
 Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
 Depends: python3 (>= $python), python3 (<< $next), libc6 (>= 2.28), ca-certificates, init-system-helpers (>= 1.52)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from gateway.cli import main
 from tests.acceptance.conftest import ROOT
 from tests.deploy.machine import Machine, booted, debian
 from tests.documents import blocks
@@ -102,6 +104,52 @@ def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -
         )
     }
     assert {"tollhouse"} == installed - locked
+
+
+def test_the_package_has_completions(package: Path, tmp_path: Path) -> None:
+    """Bash, zsh and fish load them by themselves. They are what `tollhouse completion` prints."""
+    subprocess.run(["dpkg-deb", "--extract", str(package), str(tmp_path)], check=True)
+    places = {
+        "bash": "bash-completion/completions/tollhouse",
+        "zsh": "zsh/vendor-completions/_tollhouse",
+        "fish": "fish/vendor_completions.d/tollhouse.fish",
+    }
+    for shell, place in places.items():
+        printed = CliRunner().invoke(main, ["completion", shell])
+        assert printed.exit_code == 0
+        assert printed.stdout == (tmp_path / "usr/share" / place).read_text()
+    if shutil.which("bash"):
+        script = f"""
+            . {tmp_path}/usr/share/{places["bash"]}
+            complete -p tollhouse
+        """
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        assert "-F _tollhouse_completion tollhouse" in done.stdout
+
+
+def test_nobody_is_invented_as_maintainer(tmp_path: Path) -> None:
+    """Without a commit and without DEBEMAIL, there is no package. An address without mail is named."""
+    text = (ROOT / "deploy/debian/build.sh").read_text()
+    [lines] = re.findall(r"^maintainer=.*?^homepage=$.*?^fi$", text, re.MULTILINE | re.DOTALL)
+    script = f'set -euo pipefail\n{lines}\necho "$maintainer|$homepage"'
+
+    def run(**environ: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path.parent), **environ}
+        return subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    nobody = run()
+    assert nobody.returncode == 1
+    assert "set DEBFULLNAME and DEBEMAIL" in nobody.stderr
+    assert "can receive no mail" in run(DEBEMAIL="ann@host.example").stderr
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for origin, homepage in (
+        ("https://ann:secret@code.tollhouse.io/ann/tollhouse.git", "https://code.tollhouse.io/ann/tollhouse"),
+        ("git@code.tollhouse.io:ann/tollhouse.git", "https://code.tollhouse.io/ann/tollhouse"),
+        ("/home/ann/tollhouse", ""),
+    ):
+        subprocess.run(["git", "config", "remote.origin.url", origin], cwd=tmp_path, check=True)
+        known = run(DEBFULLNAME="Ann", DEBEMAIL="ann@tollhouse.io")
+        assert (known.stdout, known.stderr) == (f"Ann <ann@tollhouse.io>|{homepage}\n", "")
 
 
 def test_lintian_finds_no_error(package: Path) -> None:
