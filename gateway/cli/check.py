@@ -86,6 +86,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     if as_json:
         report = {
             "problems": problems,
+            "has_data_dir": not _not_created(settings),
             "warnings": warned,
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
@@ -219,7 +220,7 @@ def _show(
     streams: Sequence[StreamCheck],
     destinations: Sequence[DestinationCheck],
 ) -> None:
-    click.echo(f"data        {config.data_dir}")
+    click.echo(f"data        {config.data_dir}{_not_created(config)}")
     for warning in warned:
         click.echo(f"warning     {warning}")
     for problem in problems:
@@ -235,6 +236,13 @@ def _show(
         description = f"{', '.join(destination.topics)} to {destination.to}"
         effect = _with_effect(destination.status, destination.words, is_route=True)
         click.echo(f"destination {destination.name:<20}{description}: {effect}")
+
+
+def _not_created(config: Config) -> str:
+    """Return what to do if there is no data directory yet. PostgreSQL needs none."""
+    if config.storage.engine != SQLITE or config.data_dir.exists():
+        return ""
+    return ": not created yet; `tollhouse serve` creates it at its first start"
 
 
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> N
     found = {row["stream"]: row for row in near.json("check", code=1)["upstream"]}
     assert "refused" == found["traces"]["status"]
     assert "disabled" in found["traces"]["words"]
+
+
+def test_check_says_that_there_is_no_data_directory_yet(installations: Any) -> None:
+    """It names the next step, and the directory is not created."""
+    new = installations()
+    shutil.rmtree(new.data)
+    assert f"data        {new.data}: not created yet; `tollhouse serve` creates it" in new.run("check")
+    assert new.json("check")["has_data_dir"] is False
+    assert not new.data.exists()
 
 
 def test_check_without_an_upstream(installations: Any) -> None:
