@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -486,6 +487,29 @@ def test_wrong_use_of_events_send_is_exit_2(words: list[str], message: str) -> N
     result = CliRunner().invoke(main, ["events", "send", *words])
     assert result.exit_code == 2
     assert message in result.output
+
+
+async def test_a_refused_key_is_followed_by_the_command_for_the_right_one(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """The printed command creates a key that is accepted."""
+    serving = await serve()
+    wrong = await serving.make_key("billing", scopes=["billing:read_costs"])
+    for words in (("events", "send", "--type", "order"), ("send", "--example", "litellm")):
+        env = {"XDG_STATE_HOME": str(tmp_path / "state"), "TOLLHOUSE_KEY": wrong}
+        command = [*words, "--to", serving.url]
+        refused = await asyncio.to_thread(CliRunner(env=env).invoke, main, command)
+        assert refused.exit_code == 1
+        found = re.search(r"403: .* On the gateway, `tollhouse ([^`]+)` creates such a key", refused.stderr)
+        assert found is not None, refused.output
+        made = await asyncio.to_thread(
+            CliRunner().invoke,
+            main,
+            [*shlex.split(found[1]), "--json", "--data", str(serving.app.config.data_dir)],
+        )
+        env["TOLLHOUSE_KEY"] = json.loads(made.stdout)["secret"]
+        accepted = await asyncio.to_thread(CliRunner(env=env).invoke, main, command)
+        assert "accepted 1" in accepted.output
 
 
 async def test_a_report_says_that_a_call_waits(serve: Serve, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from gateway.cli.operator.resources import body_of, described_by, resource_comma
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
 from gateway.people.roles.declared import NewRole
+from spool.printable import printable
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
 
 COLUMNS = ("id", "name", "data_access", "permission_sets", "members", "groups")
@@ -83,7 +84,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     --permission-set it shows no calls.
     """
     created = client.request("POST", "/roles", body=_new_role(**given))
-    _show(created, as_json)
+    show_json(created) if as_json else click.echo(printable(f"created {_in_words(created['role'])}"))
     _warn_of_wider(client, created["role"])
 
 
@@ -104,7 +105,7 @@ def edit(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given
     if not body:
         fail("nothing to change; `tollhouse roles edit --help` lists the options", 2)
     changed = client.request("PATCH", f"/roles/{part(role)}", body=body)
-    _show(changed, as_json)
+    show_json(changed) if as_json else click.echo(printable(f"changed {_in_words(changed['role'])}"))
     _warn_of_wider(client, changed["role"])
 
 
@@ -208,6 +209,23 @@ def _warn_of_wider(client: OperatorClient, role: JsonObject) -> None:
         wider = client.request("GET", f"/roles/{part(role['id'])}/wider-operators", query=[("limit", "1000")])
         for account in wider["operators"]:
             warn_of_account(account)
+
+
+def _in_words(role: JsonObject) -> str:
+    """Describe a role in a line: the calls and costs that it shows, its permission sets, and who has it."""
+    calls = {FULL: "all calls", NO_DATA: "no calls"}.get(role["data_access"])
+    parts = [f"shows {calls or 'calls with ' + ', '.join(_filter_words(role['filters']))}"]
+    for name, title in (
+        ("cost_types", "only the costs"),
+        ("permission_sets", "permission sets"),
+        ("members", "members"),
+        ("groups", "groups"),
+    ):
+        if role[name]:
+            parts.append(f"{title} {', '.join(role[name])}")
+    if not role["members"] and not role["groups"]:
+        parts.append("nobody has it yet")
+    return f"role {role['name']} (id {role['id']}): {'; '.join(parts)}"
 
 
 def _show(payload: JsonObject, as_json: bool) -> None:

@@ -37,6 +37,7 @@ from gateway.cli.send.upload import (
     Undeliverable,
     UploadClient,
     UploadCounts,
+    WrongKey,
     session,
 )
 from gateway.normalise import any_format
@@ -46,9 +47,11 @@ from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognised
 from gateway.normalise.outcome import Options
 from gateway.service.errors import BadPayload, Refusal
 from spool.printable import printable
+from spool.registry.scopes import SEND_AI_TELEMETRY
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
+KEY_COMMAND = f'tollhouse keys create --name send --use-case "{SEND_AI_TELEMETRY}"'
 MOST_NAMED = 20  # maximum rejected items that are printed per run
 _NS: Final = 1_000_000_000
 
@@ -162,10 +165,13 @@ def send(
 class UploadTarget:
     """The address and the key of an upload. Exits with 2 if they can never work."""
 
-    def __init__(self, url: str, key_file: Path | None, key_env: str, *, path: str) -> None:
+    def __init__(
+        self, url: str, key_file: Path | None, key_env: str, *, path: str, key_command: str = KEY_COMMAND
+    ) -> None:
         _check(url)
         self.key = _key(key_file, key_env)
         self.endpoint = url.rstrip("/") + path
+        self.key_command = key_command
         self.hint = "" if self.key else f" (no key was sent; set {key_env}, or use --key-file)"
 
 
@@ -199,6 +205,8 @@ def deliver(
 
     try:
         complete = asyncio.run(send_all())
+    except WrongKey as error:
+        fail(f"{error}{target.hint}. On the gateway, `{target.key_command}` creates such a key")
     except Undeliverable as error:
         fail(f"{error}{target.hint}")
     if not complete:

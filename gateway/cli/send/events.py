@@ -12,8 +12,10 @@ import click
 from gateway.cli.output import as_json
 from gateway.cli.send.command import UploadTarget, deliver, target_options
 from gateway.cli.send.request_bodies import UploadBody
+from spool.registry.scopes import CREATE_EVENT
 
 PATH = "/v1/events"
+KEY_COMMAND = f"tollhouse keys create --name events --scope {CREATE_EVENT}"
 
 
 @click.command("send")
@@ -55,7 +57,7 @@ def send_events(
         raise click.UsageError("give FILEs to send, or --type TYPE to send one event")
     if named and (data or any(stated.values())):
         raise click.UsageError("--amount, --subject, --source, --id, --time and --value belong to --type")
-    target = UploadTarget(url, key_file, key_env, path=PATH)
+    target = UploadTarget(url, key_file, key_env, path=PATH, key_command=KEY_COMMAND)
     single = None
     if event_type is not None:
         single = (UploadBody(items=[_event(event_type, stated, data)]), "the event")

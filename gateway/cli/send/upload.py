@@ -41,6 +41,10 @@ class Undeliverable(Exception):
     """No body can be delivered: the key or the address is wrong, or the gateway stayed unavailable."""
 
 
+class WrongKey(Undeliverable):
+    """The key is missing or unknown, or lacks the scope for these records."""
+
+
 class BodyRefused(Exception):
     """The gateway read this body and rejected it."""
 
@@ -198,6 +202,8 @@ class UploadClient:
             raise _Retryable(problem, _retry_after_s(response.headers.get("Retry-After")))
         if response.status < 400:
             raise Undeliverable(f"{response.status}: {self._url} redirects; use the address of the redirect")
+        if response.status == 401 or _error(content_of_answer).get("type") == "missing_scope":
+            raise WrongKey(problem)
         if response.status in _HOPELESS:
             raise Undeliverable(problem)
         if response.status == 413:
@@ -247,9 +253,12 @@ def _rejected(reject: dict[str, Any]) -> RejectedItem:
 
 
 def _reason(body: bytes) -> str:
+    return str(_error(body).get("message") or "no reason given")[:300]
+
+
+def _error(body: bytes) -> dict[str, Any]:
     error = _json(body).get("error")
-    message = error.get("message") if isinstance(error, dict) else None
-    return str(message or "no reason given")[:300]
+    return error if isinstance(error, dict) else {}
 
 
 def _json(body: bytes) -> dict[str, Any]:

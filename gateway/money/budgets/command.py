@@ -132,6 +132,7 @@ def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     if not body:
         fail("no change given; use at least one option, such as --amount", 2)
     _show_made(client.request("PATCH", f"/budgets/{part(id)}", body=body), as_json)
+    warn_without_channel(client)
 
 
 @budgets.command()

@@ -295,7 +295,7 @@ def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
 def test_a_budget_has_thresholds_and_names_a_missing_channel(run: Run) -> None:
     """
     Without options, a new budget alerts at 80 and 100 percent and says so. A budget with only a forecast
-    threshold has no others. Without a channel, both commands warn on stderr and exit with 0.
+    threshold has no others. Without a channel, `create` and `edit` warn on stderr and exit with 0.
     """
     run("views", "create", "--name", "All", "--principal", "model")
     usual = run("budgets", "create", "--name", "Usual", "--view", "all", "--amount", "10", "--json")
@@ -305,7 +305,8 @@ def test_a_budget_has_thresholds_and_names_a_missing_channel(run: Run) -> None:
     forecast = run("budgets", "create", *words)
     assert {} == json.loads(forecast.stdout)["budget"]["alerts"]
     assert "no --alert given" not in forecast.stderr
-    for made in (usual, forecast):
+    edited = run("budgets", "edit", json.loads(usual.stdout)["budget"]["id"], "--amount", "12")
+    for made in (usual, forecast, edited):
         assert "nobody will be notified: there is no channel" in made.stderr
     hook = "https://hooks.slack.com/services/T0/B0/x"
     run("notifications", "channels", "create", "chat", "slack", "--secret-file", "-", input=hook)

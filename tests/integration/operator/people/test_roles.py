@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -329,6 +330,14 @@ def test_roles_have_a_command(run: Run) -> None:
         {"dimension": "model", "mode": "except", "values": ["o3"]},
     ] == made["filters"]
     assert {"Member", "Search"} <= set(run("roles", "list").split())
+    changed = run("roles", "edit", "Search", "--description", "those of search")
+    assert (
+        f"changed role Search (id {made['id']}): shows calls with team=search, team=, model!=o3; permission sets "
+        f"view_costs; members {BOB}\n"
+    ) == changed
+    new = run("roles", "create", "--name", "Everything", "--data-access", "full")
+    assert re.fullmatch(r"created role Everything \(id .+\): shows all calls; nobody has it yet\n", new)
+    run("roles", "delete", "Everything")
     assert "api_key_management" in run("roles", "permission-sets")
     assert "team=search, team=, model!=o3" in run("roles", "show", "search")
     seen = run("roles", "preview", BOB)
