@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.ledger.counting import WIDTHS, Placement, lower_missed, note_charges, period, state_of
+from spool.ledger.counting import WIDTHS, Placement, lower_missed, note_charges, period, state_of, work_sums
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import DAY_S, HOUR_S, HourlySums, MeterSums, hour_of
+from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, MeterSums, hour_of
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.meters import quantity_of
@@ -402,10 +402,15 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     rows.add(
         width, [(start, number, measures) for number, (_, _, measures) in zip(numbers, sums, strict=True)]
     )
-    number_of = {dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)}
+    number_of: dict[DimensionValues, int] = {
+        dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)
+    }
     meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
     note_charges(rows, (amounts for _, _, amounts in meters))
     rows.add_meters(width, meters)
+    rows.remove_work(start)
+    work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
+    rows.add_work(work, recount.sums.work_names)
     if has_day:
         rows.sum_up_day(day)
     rows.note_periods([(width, start, recount.lowest)])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from spool.ledger import money
+from spool.ledger import money, work
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided, instants, of_billed_days, together
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum
@@ -111,7 +111,7 @@ def checked(rows: LedgerRows, query: CostQuery) -> CostQuery:
     for name in query.named:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
-    if _is_filtered(query) and rows.passes_all(query):
+    if query.unit is None and _is_filtered(query) and rows.passes_all(query):
         return replace(query, include={}, exclude={})
     return query
 
@@ -132,9 +132,7 @@ def _is_filtered(query: CostQuery) -> bool:
     return filtered.isdisjoint(BILLED_DIMENSIONS)
 
 
-def _totals(
-    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
-) -> _ByPeriod:
+def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.named):
         from spool.ledger.billed import with_own_dimensions
 
@@ -150,7 +148,8 @@ def _totals(
     else:
         state = state_of(rows)
         questions = divided(rows, query, time_ranges, state)
-        has_charges = bool(state["charged"])
+        # amounts in other currencies have no sums by unit of work, and count as calls without a unit
+        has_charges = bool(state["charged"]) and query.unit is None
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
@@ -188,7 +187,7 @@ def _totals(
         for question in group_of_spans:
             # rollups have no meters
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
-            if query.meter:
+            if query.meter and query.unit is None:
                 for metered in rows.meter_totals(*asked_of, by_start=by_start):
                     total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
                     # a sum with meters always has a sum of measures with the same dimensions
@@ -206,6 +205,37 @@ def _totals(
         if limit is not None:
             limit.check_rows(row_count)
             limit.check_time()
+    return totals
+
+
+def _totals(
+    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
+) -> _ByPeriod:
+    """
+    Return totals by period and group.
+
+    The sums of units of work contain only calls that have a unit. So the totals of calls without a unit are the
+    difference between all calls and these sums.
+    """
+    ask = partial(_read, rows, limit=limit, rates=rates)
+    totals = ask(query)
+    unit = query.unit
+    if unit is None or not work.asks_unknown(unit, query.include, query.exclude):
+        return totals
+    plain = replace(query.without_unit(), kept=None)
+    with_unit = ask(replace(plain, exclude={**plain.exclude, unit: ()}))
+    place = list(query.group_by).index(unit) if unit in query.group_by else None
+    for start, groups in ask(plain).items():
+        for group, without in groups.items():
+            if (part := with_unit[start].get(group)) is not None:
+                without.include([part], -1)
+            unknown = group if place is None else (*group[:place], None, *group[place:])
+            if query.only is not None and unknown not in query.only:
+                continue
+            if (known := totals[start].get(query.shown(unknown))) is not None:
+                known.include([without])
+            else:
+                totals[start][query.shown(unknown)] = without
     return totals
 
 
@@ -476,7 +506,8 @@ def largest_groups(
         return set()
     count, ranked = rows.largest(spans, query, top + ALIKE)
     if limit is not None:
-        limit.check_rows(count)
+        if query.unit is None:  # there may be more units of work than rows of any answer
+            limit.check_rows(count)
         limit.check_time()
     if count <= top + 1:
         return set()

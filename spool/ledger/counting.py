@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from secrets import randbits
 from typing import Any
 
-from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows, WorkSum
 from spool.ledger.sums import (
     AHEAD_S,
     DAY_S,
@@ -28,6 +28,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
+from spool.ledger.work import Place
 
 WIDTHS = (HOUR_S, DAY_S)
 # Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
@@ -45,6 +46,7 @@ MOST_PRESENT, MOST_PACKED = 16, 512
 MOST_PERIODS = 10_000  # maximum number of periods for which an upper bound on their sums is kept in memory
 
 _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
+_NO_WORK: Mapping[DimensionValues, Mapping[Place, Measures]] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
@@ -279,6 +281,7 @@ def add(
     if state["reach"] != first:
         return state["reach"]
     metered: list[MeterSums] = []
+    work: list[WorkSum] = []
     for width in WIDTHS:
         added: list[tuple[int, int, Measures]] = []
         meters: list[tuple[int, int, MeterSums]] = []
@@ -290,7 +293,7 @@ def add(
             for number, measures in zip(numbers, measures_of_hours, strict=True):
                 parts[number].append(measures)
             added += [(start, number, total(part)) for number, part in parts.items()]
-            if any(hour in sums.meters for hour in hours):
+            if any(hour in sums.meters or hour in sums.work for hour in hours):
                 number_of = dict(zip(dimensions, numbers, strict=True))
                 meters += [
                     (start, number_of[values], amounts)
@@ -298,11 +301,19 @@ def add(
                     for values, amounts in sums.meters.get(hour, _NO_METERS).items()
                     if amounts
                 ]
+                work += [
+                    each
+                    for hour in hours
+                    if period(hour, state["hourly"]) == (width, start)
+                    for each in work_sums(sums, hour, start, number_of)
+                ]
         rows.add(width, added)
         if meters:
             rows.add_meters(width, meters)
             metered += [amounts for _, _, amounts in meters]
     note_charges(rows, metered)
+    if work:
+        rows.add_work(work, sums.work_names)
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
@@ -320,6 +331,15 @@ def add(
             whole=max(state["whole"], missed.whole),
         )
     return reach
+
+
+def work_sums(
+    sums: HourlySums, hour: int, start: int, number_of: Mapping[DimensionValues, int]
+) -> Iterator[WorkSum]:
+    """Yield the sums of the units of work of an hour, under the numbers of their dimensions."""
+    for values, units in sums.work.get(hour, _NO_WORK).items():
+        for (unit, id), measures in units.items():
+            yield unit, start, id, number_of[values], measures
 
 
 def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> Mapping[int, Sequence[int]]:

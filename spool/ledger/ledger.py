@@ -32,6 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
+from spool.ledger.work import WORK_LIMITS, WorkLimits, expire, unlist_beyond
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
@@ -151,6 +152,7 @@ class Ledger:
         max_rows: int = MAX_ROWS,
         chunk: int = CHUNK,
         packed: Native | None = None,
+        work: WorkLimits = WORK_LIMITS,
     ) -> None:
         self.tags = tuple(tags)
         self._store = store
@@ -166,6 +168,10 @@ class Ledger:
         self._reach = 1
         # whether all closed records were counted since the ledger was loaded or restarted
         self._is_caught_up = False
+        self._work = work
+        self._unchecked_work = (
+            work.ids_per_month
+        )  # sums of units that were added since their number was checked
         self._not_before = 0.0  # monotonic time until which a party with heavy use pauses
         # tags of billing rows, with the mark of the rows from which they were read
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
@@ -320,6 +326,7 @@ class Ledger:
         self._reach = await self._change(work)
         if self._reach != last + 1:
             self._placement.forget()
+        self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
 
     async def _add_up(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
@@ -424,6 +431,9 @@ class Ledger:
             while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
+            if self._unchecked_work > self._work.ids_per_month // 10:
+                await self._change(lambda rows: unlist_beyond(rows, self._work.ids_per_month, now))
+                self._unchecked_work = 0
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
@@ -432,6 +442,7 @@ class Ledger:
                 from spool.ledger.days.rollups import drop_old  # imported only where rollups are used
 
                 self._placement.forget()
+                await self._change(lambda rows: expire(rows, self._work, now))
                 await self._change(lambda rows: rows.drop_unused_numbers())  # those without sums
                 await self._change(lambda rows: drop_old(rows, state_of(rows)["daily"]))
             return removed

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from spool.errors import AskedTooMuch
+from spool.ledger import work
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
@@ -231,6 +232,21 @@ class CostQuery:
         """All dimensions that the query uses."""
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
+    @property
+    def unit(self) -> str | None:
+        """The unit of work that the query uses (see `spool.ledger.work`)."""
+        return work.asked(self.named)
+
+    def without_unit(self) -> CostQuery:
+        """Return the query without its unit of work, and without filters that use the unit."""
+        return replace(
+            self,
+            group_by=[name for name in self.group_by if name not in work.UNITS],
+            include={name: values for name, values in self.include.items() if name not in work.UNITS},
+            exclude={name: values for name, values in self.exclude.items() if name not in work.UNITS},
+            only=None if self.unit in self.group_by else self.only,
+        )
+
 
 EVERY_METER = "*"
 
@@ -317,7 +333,7 @@ def needed_sums(measures: Sequence[str]) -> frozenset[str]:
 
 def check_dimension(name: str) -> None:
     """Raise ValueError if costs cannot be grouped and filtered by a dimension."""
-    known = (*DIMENSIONS, *BILLED_DIMENSIONS)
+    known = (*DIMENSIONS, *BILLED_DIMENSIONS, *work.UNITS)
     is_tag = name.startswith(TAG) and name != TAG
     if name not in known and not is_tag:
         raise ValueError(f"{name} is not a dimension")

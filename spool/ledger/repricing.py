@@ -89,7 +89,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     changed = unpriced = before = after = 0
     for width in WIDTHS:
         for start in rows.starts(width, since):
-            removed, repriced = [], []
+            removed, repriced, old_estimates = [], [], []
             meters = rows.meters(width, start)
             for number, dimensions, measures in rows.priceable(width, start):
                 total = token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
@@ -106,6 +106,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 if dimensions.cost_source == "none":
                     dimensions = dimensions._replace(cost_source="estimated")
                 removed.append((start, number))
+                old_estimates.append(old)
                 repriced.append((dimensions, measures))
             numbers = placement.numbers(rows, width, start, [dimensions for dimensions, _ in repriced])
             new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
@@ -118,10 +119,46 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
             # the same row as a sum that had one.
             rows.remove(width, removed)
             rows.add(width, new)
+            if new:
+                moves = {
+                    old: Move(number, old_units, measures[_ESTIMATED], has_meters=old in meters)
+                    for (_, old), (_, number, measures), old_units in zip(
+                        removed, new, old_estimates, strict=True
+                    )
+                }
+                _reprice_work(rows, pricer, start, moves)
             if moved_meters:
                 rows.add_meters(width, moved_meters)
             changed += len(new)
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
+
+
+class Move(NamedTuple):
+    """A repriced sum: the new number of its dimensions, its estimate before and after, and whether it has meters."""
+
+    number: int
+    before: int
+    after: int
+    has_meters: bool
+
+
+def _reprice_work(rows: LedgerRows, pricer: Pricer, start: int, moves: Mapping[int, Move]) -> None:
+    """
+    Reprice the sums of units of work that are parts of repriced sums.
+
+    Units have no meters. So if a sum has meters, each part gets the same share of the new estimate as of the old one.
+    """
+    parts = [part for part in rows.work_sums(start) if part[2] in moves]
+    repriced = []
+    for unit, id, number, dimensions, measures in parts:
+        move = moves[number]
+        if move.has_meters and move.before:
+            measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
+        elif (estimate := pricer.estimate_sum(token_sum(start, dimensions, measures))) is not None:
+            measures[_ESTIMATED] = money.units(estimate)
+        repriced.append((unit, start, id, move.number, measures))
+    rows.remove_work(start, [(unit, id, number) for unit, id, number, _, _ in parts])
+    rows.add_work(repriced, {})
 
 
 def token_sum(

@@ -14,19 +14,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
-from operator import add
+from operator import add, sub
 from typing import NamedTuple
 
 import msgspec
 
 from spool.ledger import money
+from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
+from spool.ledger.work import Place, places_of
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
 from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 HOUR_S = 3600
-OTHER = "(other)"  # a value that stands for many values that are not stored or shown separately
 DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
 BILLED_ROLLUPS = 100  # rollups of billed costs are numbered from this number on
@@ -101,7 +102,10 @@ class Dimensions(NamedTuple):
 
 
 class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The fields of a call that decide its dimensions, in the order in which the compiled module packs them."""
+    """
+    The fields of a call that decide its dimensions and units of work, in the order in which the compiled module
+    packs them.
+    """
 
     source: str
     provider: str | None
@@ -115,6 +119,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cost_source: str
     region: str | None
     sender_key: str | None
+    session: str | None
     input_tokens: int | None
     output_tokens: int | None
     tags: dict[str, str]
@@ -163,6 +168,9 @@ class HourlySums:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
+        # sums of units of work by hour and dimensions, and the names to store by the units' numbers
+        self.work: dict[int, dict[DimensionValues, dict[Place, Measures]]] = {}
+        self.work_names: dict[int, str] = {}
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
         self.absurd = 0
@@ -200,6 +208,23 @@ class HourlySums:
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))
+        for unit_row in self._unit_rows(hour, key, call):
+            unit_row[:] = map(add, unit_row, measures)
+
+    def _unit_rows(
+        self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
+    ) -> Iterator[Measures]:
+        """Yield the row of each unit of work that a call has."""
+        if call.session is None and not call.tags:
+            return
+        for place, name in places_of(call.session, call.tags):
+            units = self.work.setdefault(hour, {}).setdefault(key, {})
+            row = units.get(place)
+            if row is None:
+                row = units[place] = [0] * WIDTH
+                if name:
+                    self.work_names[place[1]] = name
+            yield row
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""
@@ -229,6 +254,8 @@ class HourlySums:
             row = self._row(hour, key)
             for index, amount in enumerate(measures):
                 row[index] -= amount
+            for unit_row in self._unit_rows(hour, key, call):
+                unit_row[:] = map(sub, unit_row, measures)
         for _, key, meters in alone.meter_rows():
             meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
             for name, units in meters.items():
@@ -255,20 +282,9 @@ class HourlySums:
             row = rows[key] = [0] * WIDTH
         if call.meters:
             self._add_meters(hour, key, call.meters)
-        row[0] += 1
-        row[1] += input_tokens or 0
-        row[2] += output_tokens or 0
-        row[3] += call.cache_read_tokens or 0
-        row[4] += call.cache_write_tokens or 0
-        row[5] += call.reasoning_tokens or 0
-        row[6] += call.cache_write_1h_tokens or 0
-        row[_REPORTED] += reported
-        row[_ESTIMATED] += estimated
-        start, end = call.start_time, call.end_time
-        if start is not None and end is not None and end >= start:
-            took = (end - start) // MS
-            row[_LATENCY_MS] += took
-            row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
+        _add_call(row, call, reported, estimated)
+        for unit_row in self._unit_rows(hour, key, call):
+            _add_call(unit_row, call, reported, estimated)
         return True
 
     def dimensions_of(self, call: Inference | CountedFields) -> DimensionValues:
@@ -320,18 +336,20 @@ class HourlySums:
         )
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
-        row = self._row(hour, key)
-        if is_foreign:
-            return True
-        if paid:
-            row[_ESTIMATED if cost_source == "estimated" else _REPORTED] += units
-        elif metric.unit == CALL_UNIT:
-            row[0] += units
-        else:
-            for index in token_places(metric.name, metric.token_type):
+        changed = (
+            ()
+            if is_foreign
+            else (_ESTIMATED if cost_source == "estimated" else _REPORTED,)
+            if paid
+            else (0,)
+            if metric.unit == CALL_UNIT
+            else token_places(metric.name, metric.token_type)
+        )
+        for row in (self._row(hour, key), *self._unit_rows(hour, key, metric)):
+            for index in changed:
                 row[index] += units
-            if metric.meter is not None:
-                self._add_meters(hour, key, {metric.meter: units})
+        if metric.meter is not None and metric.unit == TOKEN_UNIT:
+            self._add_meters(hour, key, {metric.meter: units})
         return True
 
     def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
@@ -386,6 +404,24 @@ class HourlySums:
                 self._tag_texts.clear()
             self._tag_texts[values] = text
         return text
+
+
+def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> None:
+    """Add a call to a row. `reported` and `estimated` are its amounts in units."""
+    row[0] += 1
+    row[1] += call.input_tokens or 0
+    row[2] += call.output_tokens or 0
+    row[3] += call.cache_read_tokens or 0
+    row[4] += call.cache_write_tokens or 0
+    row[5] += call.reasoning_tokens or 0
+    row[6] += call.cache_write_1h_tokens or 0
+    row[_REPORTED] += reported
+    row[_ESTIMATED] += estimated
+    start, end = call.start_time, call.end_time
+    if start is not None and end is not None and end >= start:
+        took = (end - start) // MS
+        row[_LATENCY_MS] += took
+        row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
 
 
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:

@@ -63,7 +63,7 @@ def usages(
     state = state_of(rows)
     for query in queries:
         query = checked(rows, replace(query, granularity=TOTAL, measures=MEASURES))
-        if query.currency != CURRENCY or state["charged"] or not is_plain(query):
+        if query.currency != CURRENCY or state["charged"] or query.unit or not is_plain(query):
             yield {row.group: usage_of(row) for row in costs(rows, query, limit, rates)}
             continue
         by_group: Usages = {}

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from spool.ledger import money
+from spool.ledger import money, work
 from spool.ledger import sums as rule
 from spool.ledger.comparing import at_once
 from spool.ledger.sums import HourlySums
@@ -91,7 +91,7 @@ def _row_adder(native: Native, sums: HourlySums) -> RowAdder:
         end=place("end_time"),
         shadow=place("shadow"),
         dimensions=[place(field) for field in _DIMENSIONS],
-        tags=(place("tags"), frozenset(name.encode() for name in {*sums.tags, *MARKS})),
+        tags=(place("tags"), frozenset(name.encode() for name in {*sums.tags, *MARKS, *work.TAGS})),
         sized=(place("input_tokens"), place("output_tokens"), rule.SIZES),
         counts=[(place(field), bounds.get(field, most)) for field in rule.COUNTS[1:]],
         amounts=([place("cost"), place("estimated_cost")], money.DECIMALS, rule.MAX_MONEY),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from operator import add
 from typing import Any, TypeVar
 
 from spool.ledger import money
@@ -25,6 +26,7 @@ from spool.ledger.queries import (
     needed_sums,
 )
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, DimensionValues, Measures, begin
+from spool.ledger.work import UNITS
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.sql.ledger import CHARGES, SqlLedgerRows
@@ -43,6 +45,7 @@ DROP_KEYS = """
     DELETE FROM {schema}.ledger_keys k
      WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
        AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)
+       AND NOT EXISTS (SELECT FROM {schema}.ledger_work w WHERE w.key = k.id)
        AND NOT EXISTS (SELECT FROM {schema}.ledger_billed b WHERE b.key = k.id)"""
 
 
@@ -104,8 +107,7 @@ _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
 # Money is sent as text, because arithmetic may round a Decimal.
-_KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
-_ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
+_KINDS = tuple("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
 # a filter, its parameters, the maximum number of results, and the results
@@ -130,6 +132,8 @@ class PostgresLedgerRows(SqlLedgerRows):
     about = f"CAST({COST} * 1000000000 AS float8)"
     cost = (f"CAST({COST} AS text)",)
     cost_units = staticmethod(money.units)
+    cast = dict.fromkeys(MONEY, "numeric")
+    digits = "lpad(to_hex(h.id), 16, '0')"
 
     def __init__(self, connection: Connection, database: Database) -> None:
         super().__init__(PostgresConnection(connection, database.sql))
@@ -155,21 +159,19 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._found = _NONE_FOUND
         return self._run(DROP_KEYS)
 
-    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        sums_by_key: dict[tuple[int, int], Measures] = {}
+    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
+        sums_by_key: dict[tuple[int, ...], Measures] = {}
         # measures of the same row are merged, because one statement can change a row only once
-        for start, number, measures in sums:
-            before = sums_by_key.get((start, number))
-            if before is not None:
-                measures = [a + b for a, b in zip(before, measures, strict=True)]
-            sums_by_key[start, number] = measures
-        self._unmark_changed(width, {start for start, _ in sums_by_key})
+        for place, measures in sums:
+            before = sums_by_key.get(place)
+            sums_by_key[place] = measures if before is None else list(map(add, before, measures))
         if sums_by_key:
             cells = sorted(sums_by_key)
             columns = zip(*map(sums_by_key.__getitem__, cells), strict=True)
+            arrays = ", ".join(("%s::bigint[]",) * len(key) + _KINDS)
             self._run(
-                f"INSERT INTO {self._of(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
-                f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",
+                f"INSERT INTO {self._named(table)} AS old ({', '.join(key)}, {_NAMES}) SELECT * FROM unnest({arrays})"
+                f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {_ADDED}",
                 *(_array(map(str, column)) for column in zip(*cells, strict=True)),
                 *(
                     _array(map(money.text if name in MONEY else str, column))
@@ -189,14 +191,16 @@ class PostgresLedgerRows(SqlLedgerRows):
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         chosen = self._chosen(query, known, parameters)
         width, since, until, _ = spans[0]
-        # Joining the dimensions to each row would cost more than adding up the rows first.
-        if not by_start and (len(spans) > 1 or until - since > width):
+        # Joining the dimensions to each row would cost more than adding up the rows first. But sums of units of work
+        # would lose their unit.
+        if query.unit is None and not by_start and (len(spans) > 1 or until - since > width):
             summed = self._by_number(spans, chosen, wanted_sums, parameters)
         else:
-            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters)})"
+            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters, query)})"
         rows = self._ask(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
+            f"{self._only(query, known, parameters)}"
             f" GROUP BY {', '.join(str(index) for index in range(1 if by_start else 2, len(names) + 4))}",
             parameters,
         )
@@ -239,7 +243,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         chosen = self._chosen(query, known, parameters)
-        summed = self._by_number(spans, chosen, MONEY, parameters)
+        if query.unit is None:
+            summed = self._by_number(spans, chosen, MONEY, parameters)
+        else:
+            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters, query)})"
         rows = self._ask(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
@@ -251,6 +258,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         return rows[0][-2] if rows else 0, groups
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        if query.unit is not None:
+            return True
         parameters = StatementParameters()
         names = self._expressions(replace(query, include={}, exclude={}), parameters).values()
         distinct = (
@@ -273,7 +282,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         """
         Return SQL that selects the dimensions which pass the filters of a query. Return "" if there are no filters.
         """
-        terms = [*self._filters(query, known, parameters)]
+        terms = [*self._filters(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""
         return f"{{schema}}.ledger_keys k {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
@@ -289,10 +298,23 @@ class PostgresLedgerRows(SqlLedgerRows):
         sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
         return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
 
-    def _of_span(self, span: Span, chosen: str, parameters: StatementParameters) -> str:
-        """Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`."""
+    def _of_span(
+        self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
+    ) -> str:
+        """
+        Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`. `query` is
+        needed for units of work.
+        """
         width, since, until, rollup = span
-        return self._within(self._of_rollup(width, rollup), width, since, until, chosen, parameters)
+        table = self._of_rollup(width, rollup) + (self._of_unit(query) if query else "")
+        return self._within(table, width, since, until, chosen, parameters)
+
+    def _only(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
+        """Return the SQL that limits the groups of a query by unit of work."""
+        if query.only is None or query.unit not in query.group_by:
+            return ""
+        [term] = self._filters(replace(query, include={}, exclude={}), known, parameters)
+        return f" WHERE {term}"
 
     def _within(
         self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
@@ -477,7 +499,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         and joined by the values of their sources.
         """
         if not isinstance(dimension, Derived):
-            return own(dimension, parameters)
+            return self._shown_unit(dimension) if dimension in UNITS else own(dimension, parameters)
         known = self._sources_of(dimension)
         name = f"d{len(parameters.joins)}"
         columns = [f"s{index}" for index in range(len(dimension.sources))]

@@ -33,9 +33,10 @@ from spool.ledger.queries import (
     needed_sums,
 )
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, begin
+from spool.ledger.work import UNITS
 from spool.meters import SCALE
 from spool.packed.native import Native
-from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
+from spool.sql.ledger import CHARGES, TABLES, WORK, SqlLedgerRows
 from spool.sqlite.database import Database, SqliteConnection, Watch, damage, is_corrupt, passes_quick_check
 from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, statements
@@ -139,7 +140,6 @@ def expression(dimension: str | Derived) -> str:
 
 _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
-_MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
@@ -180,6 +180,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     about = f"({_LIMBS_OF_COST[0]} + {_LIMBS_OF_COST[1]} / 1e9)"
     cost = _LIMBS_OF_COST
     cost_units = staticmethod(money.joined)
+    digits = "printf('%016x', h.id)"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
@@ -200,16 +201,16 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def drop_unused_numbers(self) -> int:
         self._chosen = _NONE_CHOSEN
-        used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), "billed"))
+        used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), WORK, "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
-    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        sums = sorted(sums)  # sums are sorted in table order, so that neighbouring sums are on the same page
-        self._unmark_changed(width, {start for start, _, _ in sums})
+    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
+        # sums are sorted in table order, so that neighbouring sums are on the same page
+        sums = sorted(sums)
+        marks = ", ".join("?" * (len(key) + len(COLUMNS)))
         self._connection.executemany(
-            f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
-            f"{_ADDED}",
-            ((start, number, *columns_of(measures)) for start, number, measures in sums),
+            f"INSERT INTO {table} ({', '.join(key)}, {_NAMES}) VALUES ({marks}) ON CONFLICT DO UPDATE SET {_ADDED}",
+            ((*place, *columns_of(measures)) for place, measures in sums),
         )
 
     def totals(
@@ -245,7 +246,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             yield number, status, cost_source, tuple(group)
 
     def _groups(self, spans: Sequence[Span], query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
-        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
+        names = self._names(query)
         needed_columns = AskedSums(query.measures)
         columns = ", ".join(
             ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
@@ -256,14 +257,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
-        if not by_start and (len(spans) > 1 or until - since > _FEW * width):
+        # Sums of units of work would lose their unit.
+        if query.unit is None and not by_start and (len(spans) > 1 or until - since > _FEW * width):
             summed, values = self._by_number(spans, query, needed_columns.wanted)
         else:
             within, values = self._of_span(spans[0], query)
             summed = f"(SELECT * FROM {within})"
+        only, listed = self._only(query)
         rows = self._connection.execute(
-            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped}",
-            values,
+            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key{only} GROUP BY {grouped}",
+            (*values, *listed),
         )
         end = 3 + len(names)
         measures = needed_columns.measures
@@ -285,8 +288,26 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _of_span(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
         """Return the SQL of the sums of a span that pass the query's filters, with parameters."""
         width, since, until, rollup = span
-        table = self._of_rollup(width, rollup).replace("{schema}.", "")
-        return self._within(table, width, since, until, *where(query))
+        table = self._of_rollup(width, rollup).replace("{schema}.", "") + self._of_unit(query)
+        return self._within(table, width, since, until, *where(query.without_unit() if query.unit else query))
+
+    def _names(self, query: CostQuery) -> Sequence[str]:
+        """Return the SQL expressions of the dimensions that a query groups by."""
+        return [
+            f"NULLIF({self._shown_unit(name).replace('{schema}.', '')}, '')"
+            if name in UNITS
+            else shown_as(query.derived.get(name, name))
+            for name in query.group_by
+        ]
+
+    def _only(self, query: CostQuery) -> tuple[str, Sequence[str]]:
+        """Return the SQL that limits the groups of a query by unit of work, with parameters."""
+        if query.only is None or query.unit not in query.group_by:
+            return "", ()
+        names = [f"IFNULL({name}, '')" for name in self._names(query)]
+        listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))
+        values = [value or "" for group in query.only for value in group]
+        return f" WHERE ({', '.join(names)}) IN (VALUES {listed})", values
 
     def _outcomes(self, span: Span, query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
         """
@@ -335,8 +356,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, spans: Sequence[Span], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         self._derive(query.derived)
-        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
-        summed, values = self._by_number(spans, query, _LIMBS)
+        names = self._names(query)
+        if query.unit is None:
+            summed, values = self._by_number(spans, query, _LIMBS)
+        else:
+            within, values = self._of_span(spans[0], query)
+            summed = f"(SELECT * FROM {within})"
         grouped = ", ".join(str(index) for index in range(1, len(names) + 1))
         rows = self._connection.execute(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), {_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9 AS cost"
@@ -346,6 +371,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        if query.unit is not None:
+            return True
         self._derive(query.derived)
         names = ", ".join(shown_as(query.derived.get(name, name)) for name in query.group_by)
         statement = f"SELECT COUNT(*) FROM (SELECT DISTINCT {names} FROM keys k LIMIT ?)"

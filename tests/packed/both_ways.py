@@ -120,7 +120,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
             asyncio.run(_add(PackedSums(native, sums), entry))
     except ValueError as error:  # the text is not an amount
         return (type(error),)
-    return sums.hours, sums.meters, sums.first, sums.damaged, sums.absurd
+    return sums.hours, sums.meters, sums.work, sums.work_names, sums.first, sums.damaged, sums.absurd
 
 
 async def _add(sums: PackedSums, entry: Entry) -> None:

@@ -63,7 +63,9 @@ money = st.decimals(0, 10**6, places=12).map(lambda value: f"{value:f}") | st.sa
      "99999999.123", "0." + "1" * 27, "0." + "1" * 40, "0." + "9" * 33, ".5", "5.", "00001.5", "0." + "0" * 27 + "1"]
 )  # fmt: skip
 tags = st.dictionaries(
-    st.sampled_from(["service", "env", "processing", "speed", "service_tier", "naïve", "", "x" * 200]),
+    st.sampled_from(
+        ["service", "env", "processing", "speed", "service_tier", "repository", "run", "naïve", "", "x" * 200]
+    ),
     st.sampled_from(["", "prod", "batch", "fast", "flex", "shop", "ü" * 300]),
     max_size=5,
 )

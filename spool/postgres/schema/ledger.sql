@@ -79,6 +79,50 @@ CREATE TABLE {schema}.ledger_days (
     PRIMARY KEY (start, key)
 );
 
+-- Sums of units of work (spool/ledger/work.py) by the hours and days of the tables above. `unit` is the kind of unit
+-- and `id` the unit, 0 for all units that are no longer listed.
+CREATE TABLE {schema}.ledger_work (
+    unit bigint NOT NULL,
+    start bigint NOT NULL,
+    id bigint NOT NULL,
+    key bigint NOT NULL,
+    calls bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cache_read_tokens bigint NOT NULL,
+    cache_write_tokens bigint NOT NULL,
+    reasoning_tokens bigint NOT NULL,
+    cache_write_1h_tokens bigint NOT NULL,
+    reported numeric(60, 27) NOT NULL,
+    estimated numeric(60, 27) NOT NULL,
+    latency_ms bigint NOT NULL,
+    latency_0 bigint NOT NULL,
+    latency_1 bigint NOT NULL,
+    latency_2 bigint NOT NULL,
+    latency_3 bigint NOT NULL,
+    latency_4 bigint NOT NULL,
+    latency_5 bigint NOT NULL,
+    latency_6 bigint NOT NULL,
+    latency_7 bigint NOT NULL,
+    latency_8 bigint NOT NULL,
+    latency_9 bigint NOT NULL,
+    latency_10 bigint NOT NULL,
+    latency_11 bigint NOT NULL,
+    PRIMARY KEY (unit, start, id, key)
+);
+
+CREATE TABLE {schema}.ledger_work_names (
+    id bigint PRIMARY KEY,
+    name text COLLATE "C" NOT NULL
+);
+
+-- Units that are no longer listed. Their further calls are counted with id 0, so that a listed unit has all its calls.
+CREATE TABLE {schema}.ledger_work_unlisted (
+    unit bigint NOT NULL,
+    id bigint NOT NULL,
+    PRIMARY KEY (unit, id)
+);
+
 -- The lowest number counted in an hour, or in a day without hours (width in seconds). A period can be counted again
 -- only while that number is stored. `frozen` is set while a rebuild reads numbers that the sums already have.
 CREATE TABLE {schema}.ledger_periods (

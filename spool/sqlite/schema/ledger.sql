@@ -88,6 +88,54 @@ CREATE TABLE days (
     PRIMARY KEY (start, key)
 ) STRICT, WITHOUT ROWID;
 
+-- Sums of units of work (spool/ledger/work.py) by the hours and days of the tables above. `unit` is the kind of unit
+-- and `id` the unit, 0 for all units that are no longer listed.
+CREATE TABLE work (
+    unit INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    cache_write_1h_tokens INTEGER NOT NULL,
+    reported_1 INTEGER NOT NULL,
+    reported_2 INTEGER NOT NULL,
+    reported_3 INTEGER NOT NULL,
+    estimated_1 INTEGER NOT NULL,
+    estimated_2 INTEGER NOT NULL,
+    estimated_3 INTEGER NOT NULL,
+    latency_ms INTEGER NOT NULL,
+    latency_0 INTEGER NOT NULL,
+    latency_1 INTEGER NOT NULL,
+    latency_2 INTEGER NOT NULL,
+    latency_3 INTEGER NOT NULL,
+    latency_4 INTEGER NOT NULL,
+    latency_5 INTEGER NOT NULL,
+    latency_6 INTEGER NOT NULL,
+    latency_7 INTEGER NOT NULL,
+    latency_8 INTEGER NOT NULL,
+    latency_9 INTEGER NOT NULL,
+    latency_10 INTEGER NOT NULL,
+    latency_11 INTEGER NOT NULL,
+    PRIMARY KEY (unit, start, id, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE work_names (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL
+) STRICT;
+
+-- Units that are no longer listed. Their further calls are counted with id 0, so that a listed unit has all its calls.
+CREATE TABLE work_unlisted (
+    unit INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    PRIMARY KEY (unit, id)
+) STRICT, WITHOUT ROWID;
+
 -- Quantities other than text tokens in the sums of hours and days (width in seconds): whole units and millionths.
 CREATE TABLE meters (
     width INTEGER NOT NULL,

@@ -1,0 +1,160 @@
+"""
+Units of work: the session, agent run, repository, branch, commit, pull request or ticket of a call. Pure.
+
+There are too many of them for dimensions, so each unit has sums of its own beside the hours (table `work`). A
+unit of a call is stored as a number: the digest of its name. Names of sessions and runs are personal data, so
+only the digest is stored. The names of the other units are stored once (table `work_names`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from spool.ledger.ledger_rows import LedgerRows
+
+REST = 0  # stands for all units that are no longer listed
+OTHER = "(other)"  # value of REST in results
+_MEMO = 10_000
+_BITS = 63  # both engines store signed integers of 64 bits
+
+
+# Sums of units are numbered among the rollups: the number of the kind after this number.
+ROLLUPS = 1000
+
+
+class WorkUnit(NamedTuple):
+    """A kind of unit. `number` is stored. If `is_named`, the names of its units are stored."""
+
+    number: int
+    meaning: str
+    is_named: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLimits:
+    """
+    Limits of the listed units: the number of each kind in a month, and the days after which sessions and runs, and
+    all other units, are listed no longer.
+    """
+
+    ids_per_month: int = 100_000
+    retention_days: int = 90
+    retention_units_days: int = 396
+
+    def days(self, unit: WorkUnit) -> int:
+        return self.retention_units_days if unit.is_named else self.retention_days
+
+
+WORK_LIMITS = WorkLimits()
+IDLE_S = 48 * 3600  # units without calls for this time are unlisted before others
+
+
+SESSION, RUN = "session", "run"
+PARENT_RUN = "parent_run"
+UNITS: Mapping[str, WorkUnit] = {
+    SESSION: WorkUnit(1, "the session or conversation of the call, as a digest", is_named=False),
+    RUN: WorkUnit(2, "the run of an agent that made the call, as a digest", is_named=False),
+    "repository": WorkUnit(3, "the repository that the call worked on"),
+    "branch": WorkUnit(4, "the branch that the call worked on"),
+    "commit": WorkUnit(5, "the commit that the call worked on"),
+    "pull_request": WorkUnit(6, "the pull request that the call worked on"),
+    "ticket": WorkUnit(7, "the ticket that the call worked on"),
+}
+TAGS = tuple(name for name in UNITS if name != SESSION)  # units that a call has as a tag
+_NAMED = tuple((name, unit.number) for name, unit in UNITS.items() if unit.is_named)
+Place = tuple[int, int]  # number of the kind of unit, and number of the unit
+
+
+@lru_cache(_MEMO)
+def number_of(kind: int, name: str) -> int:
+    """Return the number of a unit. It is never REST."""
+    digest = blake2b(name.encode("utf-8", "replace"), digest_size=8, person=kind.to_bytes(1)).digest()
+    return int.from_bytes(digest) >> (64 - _BITS) or 1
+
+
+def shown(number: int) -> str:
+    """Return the text for a unit without a stored name."""
+    return f"{number:016x}"
+
+
+def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
+    """Return a unit's value in results. A run's id may be unique only within its session."""
+    if UNITS[unit].is_named:
+        return name
+    return shown(number_of(UNITS[unit].number, f"{session or ''}\0{name}" if unit == RUN else name))
+
+
+def places_of(session: str | None, tags: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
+    """Yield the units of a call, each with the name to store, or "" if its name is not stored."""
+    if session:
+        yield (UNITS[SESSION].number, number_of(UNITS[SESSION].number, session)), ""
+    if not tags:
+        return
+    if run := tags.get(RUN):  # a run's id may be unique only within its session
+        yield (UNITS[RUN].number, number_of(UNITS[RUN].number, f"{session or ''}\0{run}")), ""
+    for tag, kind in _NAMED:
+        if name := tags.get(tag):
+            yield (kind, number_of(kind, name)), name
+
+
+def asked(names: Iterable[str]) -> str | None:
+    """
+    Return the unit of work among the dimensions of a query, or None. Raises ValueError if there are several.
+    """
+    units = [name for name in names if name in UNITS]
+    if len(units) > 1:
+        raise ValueError(f"a query can use one unit of work, but has {' and '.join(units)}")
+    return units[0] if units else None
+
+
+def numbers_of(unit: str, values: Iterable[str | None]) -> list[int]:
+    """Return the numbers of units by the values in a query. Unknown values ("" or None) are left out."""
+    return [_number_of(unit, value) for value in values if value]
+
+
+def _number_of(unit: str, value: str) -> int:
+    if value == OTHER:
+        return REST
+    if not UNITS[unit].is_named and len(value) == 16 and not set(value) - set("0123456789abcdef"):
+        return int(value, 16)
+    return number_of(UNITS[unit].number, value)
+
+
+def asks_unknown(
+    unit: str, include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]
+) -> bool:
+    """Return True if calls without a unit pass the filters of a query."""
+    return "" in include.get(unit, ("",)) and "" not in exclude.get(unit, ())
+
+
+def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
+    """
+    If more than `most` units of a kind are listed in this month or the month before, unlist some until nine tenths of
+    the limit are left.
+
+    Units that are idle go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
+    many names cannot hide the units that cost most.
+    """
+    this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    last_month = (this_month - timedelta(days=1)).replace(day=1)
+    for begin, end in ((last_month, this_month), (this_month, this_month + timedelta(days=40))):
+        since, until = int(begin.timestamp()), int(end.timestamp())
+        for unit in UNITS.values():
+            count = rows.count_work(unit.number, since, until)
+            if count > most:
+                cheapest = rows.cheapest_work(unit.number, since, until, count - most // 2)
+                idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
+                rows.unlist_work(unit.number, [id for id, _ in idle_first[: count - most * 9 // 10]])
+
+
+def expire(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
+    """Unlist the units whose retention is over."""
+    for unit in UNITS.values():
+        rows.expire_work(unit.number, now - limits.days(unit) * 86400)
+    rows.drop_unused_names()

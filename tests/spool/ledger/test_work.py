@@ -1,0 +1,268 @@
+"""Sums of units of work are exact, and listed units, unlisted units and calls without a unit are all calls."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from spool.ledger.comparing import LedgerMender
+from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import OTHER, WIDTH
+from spool.ledger.work import UNITS, WorkLimits, as_shown
+from spool.record import NS, Correction, Inference
+from tests.rounds import IS_LONG
+from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+
+DAY = 24 * HOUR
+EVER = {
+    "since": datetime.fromtimestamp(BEGIN - 200 * DAY, UTC),
+    "until": datetime.fromtimestamp(BEGIN + 200 * DAY, UTC),
+}
+SEEDS = range(200 if IS_LONG else 30)
+NAMES = {"session": 9, "run": 4, "repository": 3, "branch": 3, "commit": 6, "pull_request": 5, "ticket": 2}
+
+
+def made_call(chance: random.Random, number: int) -> Inference:
+    """Make a call that has each unit of work or lacks it."""
+    names = {
+        unit: f"{unit}-{chance.randrange(most)}" for unit, most in NAMES.items() if chance.random() < 0.7
+    }
+    session = names.pop("session", None)
+    cost = str(Decimal(chance.randrange(1, 10**6)).scaleb(-6))
+    return call(
+        id=number.to_bytes(16, "big"),
+        session=session,
+        tags=names,
+        request_model=chance.choice(("gpt-4o", "gpt-5")),
+        team=chance.choice(("search", "ads", None)),
+        start_time=(BEGIN + chance.randrange(3 * DAY)) * NS,
+        input_tokens=chance.randrange(1000),
+        status=chance.choice(("ok", "ok", "error", "cached")),
+        estimated_cost=cost,
+    )
+
+
+def corrected(chance: random.Random, before: Inference, number: int) -> Correction:
+    """Move a call to other units, with another cost."""
+    after = made_call(chance, number)
+    after.id, after.start_time = before.id, before.start_time
+    return Correction(
+        id=number.to_bytes(16, "big"), source="litellm", corrects=before.id, reason="late_usage", known_at=0,
+        start_time=before.start_time or 0, before=before, after=after,
+    )  # fmt: skip
+
+
+def unit_of(record: Inference, unit: str) -> str | None:
+    name = record.session if unit == "session" else record.tags.get(unit)
+    return name and as_shown(unit, name, session=record.session)
+
+
+def cost_of(record: Inference) -> Decimal:
+    return Decimal(0) if record.status == "cached" else Decimal(record.estimated_cost or 0)
+
+
+def by_hand(
+    calls: Mapping[bytes, Inference], unit: str, *more: str
+) -> dict[tuple[str | None, ...], tuple[int, Decimal]]:
+    """Return calls and cost by unit and further fields."""
+    counts, costs = Counter[Any](), defaultdict[Any, Decimal](Decimal)
+    for record in calls.values():
+        group = (unit_of(record, unit), *(getattr(record, name) for name in more))
+        counts[group] += 1
+        costs[group] += cost_of(record)
+    return {group: (counts[group], costs[group]) for group in counts}
+
+
+async def asked(ledger: Ledger, *by: str, **query: Any) -> dict[tuple[str | None, ...], tuple[int, Decimal]]:
+    rows = await ledger.costs(CostQuery(**EVER, granularity=TOTAL, group_by=by, **query))
+    return {row.group: (row.calls, Decimal(row.cost)) for row in rows}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> None:
+    """
+    Calls, corrections, restarts, rebuilds, repairs and deleted hours in random order: each unit has exactly its calls,
+    by each dimension and filter, and so have the calls without a unit.
+    """
+    chance = random.Random(seed)
+    clock, log, calls = FakeClock(BEGIN + 4 * DAY), FakeLog(), dict[bytes, Inference]()
+    ledger = await ledgers.open(clock=clock)
+    number = 0
+
+    async def restarted() -> None:
+        nonlocal ledger
+        ledger = await ledgers.open(clock=clock)
+
+    async def later() -> None:
+        clock.at += 40 * DAY
+        await ledger.tidy()
+
+    async def rebuilt() -> None:
+        await ledger.rebuild(log)
+
+    async def mended() -> None:
+        def lose_a_call(rows: LedgerRows) -> None:
+            for start in rows.starts(HOUR, 0)[:1]:
+                rows.add(HOUR, [(start, min(rows.numbers(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
+                rows.remove_work(start)
+
+        await ledger._change(lose_a_call)
+        await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
+
+    happenings = [restarted, rebuilt, later, mended]
+    for _ in range(8):
+        added: list[Any] = []
+        for _ in range(chance.randrange(1, 40)):
+            number += 1
+            if calls and chance.random() < 0.3:
+                change = corrected(chance, calls[chance.choice([*calls])], number)
+                calls[change.corrects] = change.after
+                added.append(change)
+            else:
+                record = made_call(chance, number)
+                calls[record.id] = record
+                added.append(record)
+        log.add(added, at=clock.at)
+        await ledger.catch_up(log)
+        if chance.random() < 0.7:
+            await chance.choice(happenings)()
+            await ledger.catch_up(log)
+        unit = chance.choice([*UNITS])
+        assert by_hand(calls, unit) == await asked(ledger, unit)
+        assert by_hand(calls, unit, "team") == await asked(ledger, unit, "team")
+        assert by_hand(calls, unit, "request_model") == {
+            (second, first): sums
+            for (first, second), sums in (await asked(ledger, "request_model", unit)).items()
+        }
+        await check_filters(ledger, calls, unit, chance)
+        await check_top(ledger, calls, unit)
+
+
+async def check_filters(
+    ledger: Ledger, calls: Mapping[bytes, Inference], unit: str, chance: random.Random
+) -> None:
+    """Filters by a unit select its calls, with or without the calls that have no unit."""
+    expected = by_hand(calls, unit)
+    known = sorted(group[0] for group in expected if group[0] is not None)
+    wanted = {name for name in (*known, "") if chance.random() < 0.5} or {known[0]}
+    chosen = {key: record for key, record in calls.items() if (unit_of(record, unit) or "") in wanted}
+    others = {key: record for key, record in calls.items() if key not in chosen}
+    filtered = {unit: tuple(wanted)}
+    assert by_hand(chosen, unit, "team") == await asked(ledger, unit, "team", include=filtered)
+    assert by_hand(others, unit) == await asked(ledger, unit, exclude=filtered)
+    teams = defaultdict[Any, int](int)
+    for record in chosen.values():
+        teams[(record.team,)] += 1
+    assert teams == {
+        group: sums[0] for group, sums in (await asked(ledger, "team", include=filtered)).items()
+    }
+
+
+async def check_top(ledger: Ledger, calls: Mapping[bytes, Inference], unit: str) -> None:
+    """The dearest units are listed, all others are one group, and all groups together are all calls."""
+    expected = by_hand(calls, unit)
+    top = await asked(ledger, unit, top=2)
+    listed = {group: sums for group, sums in top.items() if group not in ((OTHER,), (None,))}
+    named = sorted(expected.keys() - {(None,)}, key=lambda group: (-expected[group][1], group))
+    assert listed == {group: expected[group] for group in named[: len(listed)]}
+    assert len(listed) >= min(1, len(named))
+    assert expected.get((None,)) == top.get((None,))
+    assert sum(sums[0] for sums in top.values()) == len(calls)
+    assert sum(sums[1] for sums in top.values()) == sum(map(cost_of, calls.values()))
+
+
+class Book:
+    """A price book with one price for each input token."""
+
+    def __init__(self, price: str) -> None:
+        self._price = Decimal(price)
+
+    def estimate_sum(self, total: TokenSum) -> str | None:
+        return str(self._price * total.input_tokens) if total.response_model == "gpt-5" else None
+
+
+async def test_recalculated_estimates_reach_each_unit(ledgers: Ledgers) -> None:
+    """After prices changed, the cost of each unit is the sum of its calls at the new price, in hours and days."""
+    chance, clock, log = random.Random(5), FakeClock(BEGIN + 4 * DAY), FakeLog()
+    ledger = await ledgers.open(clock=clock)
+    calls = {(number).to_bytes(16, "big"): made_call(chance, number) for number in range(200)}
+    for number, record in enumerate(calls.values()):
+        if number % 3 == 0:
+            record.estimated_cost, record.cost_source = None, "none"
+    log.add([*calls.values()], at=clock.at)
+    await ledger.catch_up(log)
+    for later, price in ((0, "0.002"), (70 * DAY, "0.0007")):
+        clock.at += later
+        await ledger.tidy()
+        await ledger.reprice(Book(price), since=EVER["since"])
+        for record in calls.values():
+            if record.request_model == "gpt-5":
+                record.estimated_cost = str(Decimal(price) * (record.input_tokens or 0))
+                record.cost_source = "estimated"
+        for unit in UNITS:
+            assert by_hand(calls, unit) == await asked(ledger, unit)
+
+
+@pytest.mark.parametrize("seed", range(20 if IS_LONG else 4))
+async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, seed: int) -> None:
+    """
+    Of more sessions than may be listed, the dearest stay listed with all their calls. A session that is unlisted is not
+    listed again with a part of its calls, and nothing is lost.
+    """
+    chance, clock, log = random.Random(seed), FakeClock(BEGIN), FakeLog()
+    limits = WorkLimits(ids_per_month=20)
+    ledger = await ledgers.open(clock=clock, work=limits)
+    calls = dict[bytes, Inference]()
+    for day in range(12):
+        clock.at = BEGIN + day * DAY + DAY - 1
+        for _ in range(60):
+            number = len(calls) + 1
+            record = made_call(chance, number)
+            session = chance.randrange(100)
+            record.session, record.tags = f"s{session}", {}
+            record.start_time = (BEGIN + day * DAY + chance.randrange(DAY // 2)) * NS
+            # three sessions cost more than all others together
+            record.estimated_cost = "1000" if session < 3 else record.estimated_cost
+            record.status = "ok"
+            calls[record.id] = record
+        log.add([*calls.values()][-60:], at=clock.at)
+        await ledger.catch_up(log)
+        await ledger.tidy()
+        if chance.random() < 0.3:
+            ledger = await ledgers.open(clock=clock, work=limits)
+        expected = by_hand(calls, "session")
+        found = await asked(ledger, "session")
+        listed = {group: sums for group, sums in found.items() if group != (OTHER,)}
+        assert listed == {group: expected[group] for group in listed}
+        assert len(listed) <= limits.ids_per_month
+        assert len(calls) == sum(sums[0] for sums in found.values())
+        assert sum(map(cost_of, calls.values())) == sum(sums[1] for sums in found.values())
+    dearest = {(as_shown("session", f"s{session}"),) for session in range(3)}
+    assert dearest <= listed.keys()
+
+
+async def test_what_expires_stays_in_the_total(ledgers: Ledgers) -> None:
+    """Sessions without calls for the retention become one group. One that had a call since then stays whole."""
+    clock, log = FakeClock(BEGIN), FakeLog()
+    ledger = await ledgers.open(clock=clock, work=WorkLimits(retention_days=70))
+    for day, session in ((0, "old"), (0, "busy"), (60, "busy")):
+        clock.at = BEGIN + day * DAY
+        log.add([call(session=session, start_time=int(clock.at) * NS)], at=clock.at)
+        await ledger.catch_up(log)
+    clock.at = BEGIN + 100 * DAY
+    await ledger.tidy()
+    found = {group: sums[0] for group, sums in (await asked(ledger, "session")).items()}
+    assert found == {(OTHER,): 1, (as_shown("session", "busy"),): 2}
+    log.add([call(session="old", start_time=int(clock.at) * NS)], at=clock.at)
+    await ledger.catch_up(log)
+    assert (await asked(ledger, "session"))[(OTHER,)][0] == 2
