@@ -165,7 +165,7 @@ async def _answered(
     match message.method:
         case "tools/list":
             _check_page(message)
-            return {"tools": listed(tuple(await asking.reads.dimensions()), tuple(offered(asking)))}
+            return {"tools": listed(tuple(await asking.reads.dimensions(units=True)), tuple(offered(asking)))}
         case "tools/call":
             return await _call(_read(message, Called), asking)
         case "resources/list":

@@ -13,12 +13,13 @@ import msgspec
 from gateway.http.holders.operators import MoneyServices
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
-from gateway.money.costs.measures import REAL_COST
+from gateway.money.costs.measures import MAX_TOP, REAL_COST
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger.periods import Span, span
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.work import UNITS
 from spool.people import People
 from spool.registry.roles import COUNTED_TYPES
 
@@ -86,7 +87,7 @@ async def question(
     Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest.
     """
     since, until = bounds(date_range, asking.shared.clock.now())
-    known = await asking.reads.dimensions(cost_type)
+    known = await asking.reads.dimensions(cost_type, units=True)
     for name in group_by:
         _check(name, known)
     for name in filters:
@@ -99,6 +100,10 @@ async def question(
         dimension = _dimension(name)
         look = _containing if "&" in name[: -len(dimension)] else _exact
         asking.shared.people.check(value or "" for value in values)
+        if dimension in UNITS:  # there are too many to look for similar ones
+            chosen = exclude if name.startswith("!") else include
+            chosen[dimension] = tuple(value or "" for value in values)
+            continue
         known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
         matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes
@@ -118,6 +123,7 @@ async def question(
         exclude=exclude,
         view=None if view is None else await asking.reads.view(view),
         cost_type=cost_type,
+        top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         # every counted cost type is part of a result with counted costs
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )

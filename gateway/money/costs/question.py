@@ -12,11 +12,15 @@ from functools import cached_property
 
 from gateway.money.costs.measures import REAL_COST
 from gateway.service.errors import Refusal
+from spool.errors import AskedTooMuch
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
+from spool.ledger.work import UNITS
 from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
+MAX_UNIT_DAYS = 92  # longest time range of a query by a unit of work, in days
+UNIT_GROUPS = 100  # number of units that stay separate if a query does not name a number
 # periods with a fixed length; each of the other periods lasts a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 
@@ -86,9 +90,31 @@ class CostQuestion:
     def previous(self) -> CostQuery | None:
         return self.earlier(self.query) if self.earlier else None
 
+    @property
+    def lists_units(self) -> bool:
+        """Whether the costs are grouped by a unit of work. Then there may be very many groups."""
+        return not UNITS.keys().isdisjoint(self.by)
+
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
-        """Raise Refusal 400 if the time range is empty or has more than `most` periods."""
+        """
+        Raise Refusal 400 if the time range is empty or has more than `most` periods, or if the query uses several units
+        of work. Raise AskedTooMuch if its time range or its periods do not suit a unit of work.
+        """
         check_span(self.query, most=most)
+        try:
+            unit = self.query.unit
+        except ValueError as error:
+            raise _wrong(
+                f"{error}. Group by one and filter the calls of that unit in another query"
+            ) from None
+        if unit is None:
+            return
+        if self.per == "hourly":
+            raise AskedTooMuch(f"costs by {unit} are per day or longer; use per=daily")
+        if self.until - self.since > timedelta(days=MAX_UNIT_DAYS):
+            raise AskedTooMuch(
+                f"costs by {unit} cover at most {MAX_UNIT_DAYS} days; use a shorter time range"
+            )
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:

@@ -18,6 +18,7 @@ from spool.ledger.queries import (
     Derived,
 )
 from spool.ledger.slices import SlicedLedger
+from spool.ledger.work import UNITS
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING as ALL_RIGHTS
 from spool.registry.roles import Rights
@@ -87,9 +88,12 @@ class CostReader:
         }
         return [dimension for dimension in derived if dimension.name in named]
 
-    async def dimensions(self, cost_type: str = "", *, within: SlicedLedger | None = None) -> Sequence[str]:
+    async def dimensions(
+        self, cost_type: str = "", *, within: SlicedLedger | None = None, units: bool = False
+    ) -> Sequence[str]:
         """
-        Return the dimensions by which a query may group and filter.
+        Return the dimensions by which a query may group and filter. With `units`, counted costs also have units
+        of work.
 
         For billed money, these include dimensions of bills and tags of their rows that are visible in
         `within`. By default, `within` are the totals of every counted cost type. PAID_COST has its own
@@ -99,7 +103,7 @@ class CostReader:
         if cost_type == PAID_COST:
             return (*known, *PAID_DIMENSIONS)
         if cost_type not in BILLED_TYPES:
-            return known
+            return (*known, *UNITS) if units else known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
 
     async def view(self, word: str) -> View:

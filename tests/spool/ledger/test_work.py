@@ -24,7 +24,7 @@ from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-EVER = {
+EVER: Any = {
     "since": datetime.fromtimestamp(BEGIN - 200 * DAY, UTC),
     "until": datetime.fromtimestamp(BEGIN + 200 * DAY, UTC),
 }

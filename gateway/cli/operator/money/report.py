@@ -42,6 +42,7 @@ from gateway.money.costs.measures import (
     UNITS,
     columns,
 )
+from gateway.money.costs.question import UNIT_GROUPS
 from gateway.service.configuration.values import read_quantity
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
@@ -56,11 +57,13 @@ from spool.ledger.queries import (
     PLAN_TYPES,
 )
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
+from spool.ledger.work import UNITS as WORK_UNITS
 from spool.printable import printable
 from spool.settings import Duration
 
 _BY = (
-    f"Dimensions to group by, separated by commas: {', '.join((*BUILT_IN_DIMENSIONS, *DIMENSIONS))}, "
+    f"Dimensions to group by, separated by commas: {', '.join((*BUILT_IN_DIMENSIONS, *DIMENSIONS))}, one unit of "
+    f"work ({', '.join(WORK_UNITS)}), "
     "tag:NAME for tags listed in [ledger] tags, and User:Defined:NAME for dimensions that you "
     "defined."
 )
@@ -160,7 +163,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     type=click.IntRange(1, MAX_TOP),
     help=(
         f"Maximum number of groups; the rest is summed as {OTHER}. Default: all, with --against "
-        f"{DEFAULT_TOP}."
+        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work."
     ),
 )
 @click.option(

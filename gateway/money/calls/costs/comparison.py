@@ -58,7 +58,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     check_one_of("cost_type", cost_type, COMPARED_KINDS)
     ledger = reads.ledger_of((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
-    known = await reads.dimensions(cost_type, within=ledger)
+    known = await reads.dimensions(cost_type, within=ledger, units=True)
     question = replace(await question_of(request, known), cost_type=cost_type)
     top = top_of(parameters.get("top", str(DEFAULT_TOP)))
     against = partial(

@@ -27,13 +27,14 @@ from gateway.money.costs.measures import (
     needed_for,
 )
 from gateway.money.costs.past import earlier
-from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.question import UNIT_GROUPS, CostQuestion
 from gateway.money.costs.times import parse_moment
 from spool.currencies import DECIMALS
 from spool.errors import Invalid
 from spool.ledger.billed import COUNTED
 from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
+from spool.ledger.work import UNITS
 from spool.record import CURRENCY
 from spool.registry.texts import check_one_of, zone_of
 
@@ -117,7 +118,9 @@ async def report_question(
         if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     has_colours = "colours" in parameters
-    top = top_of(parameters["top"]) if "top" in parameters else None
+    top = UNIT_GROUPS if base_question.lists_units else None
+    if "top" in parameters:
+        top = top_of(parameters["top"])
     if has_colours:
         check_one_of("colours", parameters["colours"], COLOURED)
         if not base_question.by or top is None or top > MOST_COLOURED:
@@ -167,6 +170,10 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
         dimension = name.removesuffix("!")
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
+        if name not in known and name in UNITS:
+            raise Invalid(
+                f"billed costs are divided by day and do not reach a {name}; use a counted cost_type"
+            )
         if name not in known:
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
     people = request.shared.people

@@ -58,7 +58,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
-    known = await reads.dimensions(request.http.query.get("cost_type", ""))
+    known = await reads.dimensions(request.http.query.get("cost_type", ""), units=True)
     question, form = await report_question(request, known)
     result = await answer(question, reads, request.now())
     streams = None if reads.is_limited else services.streams
