@@ -11,7 +11,7 @@ from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from secrets import randbits
 from typing import Any
@@ -28,7 +28,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
-from spool.ledger.work import Place
+from spool.ledger.work import UNITS, Place, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
 # Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
@@ -447,3 +447,36 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
     gone = rows.drop_hours(before)
     rows.set_state(hourly=before)
     return gone
+
+
+# -- units of work that are no longer listed -----------------------------------------------------------------
+
+
+IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted before others
+
+
+def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
+    """
+    If more than `most` units of a kind are listed in this month or the month before, unlist some until nine tenths of
+    the limit are left.
+
+    Units that are idle go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
+    many names cannot hide the units that cost most.
+    """
+    this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    last_month = (this_month - timedelta(days=1)).replace(day=1)
+    for begin, end in ((last_month, this_month), (this_month, this_month + timedelta(days=40))):
+        since, until = int(begin.timestamp()), int(end.timestamp())
+        for unit in UNITS.values():
+            count = rows.count_work(unit.number, since, until)
+            if count > most:
+                cheapest = rows.cheapest_work(unit.number, since, until, count - most // 2)
+                idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
+                rows.unlist_work(unit.number, [id for id, _ in idle_first[: count - most * 9 // 10]])
+
+
+def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
+    """Unlist the units whose retention is over."""
+    for unit in UNITS.values():
+        rows.expire_work(unit.number, now - limits.days(unit) * DAY_S)
+    rows.drop_unused_names()

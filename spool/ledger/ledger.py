@@ -32,7 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
-from spool.ledger.work import WORK_LIMITS, WorkLimits, expire, unlist_beyond
+from spool.ledger.work import WORK_LIMITS, WorkLimits
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
@@ -432,7 +432,7 @@ class Ledger:
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
             if self._unchecked_work > self._work.ids_per_month // 10:
-                await self._change(lambda rows: unlist_beyond(rows, self._work.ids_per_month, now))
+                await self._change(lambda rows: counting.unlist_beyond(rows, self._work.ids_per_month, now))
                 self._unchecked_work = 0
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
@@ -442,7 +442,7 @@ class Ledger:
                 from spool.ledger.days.rollups import drop_old  # imported only where rollups are used
 
                 self._placement.forget()
-                await self._change(lambda rows: expire(rows, self._work, now))
+                await self._change(lambda rows: counting.expire_units(rows, self._work, now))
                 await self._change(lambda rows: rows.drop_unused_numbers())  # those without sums
                 await self._change(lambda rows: drop_old(rows, state_of(rows)["daily"]))
             return removed

@@ -121,19 +121,19 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
             rows.add(width, new)
             if new:
                 moves = {
-                    old: Move(number, old_units, measures[_ESTIMATED], has_meters=old in meters)
+                    old: MovedSum(number, old_units, measures[_ESTIMATED], has_meters=old in meters)
                     for (_, old), (_, number, measures), old_units in zip(
                         removed, new, old_estimates, strict=True
                     )
                 }
-                _reprice_work(rows, pricer, start, moves)
+                _reprice_units(rows, pricer, start, moves)
             if moved_meters:
                 rows.add_meters(width, moved_meters)
             changed += len(new)
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
 
 
-class Move(NamedTuple):
+class MovedSum(NamedTuple):
     """A repriced sum: the new number of its dimensions, its estimate before and after, and whether it has meters."""
 
     number: int
@@ -142,7 +142,7 @@ class Move(NamedTuple):
     has_meters: bool
 
 
-def _reprice_work(rows: LedgerRows, pricer: Pricer, start: int, moves: Mapping[int, Move]) -> None:
+def _reprice_units(rows: LedgerRows, pricer: Pricer, start: int, moves: Mapping[int, MovedSum]) -> None:
     """
     Reprice the sums of units of work that are parts of repriced sums.
 

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from spool.ledger.ledger_rows import LedgerRows
+from typing import NamedTuple
 
 REST = 0  # stands for all units that are no longer listed
 OTHER = "(other)"  # value of REST in results
@@ -52,7 +48,6 @@ class WorkLimits:
 
 
 WORK_LIMITS = WorkLimits()
-IDLE_S = 48 * 3600  # units without calls for this time are unlisted before others
 
 
 SESSION, RUN = "session", "run"
@@ -131,30 +126,3 @@ def asks_unknown(
 ) -> bool:
     """Return True if calls without a unit pass the filters of a query."""
     return "" in include.get(unit, ("",)) and "" not in exclude.get(unit, ())
-
-
-def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
-    """
-    If more than `most` units of a kind are listed in this month or the month before, unlist some until nine tenths of
-    the limit are left.
-
-    Units that are idle go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
-    many names cannot hide the units that cost most.
-    """
-    this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    last_month = (this_month - timedelta(days=1)).replace(day=1)
-    for begin, end in ((last_month, this_month), (this_month, this_month + timedelta(days=40))):
-        since, until = int(begin.timestamp()), int(end.timestamp())
-        for unit in UNITS.values():
-            count = rows.count_work(unit.number, since, until)
-            if count > most:
-                cheapest = rows.cheapest_work(unit.number, since, until, count - most // 2)
-                idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
-                rows.unlist_work(unit.number, [id for id, _ in idle_first[: count - most * 9 // 10]])
-
-
-def expire(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
-    """Unlist the units whose retention is over."""
-    for unit in UNITS.values():
-        rows.expire_work(unit.number, now - limits.days(unit) * 86400)
-    rows.drop_unused_names()

@@ -168,7 +168,7 @@ class PostgresTables:
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
             )
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
-        if name in ("ledger_hours", "ledger_days"):
+        if name in ("ledger_hours", "ledger_days", "ledger_work"):
             return _with_limbs(columns, rows)
         if name in ("entries", "amendments"):  # the first column has the number of the topic
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)

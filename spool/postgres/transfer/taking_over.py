@@ -29,7 +29,7 @@ from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.installation import derived, make_secret
 from spool.ledger import money
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions
+from spool.ledger.sums import MONEY, Dimensions
 from spool.log import books, duplicates, places, runs
 from spool.log.amendments import amended
 from spool.log.books import Terms
@@ -464,9 +464,9 @@ def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Join the three limbs of each amount into one number."""
-    sums = {name: row[name] for name in ("start", "key", *COUNTS, *LATENCY)}
+    sums = dict(row)
     for name in MONEY:
-        sums[name] = money.text(money.joined(*(row[f"{name}_{limb}"] for limb in (1, 2, 3))))
+        sums[name] = money.text(money.joined(*(sums.pop(f"{name}_{limb}") for limb in (1, 2, 3))))
     return sums
 
 
@@ -478,6 +478,7 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "ledger_keys": ledger_key_row,
     "ledger_hours": ledger_sum_row,
     "ledger_days": ledger_sum_row,
+    "ledger_work": ledger_sum_row,
 }
 
 
