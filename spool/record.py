@@ -83,6 +83,9 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     meters: dict[str, int | str] = {}
     # Cost in other currencies than dollars, as decimal text by currency code. `cost` is then None.
     charges: dict[str, str] = {}
+    # The run of an agent that made the call, and the run that started it; unique only within the session
+    run: str | None = None
+    parent_run: str | None = None
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -224,11 +227,11 @@ AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
     "cache_write_1h_tokens", "cost", "error_type", "user", "team", "session", "api_key", "device",
-    "region",
+    "region", "run", "parent_run",
 )  # fmt: skip
 
 # fields that the JSON contains only if a source reports them
-_WHERE_TOLD = ("cache_write_1h_tokens", "region")
+_WHERE_TOLD = ("cache_write_1h_tokens", "region", "run", "parent_run")
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])

@@ -75,13 +75,17 @@ TEXTS = {
     "session": "gen_ai.conversation.id",
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
+    "run": "tollhouse.run",
+    "parent_run": "tollhouse.parent_run",
 }
 _trace_id = _text("tollhouse.trace_id")
 _span_id = _text("tollhouse.span_id")
 _input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(_number, NUMBERS.values())
 # heads instead of encoders, because calling a function for each text takes longer than joining head and text
 _ID, _RESPONSE_ID, _REQUEST_ID = map(_heads, (ID, RESPONSE_ID, "tollhouse.request_id"))
-_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE = map(_heads, TEXTS.values())
+_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN = map(
+    _heads, TEXTS.values()
+)
 _times = _text("tollhouse.times")
 
 
@@ -221,6 +225,14 @@ class SpanEncoder:
         if r.device is not None:
             text = r.device.encode()
             parts.append(_DEVICE[len(text)])
+            parts.append(text)
+        if r.run is not None:
+            text = r.run.encode()
+            parts.append(_RUN[len(text)])
+            parts.append(text)
+        if r.parent_run is not None:
+            text = r.parent_run.encode()
+            parts.append(_PARENT_RUN[len(text)])
             parts.append(text)
         if r.tags:
             if r.tags is not self._last_tags:

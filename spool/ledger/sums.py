@@ -120,6 +120,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     region: str | None
     sender_key: str | None
     session: str | None
+    run: str | None
     input_tokens: int | None
     output_tokens: int | None
     tags: dict[str, str]
@@ -215,9 +216,10 @@ class HourlySums:
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
     ) -> Iterator[Measures]:
         """Yield the row of each unit of work that a call has."""
-        if call.session is None and not call.tags:
+        run = None if isinstance(call, UsageMetric) else call.run
+        if call.session is None and run is None and not call.tags:
             return
-        for place, name in places_of(call.session, call.tags):
+        for place, name in places_of(call.session, run, call.tags):
             units = self.work.setdefault(hour, {}).setdefault(key, {})
             row = units.get(place)
             if row is None:

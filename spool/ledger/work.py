@@ -51,7 +51,6 @@ WORK_LIMITS = WorkLimits()
 
 
 SESSION, RUN = "session", "run"
-PARENT_RUN = "parent_run"
 UNITS: Mapping[str, WorkUnit] = {
     SESSION: WorkUnit(1, "the session or conversation of the call, as a digest", is_named=False),
     RUN: WorkUnit(2, "the run of an agent that made the call, as a digest", is_named=False),
@@ -61,7 +60,7 @@ UNITS: Mapping[str, WorkUnit] = {
     "pull_request": WorkUnit(6, "the pull request that the call worked on"),
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
-TAGS = tuple(name for name in UNITS if name != SESSION)  # units that a call has as a tag
+TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
 _NAMED = tuple((name, unit.number) for name, unit in UNITS.items() if unit.is_named)
 Place = tuple[int, int]  # number of the kind of unit, and number of the unit
 
@@ -85,17 +84,16 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
     return shown(number_of(UNITS[unit].number, f"{session or ''}\0{name}" if unit == RUN else name))
 
 
-def places_of(session: str | None, tags: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
+def places_of(session: str | None, run: str | None, tags: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
     """Yield the units of a call, each with the name to store, or "" if its name is not stored."""
     if session:
         yield (UNITS[SESSION].number, number_of(UNITS[SESSION].number, session)), ""
-    if not tags:
-        return
-    if run := tags.get(RUN):  # a run's id may be unique only within its session
+    if run:
         yield (UNITS[RUN].number, number_of(UNITS[RUN].number, f"{session or ''}\0{run}")), ""
-    for tag, kind in _NAMED:
-        if name := tags.get(tag):
-            yield (kind, number_of(kind, name)), name
+    if tags:
+        for tag, kind in _NAMED:
+            if name := tags.get(tag):
+                yield (kind, number_of(kind, name)), name
 
 
 def asked(names: Iterable[str]) -> str | None:

@@ -23,6 +23,9 @@ SNAPSHOTS = {
 }
 _WORDS = ("The toll ", "is one ", "penny.")
 _ARGUMENTS = '{"city": "Bath"}'
+ARGUMENTS = (
+    "arguments of the tool"  # key in a request under which the provider itself puts the tool's arguments
+)
 
 Event = tuple[str | None, dict[str, Any]]  # the name and the data of one server-sent event
 
@@ -93,7 +96,7 @@ def _chat(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     shared = {"id": call.request_id, "created": int(time.time()), "model": call.response_model}
     tool = _wants_tool(asked, asked["messages"])
     called = {"id": f"call_{secrets.token_hex(12)}", "type": "function"}
-    function = {"name": tool, "arguments": _ARGUMENTS}
+    function = {"name": tool, "arguments": asked.get(ARGUMENTS, _ARGUMENTS)}
     message: dict[str, Any] = {
         "role": "assistant",
         "content": None if tool else "".join(_WORDS),
@@ -137,7 +140,7 @@ def _openai_tokens(figures: Figures) -> dict[str, int]:
 def _responses(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     call = _call(asked, f"resp_{secrets.token_hex(24)}", **_openai_tokens(figures))
     turns = asked["input"] if isinstance(asked["input"], list) else []
-    item = _responses_item(_wants_tool(asked, turns))
+    item = _responses_item(_wants_tool(asked, turns), asked.get(ARGUMENTS, _ARGUMENTS))
     if item["type"] == "function_call" and "namespace" in asked["tools"][0]:
         item["namespace"] = asked["tools"][0]["namespace"]
     body = {
@@ -178,9 +181,9 @@ def _responses(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     return ProviderAnswer(call, body, numbered)
 
 
-def _responses_item(tool: str | None) -> dict[str, Any]:
+def _responses_item(tool: str | None, arguments: str) -> dict[str, Any]:
     if tool is not None:
-        called = {"call_id": f"call_{secrets.token_hex(12)}", "name": tool, "arguments": _ARGUMENTS}
+        called = {"call_id": f"call_{secrets.token_hex(12)}", "name": tool, "arguments": arguments}
         return {"type": "function_call", "id": f"fc_{secrets.token_hex(12)}", "status": "completed", **called}
     part = {"type": "output_text", "text": "".join(_WORDS), "annotations": [], "logprobs": []}
     shared = {"id": f"msg_{secrets.token_hex(12)}", "status": "completed", "role": "assistant"}
@@ -192,8 +195,8 @@ def _responses_item_events(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if item["type"] == "function_call":
         begun = {**item, "status": "in_progress", "arguments": ""}
         yield {"type": "response.output_item.added", "output_index": 0, "item": begun}
-        yield {"type": "response.function_call_arguments.delta", **place, "delta": _ARGUMENTS}
-        done = {"name": item["name"], "arguments": _ARGUMENTS}
+        yield {"type": "response.function_call_arguments.delta", **place, "delta": item["arguments"]}
+        done = {"name": item["name"], "arguments": item["arguments"]}
         yield {"type": "response.function_call_arguments.done", **place, **done}
     else:
         text = {**place, "content_index": 0}
@@ -247,13 +250,13 @@ def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     block: dict[str, Any] = {"type": "text", "text": "".join(_WORDS)}
     if tool:
         block = {"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", "name": tool}
-        block["input"] = json.loads(_ARGUMENTS)
+        block["input"] = json.loads(asked.get(ARGUMENTS, _ARGUMENTS))
     ended = {"stop_reason": "tool_use" if tool else "end_turn", "stop_sequence": None}
     shared = {"id": call.request_id, "type": "message", "role": "assistant", "model": call.response_model}
     begun: dict[str, Any] = {**shared, "content": [], "stop_reason": None, "stop_sequence": None}
     deltas = [{"type": "text_delta", "text": word} for word in _WORDS]
     if tool:
-        deltas = [{"type": "input_json_delta", "partial_json": _ARGUMENTS}]
+        deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
     usage_at_last = {name: value for name, value in usage.items() if isinstance(value, int)}
     empty = {**block, "input": {}} if tool else {**block, "text": ""}
     events: list[dict[str, Any]] = [

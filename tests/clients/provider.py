@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.clients.answers import ANSWERS, Figures, ProviderAnswer
+from tests.clients.answers import ANSWERS, ARGUMENTS, Figures, ProviderAnswer
 from tests.clients.journal import Call, Journal
 from tests.clients.loopback import Loopback, body_of
 
@@ -27,6 +27,13 @@ _GEMINI = re.compile(
 )
 # the provider of each endpoint; all other endpoints are OpenAI's
 _PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
+_DEEPER = "look one level deeper"  # occurs as often in the prompt of an agent as there are agents above it
+# arguments of the tools with which Claude Code and Copilot CLI start an agent and wait for it
+_STARTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "Agent": {"subagent_type": "general-purpose", "run_in_background": False},
+    "task": {"agent_type": "general-purpose", "name": "look", "mode": "sync"},
+}
 _OPERATIONS = {"embeddings": "embeddings", "generateContent": "generate_content"}
 
 
@@ -40,6 +47,7 @@ class Provider(Loopback):
         self._failed: set[tuple[str, str]] = set()
         self.tool = ""  # suffix of the tool to call; empty for the first offered tool
         self.turns: list[Any] = []  # the conversation in each request; collected while `tool` is set
+        self.starts_agents = ""  # name of the tool with which an agent starts another, two levels deep
         super().__init__(_handler(self))
 
     def figures(self) -> Figures:
@@ -48,6 +56,15 @@ class Provider(Loopback):
             self._count += 1
             n = self._count
         return Figures(3000 + 11 * n, 700 + 5 * n, 1000 + 3 * n, 400 + n, 250 + 2 * n)
+
+    def delegated(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a request whose agent starts another agent, unless it is one of the second level."""
+        level = json.dumps([request.get("messages"), request.get("input")]).count(_DEEPER)
+        tools = [
+            tool for tool in request.get("tools") or () if _name(tool) == self.starts_agents and level < 2
+        ]
+        prompt = {"description": "look closer", "prompt": " ".join([_DEEPER] * (level + 1))}
+        return {**request, "tools": tools, ARGUMENTS: json.dumps({**prompt, **_STARTS[self.starts_agents]})}
 
     def fails(self, how: str | None, path: str, model: str) -> bool:
         if how != "flaky":
@@ -81,6 +98,8 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
                 provider.turns.append(request_body.get("messages") or request_body.get("input"))
                 offered = _offered(request_body.get("tools") or ())
                 request_body["tools"] = [each for each in offered if _name(each).endswith(provider.tool)]
+            if provider.starts_agents:
+                request_body = provider.delegated(request_body)
             answer = ANSWERS[door](request_body, provider.figures())
             provider.journal.note(
                 answer.call

@@ -64,7 +64,7 @@ money = st.decimals(0, 10**6, places=12).map(lambda value: f"{value:f}") | st.sa
 )  # fmt: skip
 tags = st.dictionaries(
     st.sampled_from(
-        ["service", "env", "processing", "speed", "service_tier", "repository", "run", "naïve", "", "x" * 200]
+        ["service", "env", "processing", "speed", "service_tier", "repository", "naïve", "", "x" * 200]
     ),
     st.sampled_from(["", "prod", "batch", "fast", "flex", "shop", "ü" * 300]),
     max_size=5,
@@ -108,6 +108,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "meters": st.just({})
     | st.dictionaries(st.sampled_from([*METERS][:3]), st.integers(0, 9) | st.just("1.5"), max_size=2),
     "charges": st.sampled_from([{}, {}, {"EUR": "1.25"}, {"JPY": "0"}]),
+    "run": st.none() | texts,
+    "parent_run": st.none() | texts,
 }
 inferences = st.builds(Inference, **FIELDS)
 metrics = st.builds(

@@ -33,7 +33,9 @@ from spool import identity
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
 # Slot number of each text. If the number is odd, the letters before the first `-` or `_` are part of
 # the text's class.
-TEXTS: Final = {"request_id": 7, "session": 8, "user": 10, "team": 12, "provider_request_id": 14}
+TEXTS: Final = {
+    "request_id": 7, "session": 8, "user": 10, "team": 12, "provider_request_id": 14, "run": 16, "parent_run": 18,
+}  # fmt: skip
 FIRST_TEXT: Final = 7
 # slot number of a tag: its text varies if it is plain, and is part of the kind otherwise
 TAG: Final = 255

@@ -56,6 +56,8 @@ class AttributeShape(Struct, frozen=True):
     session: Names
     api_key: Names
     agent: Names
+    run: Names
+    parent_run: Names
     containers: Names
     meters: tuple[tuple[str, str], ...]  # pairs of a meter and the attribute that reports it
     named_tags: tuple[tuple[str, Names], ...]  # pairs of a tag and the attributes that may state it

@@ -244,9 +244,10 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
         "github.copilot.git.commit_sha",
         "copilot_chat.repo.head_commit_hash",
     ),
+    "pull_request": ("vcs.change.id",),
 }
 # Tags of the work for which calls are made. Calls take them from the agent's span above them.
-WORK_TAGS = ("repository", "branch", "commit")
+WORK_TAGS = ("repository", "branch", "commit", "pull_request")
 # The value becomes a tag only if it is a mode with its own prices (see spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (
@@ -294,6 +295,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "session": SESSION,
     "api_key": (),
     "agent": NAMED_TAGS["agent"],
+    "run": ("tollhouse.run",),
+    "parent_run": ("tollhouse.parent_run",),
 }
 # Operations of steps around calls. Some of these steps repeat the sums of the calls.
 NO_CALLS = frozenset({

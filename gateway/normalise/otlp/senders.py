@@ -22,7 +22,7 @@ from gateway.normalise.reading.repositories import repository_of
 from gateway.normalise.reading.values import ABSENT
 from spool.identity import OF_SERVICE
 from spool.processing import MODES
-from spool.record import AiRecord
+from spool.record import AiRecord, Inference
 
 _SDKS = {sdk: product for product in PRODUCTS for sdk in product.sdks}
 _SCOPES = {scope: product for product in PRODUCTS for scope in product.scopes}
@@ -134,6 +134,8 @@ class Senders:
         if record.user is None and "user" in own_names:
             record.user = semconv.first_text(resource.attributes, own_names["user"])
         record.api_key = caller.api_key
+        if shape.run and isinstance(record, Inference):
+            record.run, record.parent_run = runs_of(attributes, shape)
         record.tags = self.tags_of(product, record.user, attributes, shape)
 
     def tags_of(
@@ -207,12 +209,26 @@ def _add_tags(
 
 
 def named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
-    """Return the text of a named tag, or None if no attribute states it."""
-    return repository_of(attributes) if tag == "repository" else semconv.first_text(attributes, names)
+    """
+    Return the text of a named tag, or None if no attribute states it. The number of a pull request is unique only
+    within its repository.
+    """
+    if tag == "repository":
+        return repository_of(attributes)
+    text = semconv.first_text(attributes, names)
+    if tag == "pull_request" and text is not None and text.isdecimal():
+        repository = repository_of(attributes)
+        return text if repository is None else f"{repository}#{text}"
+    return text
+
+
+def runs_of(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, str | None]:
+    """Return the run of an agent that an item states, and the run that started it."""
+    return semconv.first_text(attributes, shape.run), semconv.first_text(attributes, shape.parent_run)
 
 
 def work_of(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
-    """Return the work tags of a span that is not a call: its repository, branch and commit."""
+    """Return the work tags of a span that is not a call: its repository, branch, commit and pull request."""
     stated = {
         tag: named_tag(attributes, tag, names) for tag, names in shape.named_tags if tag in semconv.WORK_TAGS
     }

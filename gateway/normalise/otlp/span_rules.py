@@ -61,6 +61,9 @@ def failed(span: Span, shape: AttributeShape) -> bool:
     return bool(shape.finish) and semconv.finished_in_error(span.attributes, shape.finish, shape.output)
 
 
+_AGENTS = frozenset({"agent", "invoke_agent"})
+
+
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
     """
     Return True for the span of a tool or an agent. Calls below such a span are separate calls, even if the
@@ -69,6 +72,12 @@ def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
     # `gen_ai.tool.name` does not mark a tool span, because the span of a call may name the tool that
     # the model requested.
     return shape.names_tool or _says_tool_or_agent(span, shape)
+
+
+def is_agent(span: Span, shape: AttributeShape) -> bool:
+    """Return True for the span of an agent's run."""
+    attributes = span.attributes
+    return any(str(attributes[kind.attribute]).strip('"').lower() in _AGENTS for kind in shape.kinds)
 
 
 def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:

@@ -27,8 +27,8 @@ MAX_FREE_WORD = 128
 # Names of tags that Tollhouse's own readers write. Their meaning is the same for every sender.
 KNOWN = frozenset({
     "agent", "branch", "claimed_device", "commit", "cost_center", "department", "device", "effort", "end_user",
-    "environment", "organization", "plugin", "query_source", "repository", "route", "service", "service_tier", "speed",
-    "tags", "workspace",
+    "environment", "organization", "plugin", "pull_request", "query_source", "repository", "route",
+    "service", "service_tier", "speed", "tags", "ticket", "workspace",
 })  # fmt: skip
 
 _SECRET_NAME = re.compile(

@@ -37,11 +37,12 @@ def made_call(chance: random.Random, number: int) -> Inference:
     names = {
         unit: f"{unit}-{chance.randrange(most)}" for unit, most in NAMES.items() if chance.random() < 0.7
     }
-    session = names.pop("session", None)
+    session, run = names.pop("session", None), names.pop("run", None)
     cost = str(Decimal(chance.randrange(1, 10**6)).scaleb(-6))
     return call(
         id=number.to_bytes(16, "big"),
         session=session,
+        run=run,
         tags=names,
         request_model=chance.choice(("gpt-4o", "gpt-5")),
         team=chance.choice(("search", "ads", None)),
@@ -63,7 +64,7 @@ def corrected(chance: random.Random, before: Inference, number: int) -> Correcti
 
 
 def unit_of(record: Inference, unit: str) -> str | None:
-    name = record.session if unit == "session" else record.tags.get(unit)
+    name = getattr(record, unit) if unit in ("session", "run") else record.tags.get(unit)
     return name and as_shown(unit, name, session=record.session)
 
 

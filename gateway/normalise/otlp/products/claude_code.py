@@ -177,6 +177,9 @@ PRODUCT = Product(
         "cache_write": _TOKENS.cache_write,
         "request_model": (*semconv.REQUEST_MODEL, "model"),
         "user": (*_ACCOUNTS, _INSTALLATION),
+        # a sub-agent; calls of the main agent have no run
+        "run": ("agent_id",),
+        "parent_run": ("parent_agent_id",),
     },
     tags={
         **{name: (name,) for name in ("query_source", "effort", "speed")},

@@ -43,6 +43,8 @@ _SPAN_TEXTS = {
     "team": "tollhouse.team",
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
+    "run": "tollhouse.run",
+    "parent_run": "tollhouse.parent_run",
 }
 _REGION = "tollhouse.region"
 _COUNTS = {

@@ -16,9 +16,9 @@ from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
-from gateway.normalise.otlp.senders import Senders, caller_of, process_of, sender_of, work_of
+from gateway.normalise.otlp.senders import Senders, caller_of, process_of, runs_of, sender_of, work_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.span_rules import has_usage, is_tool_or_agent, names_its_calls, never
+from gateway.normalise.otlp.span_rules import has_usage, is_agent, is_tool_or_agent, names_its_calls, never
 from gateway.normalise.otlp.spans.calls import call_of, meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.readings import CallNames, SpanOrigin, SpanReading, origin_of, reading_of
@@ -66,6 +66,7 @@ from spool.identity import (
 )
 from spool.record import Inference
 
+RUN = "run"  # field of a product's own names
 _TURN = 16  # number of calls to add to the outcome between two checks of the clock
 # Limit in characters for ids that providers give. A longer id was sealed (encrypted) by a gateway.
 SEALED = 96
@@ -263,6 +264,8 @@ class SpanReader:
         call.device = senders.device
         call.resource = self._resource
         user = call.record.user = call.caller.user
+        if reading.shape.run:
+            call.record.run, call.record.parent_run = runs_of(span.attributes, reading.shape)
         tags = call.record.tags = senders.tags_of(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
             self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
@@ -289,10 +292,20 @@ class SpanReader:
         caller = caller_of(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
         work = work_of(span.attributes, shape) if shape.named_tags else NO_WORK
-        if parent is None and caller is NO_CALLER and agent is None and began is None and not work:
+        is_agents = role.is_agent or is_agent(span, shape)
+        is_run = is_agents and RUN not in product.own_names  # such a product states the run on each call
+        if (
+            parent is None
+            and caller is NO_CALLER
+            and agent is None
+            and began is None
+            and not work
+            and not is_run
+        ):
             return None
-        is_border = role.is_agent or is_tool_or_agent(span, shape)
-        return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0, work=work)
+        is_border = is_agents or is_tool_or_agent(span, shape)
+        ended = span.end_time or 0
+        return Node(parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
@@ -339,9 +352,14 @@ class SpanReader:
             caller = nearest(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
-            for tag, value in above.work.items():
-                if tag not in record.tags:
-                    self._outcome.left_out += not tag_rules.put_on(record, tag, value)
+            if above.work:
+                tags = dict(record.tags)
+                for tag, value in above.work.items():
+                    if tag not in tags:
+                        self._outcome.left_out += not tag_rules.put(tags, tag, value)
+                record.tags = tags
+            if record.run is None:
+                record.run, record.parent_run = above.run, above.parent_run
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = nearest(caller, of_resource)

@@ -27,12 +27,16 @@ _MOST_NAMES = 8  # limit of dedup keys that a call gets from dropped spans
 Key = tuple[str, str]  # trace id, span id
 
 
+RUN, PARENT_RUN = (
+    "run",
+    "parent_run",
+)  # tags: the run of an agent that made a call, and the run that started it
 NO_WORK: Mapping[str, str] = MappingProxyType({})
 
 
 class Above(NamedTuple):
     """
-    All values that a span inherits: the nearest caller, agent and work tags above it, and the nearest enclosing
+    All values that a span inherits: the nearest caller, agent, run and work tags above it, and the nearest enclosing
     call of each class.
     """
 
@@ -40,6 +44,8 @@ class Above(NamedTuple):
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
     work: Mapping[str, str] = NO_WORK
+    run: str | None = None  # the agent's run that encloses the span, and the run around that run
+    parent_run: str | None = None
 
 
 NOTHING = Above()
@@ -55,6 +61,7 @@ class Node(Struct, gc=False):
     stream: SpanCall | None = None  # the call that reports the result of the stream
     ended: int = 0  # end time, only for spans that are not calls
     work: Mapping[str, str] = NO_WORK  # repository, branch and commit of a span that is not a call
+    is_run: bool = False  # True for an agent's span, which is the run of the calls below it
     below: Above | None = None  # cache of the values that spans below this span inherit
 
 
@@ -71,16 +78,18 @@ class TraceTree:
         """Return everything that a span under `parent` inherits."""
         if parent is None or (node := self.nodes.get(parent)) is None:
             return NOTHING
-        chain: list[Node] = []
+        chain: list[tuple[Key, Node]] = []
         seen: set[int] = set()
+        key: Key | None = parent
         # `seen` ends the loop if the parents of a span form a cycle
-        while node is not None and node.below is None and id(node) not in seen:
-            chain.append(node)
+        while key is not None and node is not None and node.below is None and id(node) not in seen:
+            chain.append((key, node))
             seen.add(id(node))
-            node = self.nodes.get(node.parent) if node.parent is not None else None
+            key = node.parent
+            node = self.nodes.get(key) if key is not None else None
         above = node.below if node is not None and node.below is not None else NOTHING
-        for node in reversed(chain):
-            above = node.below = _below(node, above)
+        for (_, span_id), node in reversed(chain):
+            above = node.below = _below(node, above, span_id)
         return above
 
     def outside(self, parent: Key | None) -> Key | None:
@@ -165,7 +174,7 @@ class TraceTree:
         return dropped
 
 
-def _below(node: Node, above: Above) -> Above:
+def _below(node: Node, above: Above, span_id: str) -> Above:
     calls = above.calls
     if node.is_border:
         calls = NOTHING.calls
@@ -176,7 +185,9 @@ def _below(node: Node, above: Above) -> Above:
     elif node.caller is NO_CALLER and node.agent is None and not node.work:
         return above
     work = {**above.work, **node.work} if node.work else above.work
-    return Above(nearest(node.caller, above.caller), node.agent or above.agent, calls, work)
+    run, parent_run = (span_id, above.run) if node.is_run else (above.run, above.parent_run)
+    agent = node.agent or above.agent
+    return Above(nearest(node.caller, above.caller), agent, calls, work, run, parent_run)
 
 
 class KeptCalls(NamedTuple):

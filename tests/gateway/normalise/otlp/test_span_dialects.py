@@ -95,6 +95,7 @@ def test_mlflow_quotes_its_texts() -> None:
         "output_tokens": 7,
         "cache_read_tokens": 32,
         "cost": "0.3",
+        "run": "0000000000000002",
     } == said(only(payload))
 
 
