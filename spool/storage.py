@@ -19,6 +19,7 @@ from spool.devices.table import DeviceTable
 from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
+from spool.ledger.work import WORK_LIMITS, WorkLimits
 from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
@@ -38,7 +39,8 @@ class StorageOptions:
     Options for opening a storage.
 
     `cache_bytes`: limit of the cache of decoded entries, None for the engine's default. `ledger_chunk`:
-    number of records that the ledger counts per transaction. `registry_clock`: clock for changes of keys,
+    number of records that the ledger counts per transaction. `work`: limits of the listed units of work.
+    `registry_clock`: clock for changes of keys,
     operators and insights, None for `clock`. `new_registry`: if the registry is damaged or missing, start a
     new one and preserve the old file. `native`: the compiled module, or None to work without it. `declared`:
     tables of the registry that higher packages declare. `is_unfinished_copy`: open a storage that is still
@@ -52,6 +54,7 @@ class StorageOptions:
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
     ledger_chunk: int = CHUNK
+    work: WorkLimits = WORK_LIMITS
     native: Native | None = None
     registry_clock: Clock | None = None
     declared: Sequence[type[DeclaredTable]] = ()

@@ -478,5 +478,5 @@ def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
     """Unlist the units whose retention is over."""
     for unit in UNITS.values():
-        rows.expire_work(unit.number, now - limits.days(unit) * DAY_S)
+        rows.expire_work(unit.number, int(now - limits.listed_s(unit)))
     rows.drop_unused_names()

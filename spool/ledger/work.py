@@ -35,16 +35,16 @@ class WorkUnit(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLimits:
     """
-    Limits of the listed units: the number of each kind in a month, and the days after which sessions and runs, and
-    all other units, are listed no longer.
+    Limits of the listed units: the number of each kind in a month, and the seconds after the last call for which
+    sessions and runs, and all other units, are listed.
     """
 
     ids_per_month: int = 100_000
-    retention_days: int = 90
-    retention_units_days: int = 396
+    retention_s: float = 90 * 86400.0
+    retention_units_s: float = 396 * 86400.0
 
-    def days(self, unit: WorkUnit) -> int:
-        return self.retention_units_days if unit.is_named else self.retention_days
+    def listed_s(self, unit: WorkUnit) -> float:
+        return self.retention_units_s if unit.is_named else self.retention_s
 
 
 WORK_LIMITS = WorkLimits()

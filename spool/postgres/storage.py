@@ -217,6 +217,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             tags=options.ledger_tags,
             chunk=options.ledger_chunk,
             packed=options.native,
+            work=options.work,
         ).load()
         stack.push_async_callback(ledger.close)
         spool.log.add_reader(ledger.needs)

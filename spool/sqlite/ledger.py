@@ -33,7 +33,7 @@ from spool.ledger.queries import (
     needed_sums,
 )
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, begin
-from spool.ledger.work import UNITS
+from spool.ledger.work import UNITS, WORK_LIMITS, WorkLimits
 from spool.meters import SCALE
 from spool.packed.native import Native
 from spool.sql.ledger import CHARGES, TABLES, WORK, SqlLedgerRows
@@ -592,13 +592,14 @@ async def open_ledger(
     tags: Sequence[str] = ("service",),
     chunk: int = CHUNK,
     packed: Native | None = None,
+    work: WorkLimits = WORK_LIMITS,
     watch: Watch | None = None,
 ) -> Ledger:
     """Open the ledger of a data directory. The caller holds the lock of the directory."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(LEDGER, store.is_in_place)
-    return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed).load()
+    return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed, work=work).load()
 
 
 async def _open(path: Path, clock: Clock) -> Database:

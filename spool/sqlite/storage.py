@@ -60,6 +60,7 @@ async def _open(options: StorageOptions) -> Storage:
             tags=options.ledger_tags,
             chunk=options.ledger_chunk,
             packed=options.native,
+            work=options.work,
             watch=spool.log.watch,
         )
         stack.push_async_callback(ledger.close)

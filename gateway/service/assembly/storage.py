@@ -41,6 +41,7 @@ def options_of(
         observer=observer,
         cache_bytes=AGENT_CACHE_BYTES if is_agent else None,
         ledger_tags=config.ledger.tags,
+        work=config.work.limits,
         ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
         registry_clock=registry_clock,
         declared=declared_tables(),

@@ -23,6 +23,7 @@ from exporters.settings import DestinationSettings, NotifySettings, UpstreamSett
 from gateway.normalise.reading.content import may_hold_content
 from gateway.service.configuration.values import is_loopback, is_safe_address, parse_network, split_address
 from spool.devices.device import is_device_id
+from spool.ledger.work import WorkLimits
 from spool.meters import METERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
 from spool.settings import (
@@ -655,6 +656,38 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkSettings:
+    """Units of work whose costs are listed: [costs](costs.md#cost-of-a-session-or-pull-request)."""
+
+    ids_per_month: int = setting(
+        100_000,
+        "maximum number of listed units of each kind in a month",
+        edge="the cheapest units without calls in the last two days are added up as `(other)`; totals stay exact",
+        least=100,
+    )
+    retention: Duration = setting(
+        90.0 * DAY_S,
+        "time after its last call for which a session or an agent run is listed",
+        edge="it is added to `(other)`, with its later calls",
+        least=DAY_S,
+    )
+    retention_units: Duration = setting(
+        396.0 * DAY_S,
+        "time after its last call for which a repository, branch, commit, pull request or ticket is listed",
+        edge="it is added to `(other)`, with its later calls",
+        least=DAY_S,
+    )
+
+    @property
+    def limits(self) -> WorkLimits:
+        return WorkLimits(
+            ids_per_month=self.ids_per_month,
+            retention_s=self.retention,
+            retention_units_s=self.retention_units,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
     """Limits on queries about costs, and on how many run at once: [limits](limits.md#answers)."""
 
@@ -1191,6 +1224,7 @@ class Config:
     attribution: tuple[AttributionRule, ...] = setting((), "")
     sources: Mapping[str, SourceSettings] = setting({}, "")
     ledger: LedgerSettings = setting(LedgerSettings(), "")
+    work: WorkSettings = setting(WorkSettings(), "")
     answers: AnswerSettings = setting(AnswerSettings(), "")
     views: ViewSettings = setting(ViewSettings(), "")
     roles: RoleSettings = setting(RoleSettings(), "")

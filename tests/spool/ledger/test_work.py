@@ -255,7 +255,7 @@ async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, 
 async def test_what_expires_stays_in_the_total(ledgers: Ledgers) -> None:
     """Sessions without calls for the retention become one group. One that had a call since then stays whole."""
     clock, log = FakeClock(BEGIN), FakeLog()
-    ledger = await ledgers.open(clock=clock, work=WorkLimits(retention_days=70))
+    ledger = await ledgers.open(clock=clock, work=WorkLimits(retention_s=70.0 * DAY))
     for day, session in ((0, "old"), (0, "busy"), (60, "busy")):
         clock.at = BEGIN + day * DAY
         log.add([call(session=session, start_time=int(clock.at) * NS)], at=clock.at)
