@@ -653,7 +653,11 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    sizes = {group: total.size(query.top_by) for group, total in groups.items()}
+    # the calls without a unit of work often cost most, and would take the place of a unit
+    unit = query.unit
+    place = list(query.group_by).index(unit) if unit is not None and unit in query.group_by else None
+    named = {group: total for group, total in groups.items() if place is None or group[place] is not None}
+    sizes = {group: total.size(query.top_by) for group, total in named.items()}
     max_groups = query.top or 0
     return set(
         nsmallest(max_groups, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
