@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
+from operator import add as add_up
 from secrets import randbits
 from typing import Any
 
@@ -28,7 +29,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
-from spool.ledger.work import UNITS, Place, WorkLimits
+from spool.ledger.work import UNITS, Place, Places, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
 # Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
@@ -46,7 +47,7 @@ MOST_PRESENT, MOST_PACKED = 16, 512
 MOST_PERIODS = 10_000  # maximum number of periods for which an upper bound on their sums is kept in memory
 
 _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
-_NO_WORK: Mapping[DimensionValues, Mapping[Place, Measures]] = {}
+_NO_WORK: Mapping[DimensionValues, Mapping[Places, Measures]] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
@@ -337,9 +338,15 @@ def work_sums(
     sums: HourlySums, hour: int, start: int, number_of: Mapping[DimensionValues, int]
 ) -> Iterator[WorkSum]:
     """Yield the sums of the units of work of an hour, under the numbers of their dimensions."""
-    for values, units in sums.work.get(hour, _NO_WORK).items():
-        for (unit, id), measures in units.items():
-            yield unit, start, id, number_of[values], measures
+    added: dict[tuple[Place, int], Measures] = {}
+    for values, rows in sums.work.get(hour, _NO_WORK).items():
+        number = number_of[values]
+        for places, measures in rows.items():
+            for place in places:
+                before = added.get((place, number))
+                added[place, number] = measures if before is None else list(map(add_up, before, measures))
+    for ((unit, id), number), measures in added.items():
+        yield unit, start, id, number, measures
 
 
 def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> Mapping[int, Sequence[int]]:

@@ -21,7 +21,8 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
-from spool.ledger.work import Place, places_of
+from spool.ledger.work import TAGS as UNIT_TAGS
+from spool.ledger.work import Places, places_of
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
@@ -169,8 +170,8 @@ class HourlySums:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
-        # sums of units of work by hour and dimensions, and the names to store by the units' numbers
-        self.work: dict[int, dict[DimensionValues, dict[Place, Measures]]] = {}
+        # sums by hour, dimensions and units of work, and the names to store by the units' numbers
+        self.work: dict[int, dict[DimensionValues, dict[Places, Measures]]] = {}
         self.work_names: dict[int, str] = {}
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
@@ -178,6 +179,7 @@ class HourlySums:
         self.tags = tuple(tags)
         self._skip = skip
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
+        self._places: dict[tuple[str | None, ...], Places] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Count every record of the entries. Records for which `skip` returns True are left out."""
@@ -209,24 +211,32 @@ class HourlySums:
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))
-        for unit_row in self._unit_rows(hour, key, call):
+        if (unit_row := self._unit_row(hour, key, call)) is not None:
             unit_row[:] = map(add, unit_row, measures)
 
-    def _unit_rows(
+    def _unit_row(
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
-    ) -> Iterator[Measures]:
-        """Yield the row of each unit of work that a call has."""
-        run = None if isinstance(call, UsageMetric) else call.run
-        if call.session is None and run is None and not call.tags:
-            return
-        for place, name in places_of(call.session, run, call.tags):
-            units = self.work.setdefault(hour, {}).setdefault(key, {})
-            row = units.get(place)
-            if row is None:
-                row = units[place] = [0] * WIDTH
-                if name:
-                    self.work_names[place[1]] = name
-            yield row
+    ) -> Measures | None:
+        """Return the row for the units of work of a call, or None if it has none."""
+        tags, run = call.tags, None if isinstance(call, UsageMetric) else call.run
+        has_tags = bool(tags) and not tags.keys().isdisjoint(UNIT_TAGS)
+        if call.session is None and run is None and not has_tags:
+            return None
+        values = (call.session, run, *map(tags.get, UNIT_TAGS)) if has_tags else (call.session, run)
+        places = self._places.get(values)
+        if places is None:
+            if len(self._places) >= _MEMO:
+                self._places.clear()
+            found = places_of(call.session, run, tags)
+            self.work_names.update({place[1]: name for place, name in found if name})
+            places = self._places[values] = tuple([place for place, _ in found])
+        if not places:
+            return None
+        rows = self.work.setdefault(hour, {}).setdefault(key, {})
+        row = rows.get(places)
+        if row is None:
+            row = rows[places] = [0] * WIDTH
+        return row
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""
@@ -256,7 +266,7 @@ class HourlySums:
             row = self._row(hour, key)
             for index, amount in enumerate(measures):
                 row[index] -= amount
-            for unit_row in self._unit_rows(hour, key, call):
+            if (unit_row := self._unit_row(hour, key, call)) is not None:
                 unit_row[:] = map(sub, unit_row, measures)
         for _, key, meters in alone.meter_rows():
             meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
@@ -285,7 +295,7 @@ class HourlySums:
         if call.meters:
             self._add_meters(hour, key, call.meters)
         _add_call(row, call, reported, estimated)
-        for unit_row in self._unit_rows(hour, key, call):
+        if (unit_row := self._unit_row(hour, key, call)) is not None:
             _add_call(unit_row, call, reported, estimated)
         return True
 
@@ -347,9 +357,11 @@ class HourlySums:
             if metric.unit == CALL_UNIT
             else token_places(metric.name, metric.token_type)
         )
-        for row in (self._row(hour, key), *self._unit_rows(hour, key, metric)):
-            for index in changed:
-                row[index] += units
+        row, unit_row = self._row(hour, key), self._unit_row(hour, key, metric)
+        for index in changed:
+            row[index] += units
+            if unit_row is not None:
+                unit_row[index] += units
         if metric.meter is not None and metric.unit == TOKEN_UNIT:
             self._add_meters(hour, key, {metric.meter: units})
         return True

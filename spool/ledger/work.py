@@ -8,15 +8,13 @@ only the digest is stored. The names of the other units are stored once (table `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
 REST = 0  # stands for all units that are no longer listed
 OTHER = "(other)"  # value of REST in results
-_MEMO = 10_000
 _BITS = 63  # both engines store signed integers of 64 bits
 
 
@@ -63,9 +61,9 @@ UNITS: Mapping[str, WorkUnit] = {
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
 _NAMED = tuple((name, unit.number) for name, unit in UNITS.items() if unit.is_named)
 Place = tuple[int, int]  # number of the kind of unit, and number of the unit
+Places = tuple[Place, ...]  # all units of a call
 
 
-@lru_cache(_MEMO)
 def number_of(kind: int, name: str) -> int:
     """Return the number of a unit. It is never REST."""
     digest = blake2b(name.encode("utf-8", "replace"), digest_size=8, person=kind.to_bytes(1)).digest()
@@ -84,16 +82,17 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
     return shown(number_of(UNITS[unit].number, f"{session or ''}\0{name}" if unit == RUN else name))
 
 
-def places_of(session: str | None, run: str | None, tags: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
-    """Yield the units of a call, each with the name to store, or "" if its name is not stored."""
+def places_of(session: str | None, run: str | None, tags: Mapping[str, str]) -> Sequence[tuple[Place, str]]:
+    """Return the units of a call, each with the name to store, or "" if its name is not stored."""
+    places: list[tuple[Place, str]] = []
     if session:
-        yield (UNITS[SESSION].number, number_of(UNITS[SESSION].number, session)), ""
+        places.append(((UNITS[SESSION].number, number_of(UNITS[SESSION].number, session)), ""))
     if run:
-        yield (UNITS[RUN].number, number_of(UNITS[RUN].number, f"{session or ''}\0{run}")), ""
-    if tags:
-        for tag, kind in _NAMED:
-            if name := tags.get(tag):
-                yield (kind, number_of(kind, name)), name
+        places.append(((UNITS[RUN].number, number_of(UNITS[RUN].number, f"{session or ''}\0{run}")), ""))
+    for tag, kind in _NAMED:
+        if name := tags.get(tag):
+            places.append(((kind, number_of(kind, name)), name))
+    return places
 
 
 def asked(names: Iterable[str]) -> str | None:
