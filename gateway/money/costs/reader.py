@@ -99,11 +99,13 @@ class CostReader:
         `within`. By default, `within` are the totals of every counted cost type. PAID_COST has its own
         dimensions.
         """
-        known = (*self.whole.own_dimensions(), *(dimension.name for dimension in await self.derived()))
+        of_work = UNITS if units and cost_type not in (PAID_COST, *BILLED_TYPES) else ()
+        derived = [dimension.name for dimension in await self.derived()]
+        known = (*self.whole.own_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:
             return (*known, *PAID_DIMENSIONS)
         if cost_type not in BILLED_TYPES:
-            return (*known, *UNITS) if units else known
+            return known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
 
     async def view(self, word: str) -> View:
