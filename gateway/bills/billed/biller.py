@@ -12,6 +12,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -31,10 +32,17 @@ from gateway.bills.billed.layers import (
 )
 from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, figures_of
 from gateway.bills.reconciliation.counting import TokenPrices, counted, counted_use, seller
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, currencies_of, exchanged
+from gateway.bills.reconciliation.gathering import (
+    CalendarMonth,
+    StatementSources,
+    average_rate,
+    currencies_of,
+    exchanged,
+)
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
 from spool.clock import Clock
-from spool.errors import SpoolError
+from spool.currencies import SCALE, no_rates
+from spool.errors import Invalid, SpoolError
 from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.sums import Dimensions
@@ -184,7 +192,7 @@ class Biller:
         """Recalculate a month, and return the sums of a provider's bills."""
         async with self._turn:
             await self._make(month)
-            return await figures_of(self._sources.ledger, month, provider, invoices)
+            return await self._figures(month, provider, invoices)
 
     async def close(
         self,
@@ -196,10 +204,39 @@ class Biller:
         """Recalculate and close a month. `keep` stores the closing; if it raises, the month stays open."""
         async with self._turn:
             await self._make(month)
-            figures = await figures_of(self._sources.ledger, month, provider, invoices)
+            figures = await self._figures(month, provider, invoices)
             await keep(figures)
             await (await self._frozen(month)).settle()
         return figures
+
+    async def _figures(
+        self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
+    ) -> MonthFigures:
+        in_dollars = [
+            invoice if invoice.currency == CURRENCY else invoice.in_dollars(await self._rate(month, invoice))
+            for invoice in invoices
+        ]
+        return await figures_of(self._sources.ledger, month, provider, in_dollars)
+
+    async def _rate(self, month: CalendarMonth, invoice: Invoice) -> Fraction:
+        """
+        Return the dollars per unit of an invoice's currency. It is the average of the provider's bill, so an
+        invoice that equals the bill has no difference. Without a bill in this currency, it is the rate of the
+        last day of the month. Raises Invalid if no rate is known.
+        """
+        rates = self._sources.ledger.rates or no_rates
+        rows = await self._sources.statements.rows(
+            provider=invoice.provider, start=month.start, end=month.end
+        )
+        if average := average_rate(rows, invoice.currency, rates):
+            return average
+        last = rates(invoice.currency, CURRENCY, month.days[-1])
+        if last is None:
+            raise Invalid(
+                f"the invoice {invoice.number} is in {invoice.currency}, and no exchange rate to {CURRENCY} is known "
+                "for the month; add one to the section [currency] of the configuration"
+            )
+        return Fraction(last, SCALE)
 
     async def reopen(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
         """

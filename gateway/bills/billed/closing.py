@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
@@ -30,7 +31,8 @@ from spool.ledger.billed import (
 )
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
-from spool.registry.texts import check_amount, check_text, optional_text
+from spool.record import CURRENCY
+from spool.registry.texts import check_amount, check_one_of, check_text, optional_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000
@@ -41,14 +43,13 @@ _ACCRUED = BILLED_TYPES["discounted_amortized_cost"]
 _ALONE = _AS_BILLED | BILLED_TYPES["amortized_cost"]
 _HALF_CENT = money.UNIT // 200
 _SHARED = "shared"
-_CURRENCY = "USD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoice:
     """
-    A provider's invoice for a month. Amounts are money units. `lines` is the number of lines that the
-    provider rounded to cents.
+    A provider's invoice for a month. Amounts are money units of `currency`. `lines` is the number of lines that
+    the provider rounded to cents, and `half_cent` is the largest rounding of a line.
     """
 
     provider: str
@@ -59,6 +60,21 @@ class Invoice:
     total: int
     tax: int = 0
     lines: int = 1
+    currency: str = CURRENCY
+    half_cent: int = _HALF_CENT
+
+    def in_dollars(self, rate: Fraction) -> Invoice:
+        """Return the invoice in dollars, at the value of one unit of its currency in dollars."""
+        from spool.currencies import DECIMALS  # imported late, because most invoices are in dollars
+
+        half = Fraction(money.UNIT, 2 * 10 ** DECIMALS[self.currency])
+        return replace(
+            self,
+            total=round(self.total * rate),
+            tax=round(self.tax * rate),
+            half_cent=round(half * rate),
+            currency=CURRENCY,
+        )
 
     @property
     def id(self) -> str:
@@ -68,8 +84,8 @@ class Invoice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthFigures:
     """
-    Sums of a provider's bills of a month, in money units. `tax` is on the invoices but in no bill. `largest`
-    are the largest amounts without known calls.
+    Sums of a provider's bills of a month, in money units. The invoices are in dollars. `tax` is on the invoices
+    but in no bill. `largest` are the largest amounts without known calls.
     """
 
     provider: str
@@ -101,7 +117,7 @@ class MonthFigures:
     @property
     def rounding(self) -> int:
         """Return the gap if rounding by at most half a cent per invoice line explains it, else 0."""
-        tolerance = _HALF_CENT * sum(invoice.lines for invoice in self.invoices)
+        tolerance = sum(invoice.half_cent * invoice.lines for invoice in self.invoices)
         return self.gap if abs(self.gap) <= tolerance else 0
 
     @property
@@ -128,9 +144,11 @@ def closed_id(provider: str, month: str) -> str:
 
 def invoice_of(fields: Mapping[str, Any]) -> Invoice:
     """Return an invoice from user input. Raises Invalid with the field and the rule."""
-    currency = fields.get("currency") or _CURRENCY
-    if currency != _CURRENCY:
-        raise Invalid(f"currency: bills are summed in {_CURRENCY}; state the invoice in {_CURRENCY}")
+    currency = fields.get("currency") or CURRENCY
+    if currency != CURRENCY:
+        from spool.currencies import DECIMALS  # imported late, because most invoices are in dollars
+
+        check_one_of("currency", currency, DECIMALS)
     lines = fields.get("lines") or 1
     if not 1 <= lines <= MAX_LINES:
         raise Invalid(f"lines must be a number from 1 to {MAX_LINES}")
@@ -143,6 +161,7 @@ def invoice_of(fields: Mapping[str, Any]) -> Invoice:
         total=_units("total", fields["total"]),
         tax=_units("tax", fields.get("tax") or "0"),
         lines=lines,
+        currency=currency,
     )
 
 
@@ -154,7 +173,7 @@ def kept(invoice: Invoice) -> dict[str, Any]:
         "number": invoice.number,
         "account": invoice.account or None,
         "issued": invoice.issued or None,
-        "currency": _CURRENCY,
+        "currency": invoice.currency,
         "total": money.text(invoice.total),
         "tax": money.text(invoice.tax),
         "lines": invoice.lines,

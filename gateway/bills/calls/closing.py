@@ -32,8 +32,9 @@ _ID_BYTES = 12  # bytes of a digest that identifies an invoice
 
 class BilledInvoice(RequestBody):
     """
-    A provider's invoice for a month such as 2026-10, in dollars. `tax` is the part of the total that no bill
-    states. `lines` is the number of lines that were rounded to cents.
+    A provider's invoice for a month such as 2026-10. `currency` is the ISO 4217 code of its amounts, by default
+    USD. `tax` is the part of the total that no bill states. `lines` is the number of lines that were rounded to
+    cents.
     """
 
     provider: str

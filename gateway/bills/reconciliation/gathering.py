@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
@@ -275,6 +276,20 @@ def in_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[StatementRow]
     A row of several days uses the rate of its first day. Rows without a known rate stay in their currency.
     """
     return [_converted(row, rates) if is_foreign(row) else row for row in rows]
+
+
+def average_rate(rows: Sequence[StatementRow], currency: str, rates: Rates) -> Fraction | None:
+    """
+    Return the dollars per unit of a currency with which rows in this currency were converted on average. None if
+    no such row has an amount and a rate.
+    """
+    amount = dollars = Fraction()
+    for row in rows:
+        converted = _converted(row, rates) if row.currency == currency else row
+        if converted is not row:
+            amount += Fraction(row.amount)
+            dollars += Fraction(converted.amount)
+    return dollars / amount if amount and dollars else None
 
 
 def is_foreign(row: StatementRow) -> bool:

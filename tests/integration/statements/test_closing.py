@@ -6,13 +6,16 @@ import asyncio
 import csv
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from spool.currencies import SCALE
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, Statement, StatementRow, day_from
 from tests.integration.operator.server import OperatorServer, operator_server
@@ -109,6 +112,60 @@ async def test_a_month_is_closed_with_its_invoice(server: OperatorServer) -> Non
     assert {"closed_month.close", "closed_month.reopen", "billed_invoice.add"} <= set(audited)
 
 
+def euros(day: int, amount: str) -> StatementRow:
+    start = DAY + day * DAY_S
+    return msgspec.structs.replace(
+        line("input", amount), start=start, end=start + DAY_S, currency="EUR", unit="eur"
+    )
+
+
+def rates(own: str, other: str, day: int) -> int | None:
+    """Return a rate that changes each day. Swiss francs have none."""
+    assert other == "USD"
+    return SCALE + (day // DAY_S % 7) * 13_579_246_801 if own in ("EUR", "GBP") else None
+
+
+async def test_an_invoice_in_the_currency_of_its_bill(server: OperatorServer) -> None:
+    """
+    An invoice that equals the bill in its own currency has no difference in dollars, although the rate changed
+    each day. Its cents may be rounded by half a cent per line.
+    """
+    server.services.money.ledger.rates = rates
+    await bill(server, euros(0, "10.003"), euros(1, "20.1"), euros(2, "30.25"), euros(4, "-1.5"))
+    days = [(0, "10.003"), (1, "20.1"), (2, "30.25"), (4, "-1.5")]
+    billed = (
+        sum(Fraction(rates("EUR", "USD", DAY + day * DAY_S) or 0) * Fraction(each) for day, each in days)
+        / SCALE
+    )
+
+    async def closing(number: str, total: str, **more: Any) -> Any:
+        invoice = {**OCTOBER, "number": number, "total": total, "currency": "EUR", **more}
+        added = (await asked(server, "POST", "/billed-invoices", invoice))["billed_invoice"]
+        assert (invoice["currency"], total) == (added["currency"], added["total"])
+        found = (await asked(server, "GET", "/month-closing?provider=openai&month=2026-08"))["month_closing"]
+        await asked(server, "DELETE", f"/billed-invoices/{added['id']}")
+        return {
+            name: Fraction(found[name]) for name in ("billed", "invoiced", "tax", "rounding", "difference")
+        }
+
+    exact = await closing("1", "58.853")
+    assert {"billed": billed, "invoiced": billed, "tax": 0, "rounding": 0, "difference": 0} == exact
+    cents = await closing("2", "58.85")
+    assert cents["difference"] == 0 and cents["rounding"] == cents["invoiced"] - billed != 0
+    taxed = await closing("3", "70.031", tax="11.178")
+    assert abs(taxed["difference"] + taxed["rounding"]) <= Fraction(2, 10**27)
+    assert abs(taxed["tax"] - billed * Fraction("11.178") / Fraction("58.853")) <= Fraction(1, 10**27)
+    more = await closing("4", "59.853")
+    assert abs(more["difference"] - billed / Fraction("58.853")) <= Fraction(1, 10**27)
+    pounds = await closing("5", "50", currency="GBP")  # no bill is in pounds, so the last day's rate applies
+    assert pounds["invoiced"] == 50 * Fraction(rates("GBP", "USD", day_from("2026-08-31")) or 0, SCALE)
+    franc = {**OCTOBER, "number": "6", "total": "5", "currency": "CHF"}
+    await asked(server, "POST", "/billed-invoices", franc)
+    for method, path in (("GET", "/month-closing?provider=openai&month=2026-08"), ("POST", "/closed-months")):
+        refused = await asked(server, method, path, OCTOBER if method == "POST" else None, status=400)
+        assert "is in CHF, and no exchange rate to USD is known" in refused["error"]["message"]
+
+
 NOT_CLOSED: Sequence[tuple[str, str]] = [
     ("2026-09", "is not over"),
     ("2026-07", "has no invoice"),
@@ -160,7 +217,13 @@ async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_pa
 
     def all_of_it() -> None:
         run("invoices", "create", *month, "--number", "7", "--total", "1.52", "--lines", "2")
-        assert "1.52" in run("invoices", "list")
+        listed = run("invoices", "list")
+        assert "1.52" in listed and "USD" in listed
+        run("invoices", "create", *month, "--number", "8", "--total", "1", "--currency", "EUR")
+        assert "EUR" in run("invoices", "list")
+        assert "no exchange rate" in run("preview", *month, code=2)
+        [euro] = [row.split()[0] for row in run("invoices", "list").splitlines() if "EUR" in row]
+        run("invoices", "delete", euro)
         refused = run("close", *month, code=2)
         assert "difference $0.02" in refused
         assert "is unexplained" in refused

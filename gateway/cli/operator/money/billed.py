@@ -9,7 +9,18 @@ from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from spool.printable import printable
 
-INVOICE_COLUMNS = ("id", "provider", "month", "number", "account", "issued", "total", "tax", "lines")
+INVOICE_COLUMNS = (
+    "id",
+    "provider",
+    "month",
+    "number",
+    "account",
+    "issued",
+    "total",
+    "tax",
+    "currency",
+    "lines",
+)
 CLOSED_COLUMNS = (
     "provider",
     "month",
@@ -87,7 +98,8 @@ add_commands(
     command("create", "POST /billed-invoices", "Record an invoice of a provider.", _PROVIDER, _MONTH,
             click.option("--number", required=True, metavar="TEXT", help="Invoice number."),
             click.option("--total", required=True, metavar="AMOUNT",
-                         help="Total in US dollars, including tax."),
+                         help="Total, including tax."),
+            click.option("--currency", metavar="CODE", help="Currency of the total and the tax; default: USD."),
             click.option("--tax", metavar="AMOUNT", help="Tax within the total that no imported bill contains."),
             click.option("--account", metavar="TEXT", help="Account of the invoice, if you have several."),
             click.option("--issued", metavar="DATE", help="Issue date, such as 2026-11-03."),

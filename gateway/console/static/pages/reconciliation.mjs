@@ -260,8 +260,9 @@ function Served({date, asked}) {
 
 const CLOSED = [{title: "Provider", value: (row) => row.provider}, amount("Billed", "billed"), amount("Invoiced", "invoiced"),
   amount("Rounding", "rounding"), amount("Difference", "difference"), {title: "Closed by", value: (row) => row.closed_by}];
+const invoiced = (title, name) => ({...amount(title, name), value: (row) => amountsOf({[row.currency]: row[name]})});
 const INVOICES = [{title: "Provider", value: (row) => row.provider}, {title: "Number", value: (row) => row.number},
-  amount("Total", "total"), amount("Tax", "tax"), {title: "Issued", value: (row) => row.issued ?? ""}];
+  invoiced("Total", "total"), invoiced("Tax", "tax"), {title: "Issued", value: (row) => row.issued ?? ""}];
 
 /** The invoices of a month, and the providers whose month is closed. */
 function Closing({month}) {

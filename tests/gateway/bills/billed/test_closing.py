@@ -433,7 +433,7 @@ def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]
         ("total", "a lot", "decimal number"),
         ("issued", "yesterday", "a day such as"),
         ("lines", 1_000_001, "1 to 1000000"),
-        ("currency", "EUR", "state the invoice in USD"),
+        ("currency", "credits", "currency must be one of"),
         ("number", "", "number"),
     ],
 )
