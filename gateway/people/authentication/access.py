@@ -313,6 +313,11 @@ class Access:
             for key in self.keys()
         ]
 
+    def identified(self, secret: str) -> tuple[Key, bool] | None:
+        """Return the key with a secret, and whether its senders may be other gateways. None if there is no such key."""
+        key = self._find(secret)
+        return None if key is None else (key, bool(self._chaining(key.name)))
+
     def note_test(self, bearer: Bearer) -> None:
         """Note that a product tested its export with the key of `bearer`."""
         if bearer.number is None:

@@ -18,7 +18,7 @@ from gateway.money.costs.times import parse_moment
 from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from gateway.people.calls.scopes import empty_scopes
 from gateway.service.schemas import TEXT, array
-from spool.errors import NotAllowed
+from spool.errors import NotAllowed, NotThere
 from spool.record import moment
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
@@ -51,6 +51,10 @@ class KeyChanges(RequestBody):
     description: str | None = None
     labels: dict[str, str] | None = None
     expires_at: str | UnsetType | None = UNSET
+
+
+class KeySecret(RequestBody):
+    secret: str
 
 
 class Rotation(RequestBody):
@@ -160,6 +164,20 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     if outcome == DELETED:
         raise NotAllowed(NOT_OPEN[DELETED])
     return {"adopted": True}
+
+
+@call("POST", "/keys/identify", API_KEY_MANAGEMENT, "Find the API key with a secret")
+async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> Result:
+    """
+    Return the key with this secret, the scopes that it grants, and whether `server.chain_keys` names it. Refusal 404
+    if no key has the secret.
+    """
+    request.shared.require_registry()
+    found = request.services.access.identified(request.body.secret)
+    if found is None:
+        raise NotThere("no API key has this secret")
+    key, may_chain = found
+    return {"key": describe(key), "granted": sorted(key.granted), "may_chain": may_chain}
 
 
 @call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")

@@ -42,7 +42,14 @@ from tests.spool.savings import SAVING
 ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # These requests only read; their bodies are queries. Writes of assistants are tested in test_assistants.py.
-READS_BY_POST = {"preview_role", "preview_price", "relay_mcp", "diff_definition", "validate_definition"}
+READS_BY_POST = {
+    "preview_role",
+    "preview_price",
+    "relay_mcp",
+    "diff_definition",
+    "validate_definition",
+    "identify_key",
+}
 # test_openid_sign_in.py tests this operation, because its audit entry is under the provider's name.
 OF_THE_PROVIDER = {"end_provider_sessions"}
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"

@@ -256,3 +256,17 @@ async def test_managed_use_cases_are_resolved_when_a_request_is_checked(
     monkeypatch.setitem(scopes.USE_CASES, SEND_AI_TELEMETRY, frozenset({INGEST, new}))
     assert passes(server, managed, new) is True
     assert passes(server, fixed, new) is False
+
+
+async def test_a_secret_leads_to_its_key(server: OperatorServer) -> None:
+    """The response has the key's name and rights, and whether its sender may be another gateway."""
+    server.access.configure(ServerSettings(chain_keys=("near-*",)), None)
+    for name, may_chain in (("near-one", True), ("laptops", False)):
+        created = await server.ask("POST", "/keys", {"name": name, "use_cases": [SEND_AI_TELEMETRY]})
+        found = await server.ask("POST", "/keys/identify", {"secret": created.payload["secret"]})
+        assert found.status == 200
+        assert found.payload["key"]["name"] == name
+        assert (found.payload["granted"], found.payload["may_chain"]) == ([INGEST], may_chain)
+    unknown = await server.ask("POST", "/keys/identify", {"secret": "th_unknown"})
+    assert unknown.status == 404
+    assert "th_unknown" not in str(unknown.payload)
