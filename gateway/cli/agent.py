@@ -22,6 +22,7 @@ import orjson
 from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
 from gateway.cli import configured, fail
+from gateway.cli.agent_policy import policy
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
 from gateway.devices.agent import activity
@@ -251,6 +252,9 @@ def _enrolment_key(config: Config) -> SecretSource | None:
     if not (agent.enrolment_key_file or agent.enrolment_key_env):
         return None
     return SecretSource("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
+
+
+agent.add_command(policy)
 
 
 # -- settings of assistants ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ DOCUMENTS = (
 # pages whose commands another test runs, because they need a store, a broker, another program or a booted machine
 ELSEWHERE = {
     "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
+    "docs/fleet.md": "tests/acceptance/test_policy.py",
     "docs/connect": "tests/integration/test_connect_pages.py",
     "docs/lake.md": "tests/integration/lake",
     "docs/lake-maintenance.md": "tests/integration/lake",

@@ -20,6 +20,7 @@ import pytest
 from opentelemetry.sdk import environment_variables
 
 from gateway.devices.agent.assistants import ASSISTANTS
+from gateway.devices.agent.policy.targets import MANAGED
 from gateway.service.configuration.reader import load
 from spool.record import Inference
 from tests.clients import capture
@@ -57,9 +58,12 @@ STANDARD_VARIABLES = {
 
 @each_page
 def test_a_page_has_the_form_of_all_pages(page: ConnectPage) -> None:
-    """Every page has the same facts and sections in the same order."""
+    """Every page has the same facts and sections in the same order. Assistants with managed settings have one more."""
     assert FACTS == list(page.facts)
-    assert SECTIONS == re.findall(r"^## (.*)$", page.text, re.MULTILINE)
+    sections = list(SECTIONS)
+    if page.name in {assistant.page for assistant in MANAGED.values()}:
+        sections.insert(sections.index("Settings") + 1, "Managed")
+    assert sections == re.findall(r"^## (.*)$", page.text, re.MULTILINE)
 
 
 def test_the_index_names_every_page() -> None:

@@ -90,7 +90,7 @@ OTHER_VERBS = {
     "end",
 }
 # `storage set` changes settings, not a resource. `prices update` fetches a list.
-OWN_VERBS = {"storage set", "prices update"}
+OWN_VERBS = {"storage set", "prices update", "agent policy remove"}  # the last is the opposite of apply
 
 
 def walked(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -21,6 +21,7 @@ from gateway.cli import main
 # payload, call an address, or run as the laptop's service.
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
+    "agent policy apply", "agent policy key", "agent policy remove", "agent policy verify",
     "agent setup", "agent status", "clusters apply", "completion", "events send", "explain", "health", "lake import",
     "lake manifest", "lake sql", "lake verify", "send", "version",
 }  # fmt: skip

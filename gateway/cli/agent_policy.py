@@ -1,0 +1,355 @@
+"""`tollhouse agent policy`: makes, checks, applies and removes a bundle of managed settings for assistants."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import click
+
+from exporters.errors import Misconfigured
+from exporters.secret_source import SecretSource
+from gateway.cli import config_option, data_option, fail
+from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination, ManagedAssistant
+from gateway.service.configuration.values import is_loopback
+from spool.printable import printable
+from spool.registry.keys import ENABLED
+from spool.registry.scopes import INGEST
+
+# imported late, because they load cryptography, and `agent` loads this module
+if TYPE_CHECKING:
+    from gateway.devices.agent.policy.applied import PolicyChanges
+    from gateway.devices.agent.policy.signatures import PublicKey, SigningKey
+    from gateway.service.configuration.sections import Config
+
+AGENT: Final = "agent"
+DIRECT: Final = "direct"
+AGENT_ADDRESS: Final = "http://127.0.0.1:4318"
+FOREIGN: Final = 3  # exit code if a file of somebody else was left as it is
+# characters that need no quotes in JSON, environment files, XML, shells and PowerShell
+_PLAIN_KEY: Final = re.compile(r"[\w.~+/=-]+", re.ASCII)
+_PLAIN_ADDRESS: Final = re.compile(r"[\w.:/\[\]-]+", re.ASCII)
+_PLAIN_DEVICE: Final = re.compile(r"[\w.$%{}:-]{1,128}", re.ASCII)
+
+file_type = click.Path(path_type=Path, dir_okay=False)
+bundle_argument = click.argument("bundle", type=click.Path(path_type=Path, file_okay=False, exists=True))
+public_key_option = click.option(
+    "--public-key", required=True, type=file_type, help="File with the public key, as `policy key` prints it."
+)
+root_option = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    help="Directory that counts as the root of the machine; default: /.",
+)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--mode",
+    type=click.Choice((AGENT, DIRECT)),
+    help="agent: assistants send to this machine's agent without a key. direct: they send to the gateway.",
+)
+@click.option(
+    "--gateway", metavar="URL", help=f"Address to send to; default for the mode agent: {AGENT_ADDRESS}."
+)
+@click.option(
+    "--key-file",
+    type=file_type,
+    help="File with the key to send with, for the mode direct. Users can read it.",
+)
+@click.option(
+    "--assistant",
+    "names",
+    multiple=True,
+    type=click.Choice(list(MANAGED)),
+    help="Assistant to include; may repeat. Default: all that the mode supports.",
+)
+@click.option(
+    "--environment",
+    "has_environment",
+    is_flag=True,
+    help="Also set environment variables. Every program on the machine then gets the endpoint and the key.",
+)
+@click.option(
+    "--device",
+    metavar="TEXT",
+    default="",
+    help="Device id in the macOS profile, usually a variable of the MDM such as '$SERIALNUMBER'.",
+)
+@click.option("--signing-key", type=file_type, help="File with the private key, as `policy key` creates it.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="New directory for the bundle.")
+@data_option
+@config_option
+@click.pass_context
+def policy(
+    context: click.Context,
+    mode: str | None,
+    gateway: str | None,
+    key_file: Path | None,
+    names: tuple[str, ...],
+    has_environment: bool,
+    device: str,
+    signing_key: Path | None,
+    out: Path | None,
+    data: Path | None,
+    config: Path | None,
+) -> None:
+    """
+    Write managed settings of coding assistants, for an MDM.
+
+    The directory gets files for Linux, macOS and Windows, and a signed list of them. The mode direct checks the
+    key on the gateway, so run it where the gateway's data directory is.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if mode is None or out is None or signing_key is None:
+        fail("--mode, --signing-key and --out are required", 2)
+    if device and not _PLAIN_DEVICE.fullmatch(device):
+        fail("--device may have letters, digits and the characters . $ % { } : _ -", 2)
+    if mode == DIRECT:
+        destination = _direct(gateway, key_file, config, data)
+    else:
+        if key_file:
+            fail("--key-file is only for --mode direct, because the agent needs no key", 2)
+        destination = Destination(endpoint=_address(gateway or AGENT_ADDRESS))
+        if not is_loopback(urlsplit(destination.endpoint).hostname or ""):
+            fail("the mode agent sends without a key, so --gateway must be an address of this machine", 2)
+    destination = Destination(endpoint=destination.endpoint, key=destination.key, device=device)
+    left_out = [
+        name
+        for name in (names or MANAGED)
+        if MANAGED[name].needs_environment(destination) and not has_environment
+    ]
+    for name in left_out:
+        message = (
+            f"{name} gets its endpoint or key only from environment variables, so it needs --environment"
+        )
+        if names:
+            fail(message, 2)
+        click.echo(f"left out: {message}", err=True)
+    chosen = [
+        assistant
+        for name, assistant in MANAGED.items()
+        if (not names or name in names) and name not in left_out
+    ]
+    if has_environment:
+        what = "the endpoint and the key" if destination.key else "the endpoint"
+        click.echo(f"warning: every program on the machine gets {what} from the environment", err=True)
+    _write_bundle(chosen, destination, _signing_key(signing_key), out, has_environment)
+
+
+def _write_bundle(
+    chosen: Sequence[ManagedAssistant],
+    destination: Destination,
+    key: SigningKey,
+    out: Path,
+    has_environment: bool,
+) -> None:
+    from gateway.devices.agent.policy.bundle import bundle
+
+    try:
+        files = bundle(chosen, destination, key, has_environment=has_environment)
+    except ValueError as error:
+        fail(str(error), 2)
+    try:
+        if out.exists() and any(out.iterdir()):
+            fail(f"{out} is not empty; name a new directory with --out", 2)
+        # private, because files of the mode direct have the key
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in files.items():
+            path = out / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+    except OSError as error:
+        fail(f"{out} cannot be written: {error.strerror}")
+    click.echo(f"{out}: {len(files)} files for {', '.join(assistant.name for assistant in chosen)}")
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or not _PLAIN_ADDRESS.fullmatch(url):
+        fail(f"--gateway {url} is not an address such as https://tollhouse.example.com", 2)
+    return url.rstrip("/")
+
+
+def _direct(
+    gateway: str | None, key_file: Path | None, config: Path | None, data: Path | None
+) -> Destination:
+    from gateway.cli.data_directory import installation
+
+    if gateway is None or key_file is None:
+        fail("--mode direct needs --gateway and --key-file", 2)
+    endpoint = _address(gateway)
+    if endpoint.startswith("http://") and not is_loopback(urlsplit(endpoint).hostname or ""):
+        fail("--gateway must begin with https://, because the key would cross the network unencrypted", 2)
+    try:
+        key = SecretSource("the key", file=key_file).value()
+    except Misconfigured as error:
+        fail(str(error), 2)
+    if not _PLAIN_KEY.fullmatch(key):
+        fail(f"{key_file} does not have one key without spaces and quotes", 2)
+    _check_rights(installation(config, data), key, has_file=config is not None)
+    return Destination(endpoint=endpoint, key=key)
+
+
+def _check_rights(settings: Config, key: str, *, has_file: bool) -> None:
+    """Exit unless the key can only send AI telemetry, because every user of a machine can read it."""
+    from gateway.cli.operator.client import OperatorClient
+    from gateway.service.configuration.local_operator import local_address
+
+    client = OperatorClient(settings, local_address(settings), has_file=has_file)
+    answer = client.request("POST", "/keys/identify", body={"secret": key})
+    name, granted = answer["key"]["name"], set(answer["granted"])
+    if more := sorted(granted - {INGEST}):
+        fail(
+            f"the key {name} may do more than send AI telemetry ({', '.join(more)}); create a key that may not",
+            2,
+        )
+    if INGEST not in granted:
+        fail(f"the key {name} may not send AI telemetry", 2)
+    if answer["may_chain"]:
+        fail(f"server.chain_keys names the key {name}, so it may not be on laptops; create another key", 2)
+    if answer["key"]["status"] != ENABLED:
+        fail(f"the key {name} is disabled", 2)
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
+
+
+@policy.command("key")
+@click.argument("file", type=file_type)
+def make_key(file: Path) -> None:
+    """
+    Print the public key of the private key in FILE, to check bundles with.
+
+    If FILE does not exist, a private key is created. Keep it where only administrators can read it.
+    """
+    from gateway.devices.agent.identity import write_private
+    from gateway.devices.agent.policy.signatures import new_private_pem
+
+    try:
+        if not file.exists():
+            write_private(file, new_private_pem().decode())
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")
+    click.echo(_signing_key(file).public_pem.decode(), nl=False)
+
+
+def _signing_key(file: Path) -> SigningKey:
+    from gateway.devices.agent.policy.signatures import BadKey, SigningKey
+
+    try:
+        return SigningKey(file.read_bytes())
+    except (OSError, BadKey) as error:
+        fail(f"{file}: {_reason(error)}; create a key with `tollhouse agent policy key FILE`", 2)
+
+
+def _public_key(file: Path) -> PublicKey:
+    from gateway.devices.agent.policy.signatures import BadKey, PublicKey
+
+    try:
+        return PublicKey(file.read_bytes())
+    except (OSError, BadKey) as error:
+        fail(f"{file}: {_reason(error)}; `tollhouse agent policy key FILE` prints the public key", 2)
+
+
+# -- on the device -------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@bundle_argument
+@public_key_option
+def verify(bundle: Path, public_key: Path) -> None:
+    """Check the signature of BUNDLE, the hash of each file, and its syntax."""
+    from gateway.devices.agent.policy.applied import BadBundle
+    from gateway.devices.agent.policy.applied import verify as verified
+
+    try:
+        checked = verified(bundle, _public_key(public_key))
+    except (BadBundle, OSError) as error:
+        fail(f"{bundle}: {_reason(error)}")
+    click.echo(f"{bundle}: {len(checked.contents)} files are as signed")
+
+
+@policy.command()
+@bundle_argument
+@public_key_option
+@root_option
+def apply(bundle: Path, public_key: Path, root: Path) -> None:
+    """
+    Write the managed settings of BUNDLE on this Linux or macOS machine. Run it as root.
+
+    A file that Tollhouse did not write is never replaced: the exit code is then 3, and the fragment to add is
+    printed. On Windows, run Set-TollhousePolicy.ps1 of the bundle.
+    """
+    from gateway.devices.agent.policy import applied
+
+    system = _this_system()
+    try:
+        checked = applied.verify(bundle, _public_key(public_key))
+        outcome = applied.apply(checked, system, root.resolve())
+    except (applied.BadBundle, OSError) as error:
+        fail(_reason(error))
+    _show(outcome)
+    for target, file in outcome.foreign.items():
+        if file is None:
+            continue
+        click.echo(f"{target} exists, so it was not replaced", err=True)
+        if checked.manifest.mode == DIRECT:  # the fragment has the key, and MDMs store the output of scripts
+            click.echo(f"add the fragment {bundle / file.path}", err=True)
+        else:
+            click.echo(f"add this fragment:\n{checked.contents[file.path].decode()}", err=True)
+    sys.exit(FOREIGN if outcome.foreign or outcome.hidden else 0)
+
+
+@policy.command()
+@root_option
+def remove(root: Path) -> None:
+    """Delete the managed settings that `apply` wrote and nobody has changed since. Run it as root."""
+    from gateway.devices.agent.policy import applied
+
+    try:
+        outcome = applied.remove(_this_system(), root.resolve())
+    except (applied.BadBundle, OSError) as error:
+        fail(_reason(error))
+    _show(outcome)
+    sys.exit(FOREIGN if outcome.foreign else 0)
+
+
+def _show(outcome: PolicyChanges) -> None:
+    for path in outcome.written:
+        click.echo(f"written: {path}")
+    for path in outcome.removed:
+        click.echo(f"deleted: {path}")
+    for path, file in outcome.foreign.items():
+        if file is None:
+            click.echo(f"{path} was changed after Tollhouse wrote it, so it was not deleted", err=True)
+    for name, path in outcome.hidden.items():
+        click.echo(
+            f"{name}: {path} has settings of the MDM, which hide any file; change the profile", err=True
+        )
+    if not (outcome.written or outcome.removed or outcome.foreign or outcome.hidden):
+        click.echo("nothing to change")
+
+
+def _this_system() -> str:
+    if sys.platform not in ("darwin", "linux"):
+        fail("this command runs on Linux and macOS; on Windows, run Set-TollhousePolicy.ps1 of the bundle", 2)
+    return MACOS if sys.platform == "darwin" else LINUX
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    return printable(str(error))

@@ -1,0 +1,315 @@
+"""
+Check a policy bundle, write its files on this device, and delete them again.
+
+A file is written only if the signature covers it and its path is in the table of `targets`. A file that
+Tollhouse did not write is never replaced or deleted. No path leads through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import plistlib
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, BundleFile, PolicyManifest
+from gateway.devices.agent.policy.signatures import PublicKey
+from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, allowed_paths
+
+MOST_BYTES: Final = 1024 * 1024  # size limit of one file
+RECORDS: Final = {
+    LINUX: "/var/lib/tollhouse-policy/record.json",
+    MACOS: "/Library/Application Support/Tollhouse/policy-record.json",
+}
+PREFERENCES: Final = "/Library/Managed Preferences"
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BadBundle(Exception):
+    """The bundle is damaged, is not signed by the expected key, or does not fit this device."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBundle:
+    """A verified manifest with the contents that were verified."""
+
+    manifest: PolicyManifest
+    contents: Mapping[str, bytes]
+
+
+class _Record(msgspec.Struct):
+    """
+    The files on this device that Tollhouse wrote: digests by path, and the folders that it created.
+
+    A path has two digests while the file is replaced, so that after a crash both are known.
+    """
+
+    files: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    folders: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PolicyChanges:
+    """The paths that were written, deleted and left alone. `foreign` has the file of the bundle for each path."""
+
+    written: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    foreign: dict[str, BundleFile | None] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)  # by assistant: the stronger source
+
+
+# -- check ---------------------------------------------------------------------------------------------------
+
+
+def verify(directory: Path, public_key: PublicKey) -> CheckedBundle:
+    """Read and check a whole bundle. Raises BadBundle, or OSError if a file cannot be read."""
+    signed = _read(directory / MANIFEST)
+    if not public_key.is_signed(_read(directory / SIGNATURE), signed):
+        raise BadBundle(f"{MANIFEST} is not signed by this key")
+    try:
+        manifest = msgspec.json.decode(signed, type=PolicyManifest)
+    except msgspec.DecodeError as error:
+        raise BadBundle(f"{MANIFEST} is not readable by this version of Tollhouse: {error}") from error
+    found = set(_files(directory))
+    expected = {file.path for file in manifest.files}
+    for problem, names in (("is missing", expected - found), ("is not in the manifest", found - expected)):
+        if names:
+            raise BadBundle(f"{min(names)} {problem}")
+    contents = {}
+    for file in manifest.files:
+        content = _read(directory / file.path)
+        if _digest(content) != file.sha256:
+            raise BadBundle(f"{file.path} was changed")
+        _check_syntax(file.path, content)
+        contents[file.path] = content
+    return CheckedBundle(manifest, contents)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(directory):
+        for name in folders + names:
+            path = Path(folder) / name
+            if path.is_symlink():
+                raise BadBundle(f"{path.relative_to(directory)} is a link")
+            if name in names and path not in (directory / MANIFEST, directory / SIGNATURE):
+                yield path.relative_to(directory).as_posix()
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(os.open(path, _FILE), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise BadBundle(f"{path.name} is not a file")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise BadBundle(f"{path.name} is larger than {MOST_BYTES} bytes")
+    return content
+
+
+def _check_syntax(path: str, content: bytes) -> None:
+    try:
+        match Path(path).suffix:
+            case ".json":
+                msgspec.json.decode(content)
+            case ".toml":
+                tomllib.loads(content.decode())
+            case ".mobileconfig" | ".plist":
+                plistlib.loads(content)
+            case ".admx" | ".adml":
+                ET.fromstring(content)
+    except (ValueError, ET.ParseError, plistlib.InvalidFileException) as error:
+        raise BadBundle(f"{path} is malformed: {error}") from error
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+# -- write and delete ----------------------------------------------------------------------------------------
+
+
+def apply(checked: CheckedBundle, system: str, root: Path) -> PolicyChanges:
+    """
+    Write the bundle's files for this system below `root`. Files of an earlier bundle that this bundle lacks
+    are deleted.
+    """
+    wanted = {file.target: file for file in checked.manifest.files if file.system == system}
+    if strange := wanted.keys() - allowed_paths(system):
+        raise BadBundle(f"{min(strange)} is not a path of managed settings on {system}")
+    tree = _Tree(root)
+    record = _recorded(tree, system)
+    outcome = PolicyChanges(hidden=dict(_stronger_sources(tree, system)))
+    for target in record.files.keys() - wanted.keys():
+        _remove(tree, record, target, outcome)
+    for target, file in sorted(wanted.items()):
+        if file.assistant in outcome.hidden:
+            continue
+        present, digests = tree.read(target), record.files.get(target, [])
+        if present is not None and _digest(present) == file.sha256:
+            if digests:
+                record.files[target] = [file.sha256]
+            continue
+        if present is not None and _digest(present) not in digests:
+            outcome.foreign[target] = file
+            continue
+        record.files[target] = sorted({*digests, file.sha256})
+        record.folders = sorted({*record.folders, *tree.missing_folders(target)})
+        _keep(tree, system, record)
+        tree.write(target, checked.contents[file.path])
+        record.files[target] = [file.sha256]
+        outcome.written.append(target)
+    _keep(tree, system, record)
+    return outcome
+
+
+def remove(system: str, root: Path) -> PolicyChanges:
+    """Delete the files that `apply` wrote and nobody has changed since, and then its record."""
+    tree = _Tree(root)
+    record, outcome = _recorded(tree, system), PolicyChanges()
+    for target in list(record.files):
+        _remove(tree, record, target, outcome)
+    for folder in sorted(record.folders, key=len, reverse=True):
+        tree.remove_folder(folder)
+    tree.unlink(RECORDS[system])
+    tree.remove_folder(str(Path(RECORDS[system]).parent))
+    return outcome
+
+
+def _remove(tree: _Tree, record: _Record, target: str, outcome: PolicyChanges) -> None:
+    present = tree.read(target)
+    if present is not None and _digest(present) not in record.files[target]:
+        outcome.foreign[target] = None
+    elif present is not None:
+        tree.unlink(target)
+        outcome.removed.append(target)
+    del record.files[target]
+
+
+def _stronger_sources(tree: _Tree, system: str) -> Iterator[tuple[str, str]]:
+    """Yield each assistant whose file would be ignored, because a profile of the MDM has settings for it."""
+    if system != MACOS:
+        return
+    for assistant in MANAGED.values():
+        path = f"{PREFERENCES}/{assistant.domain}.plist"
+        if assistant.domain and tree.read(path) is not None:
+            yield assistant.name, path
+
+
+def _recorded(tree: _Tree, system: str) -> _Record:
+    content = tree.read(RECORDS[system])
+    if content is None:
+        return _Record()
+    try:
+        record = msgspec.json.decode(content, type=_Record)
+    except msgspec.DecodeError as error:
+        raise BadBundle(
+            f"{RECORDS[system]} is damaged: delete it, and delete the files that Tollhouse wrote by hand"
+        ) from error
+    # the record may be older than this version's table, and never leads to another path
+    allowed = allowed_paths(system)
+    record.files = {target: digests for target, digests in record.files.items() if target in allowed}
+    return record
+
+
+def _keep(tree: _Tree, system: str, record: _Record) -> None:
+    tree.write(RECORDS[system], msgspec.json.encode(record))
+
+
+class _Tree:
+    """
+    Files below a root, by absolute paths. Every folder on the way is opened without following links.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content, or None if the file does not exist. Raises BadBundle for a link or a large file."""
+        with self._folder(path) as (folder, name):
+            if folder is None:
+                return None
+            try:
+                descriptor = os.open(name, _FILE, dir_fd=folder)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise BadBundle(f"{path} is a link") from error
+                raise
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise BadBundle(f"{path} is not a file")
+                return file.read(MOST_BYTES + 1)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace the file by renaming a draft, readable by all and writable by its owner."""
+        with self._folder(path, creates=True) as (folder, name):
+            draft = f".{name}.tollhouse-new"
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(draft, flags, 0o644, dir_fd=folder), "wb") as file:
+                os.fchmod(file.fileno(), 0o644)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            assert folder is not None
+            os.fsync(folder)
+
+    def unlink(self, path: str) -> None:
+        with self._folder(path) as (folder, name), suppress(FileNotFoundError):
+            if folder is not None:
+                os.unlink(name, dir_fd=folder)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder if it is empty."""
+        with self._folder(path) as (folder, name), suppress(OSError):
+            if folder is not None:
+                os.rmdir(name, dir_fd=folder)
+
+    def missing_folders(self, path: str) -> list[str]:
+        parents = list(Path(path).parents)[:-1]
+        return [str(parent) for parent in parents if not os.path.lexists(self._root / str(parent)[1:])]
+
+    @contextmanager
+    def _folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
+        """Open the folder of a path, and yield it with the file's name. The folder is None if it does not exist."""
+        *folders, name = Path(path).parts[1:]
+        with ExitStack() as stack:
+            current = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, current)
+            for folder in folders:
+                found = _opened(current, folder, path, creates=creates)
+                if found is None:
+                    yield None, name
+                    return
+                current = found
+                stack.callback(os.close, current)
+            yield current, name
+
+
+def _opened(parent: int, folder: str, path: str, *, creates: bool) -> int | None:
+    try:
+        return os.open(folder, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        if not creates:
+            return None
+        os.mkdir(folder, dir_fd=parent)
+        created = os.open(folder, _FOLDER, dir_fd=parent)
+        os.fchmod(created, 0o755)
+        return created
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise BadBundle(f"{folder} on the way to {path} is a link or a file") from error
+        raise

@@ -1,0 +1,179 @@
+"""
+The files of a policy bundle: Linux and macOS trees, the macOS profile, the Windows files, fragments to merge,
+and the signed manifest. Equal inputs give equal bytes.
+"""
+
+from __future__ import annotations
+
+import plistlib
+import shlex
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.devices.agent.policy import windows
+from gateway.devices.agent.policy.signatures import SigningKey
+from gateway.devices.agent.policy.targets import (
+    ENVIRONMENT,
+    ENVIRONMENT_FILES,
+    LINUX,
+    MACOS,
+    WINDOWS,
+    Destination,
+    ManagedAssistant,
+    variables,
+)
+
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+PROFILE = "macos/tollhouse.mobileconfig"
+IDENTIFIER = "com.tollhouse.policy"
+CURSOR = """\
+Cursor reads no managed telemetry settings on a machine. Set it up in the dashboard of your Cursor team:
+see docs/connect/cursor.md.
+"""
+
+
+class BundleFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """
+    A file of the bundle. A file with a `target` is installed there, with this mode and owner, on this `system`.
+    """
+
+    path: str
+    sha256: str
+    system: str = ""
+    assistant: str = ""
+    target: str = ""
+    mode: str = ""
+    owner: str = ""
+    since: str = ""
+    enforced: bool | None = None
+
+
+class PolicyManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The signed list of files. `mode` is "agent" or "direct"."""
+
+    version: int
+    mode: str
+    endpoint: str
+    assistants: list[str]
+    files: list[BundleFile]
+
+
+def bundle(
+    assistants: Sequence[ManagedAssistant],
+    destination: Destination,
+    signing_key: SigningKey,
+    *,
+    has_environment: bool,
+) -> dict[str, bytes]:
+    """
+    Return the content of each file by its path in the bundle.
+
+    A device id of `destination` appears only in the macOS profile, because only an MDM replaces its variable.
+    """
+    everywhere = replace(destination, device="")
+    files: dict[str, bytes] = {}
+    installed: dict[str, BundleFile] = {}
+
+    def install(system: str, target: str, content: bytes, assistant: str, **facts: Any) -> None:
+        path = f"{system}{target}"
+        files[path] = content
+        # the assistants of every user read the file, so all users may read it, also if it has a key
+        facts |= {"system": system, "target": target, "assistant": assistant, "mode": "0644", "owner": "root"}
+        installed[path] = _listed(path, content, **facts)
+
+    for assistant in assistants:
+        content = assistant.content(everywhere).encode()
+        files[f"merge/{assistant.name}{Path(assistant.files[LINUX]).suffix}"] = content
+        for system in (LINUX, MACOS):
+            facts = {"since": assistant.since, "enforced": assistant.is_enforced}
+            install(system, assistant.files[system], content, assistant.name, **facts)
+    if has_environment:
+        machine = variables(everywhere)
+        install(LINUX, ENVIRONMENT_FILES[LINUX], _environment_file(machine), ENVIRONMENT)
+        install(MACOS, ENVIRONMENT_FILES[MACOS], _launch_agent(machine), ENVIRONMENT)
+    files[PROFILE] = profile(assistants, destination)
+    values, documents = list(_registry(assistants, everywhere)), list(_windows_files(assistants, everywhere))
+    files |= windows.files(values, documents, variables(everywhere) if has_environment else {})
+    files["cursor.txt"] = CURSOR.encode()
+    manifest = PolicyManifest(
+        version=1,
+        mode="direct" if destination.key else "agent",
+        endpoint=destination.endpoint,
+        assistants=[assistant.name for assistant in assistants],
+        files=[installed.get(path) or _listed(path, files[path]) for path in sorted(files)],
+    )
+    signed = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    return {**files, MANIFEST: signed, SIGNATURE: signing_key.sign(signed)}
+
+
+def _listed(path: str, content: bytes, **facts: Any) -> BundleFile:
+    return BundleFile(path=path, sha256=sha256(content).hexdigest(), **facts)
+
+
+def _environment_file(machine: Mapping[str, str]) -> bytes:
+    return "".join(f'{name}="{value}"\n' for name, value in machine.items()).encode()
+
+
+def _launch_agent(machine: Mapping[str, str]) -> bytes:
+    commands = [shlex.join(("/bin/launchctl", "setenv", name, value)) for name, value in machine.items()]
+    return plistlib.dumps(
+        {
+            "Label": "com.tollhouse.environment",
+            "ProgramArguments": ["/bin/sh", "-c", " && ".join(commands)],
+            "RunAtLoad": True,
+        }
+    )
+
+
+def profile(assistants: Iterable[ManagedAssistant], destination: Destination) -> bytes:
+    """Return one configuration profile, with one payload per preference domain."""
+    payloads = [
+        {
+            **_payload(f"{IDENTIFIER}.{assistant.name}", assistant.domain, assistant.title),
+            **assistant.preferences(assistant.content(destination)),
+        }
+        for assistant in assistants
+        if assistant.domain
+    ]
+    return plistlib.dumps(
+        {
+            **_payload(IDENTIFIER, "Configuration", "Tollhouse: telemetry of coding assistants"),
+            "PayloadDescription": "Coding assistants report their usage. Prompts are not reported.",
+            "PayloadScope": "System",
+            "PayloadContent": payloads,
+        }
+    )
+
+
+def _payload(identifier: str, type: str, title: str) -> dict[str, Any]:
+    # An MDM replaces the installed profile if the identifiers are equal, so they never depend on the values.
+    return {
+        "PayloadType": type,
+        "PayloadIdentifier": identifier,
+        "PayloadUUID": str(uuid.uuid5(uuid.NAMESPACE_DNS, identifier)).upper(),
+        "PayloadVersion": 1,
+        "PayloadDisplayName": title,
+    }
+
+
+def _registry(
+    assistants: Iterable[ManagedAssistant], destination: Destination
+) -> Iterator[windows.RegistryValue]:
+    for assistant in assistants:
+        for name, text in assistant.registry_values(assistant.content(destination)).items():
+            yield windows.RegistryValue(assistant.title, assistant.registry, name, text)
+
+
+def _windows_files(
+    assistants: Iterable[ManagedAssistant], destination: Destination
+) -> Iterator[tuple[str, str]]:
+    for assistant in assistants:
+        if not assistant.registry and WINDOWS in assistant.files:
+            yield assistant.files[WINDOWS], assistant.content(destination)

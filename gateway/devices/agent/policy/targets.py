@@ -1,0 +1,244 @@
+"""
+The managed settings of each assistant on each system: files, registry values, preference domains and keys.
+
+The keys are those of `tollhouse agent setup`. No service name is set, because Tollhouse recognizes an
+assistant by its own name.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway.devices.agent import jsonc
+from gateway.devices.agent.assistants import ASSISTANTS, Keys
+from gateway.devices.agent.edits import Editor
+
+LINUX: Final = "linux"
+MACOS: Final = "macos"
+WINDOWS: Final = "windows"
+SYSTEMS: Final = (LINUX, MACOS, WINDOWS)
+
+ENVIRONMENT: Final = "environment"  # the name of the variables of the whole machine, next to assistants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """
+    An OTLP endpoint over HTTP. `key` is empty if the endpoint is this machine's agent. `device` is a text that
+    becomes the device id of the reports, usually a variable of the MDM.
+    """
+
+    endpoint: str
+    key: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedAssistant:
+    """
+    An assistant with managed settings. `files` has one path per system. `domain` is its preference domain on
+    macOS, and `registry` its key below HKEY_LOCAL_MACHINE. `preferences` and `registry_values` make their values
+    from the text of the file.
+
+    If `has_endpoint` is False, the endpoint can only be an environment variable; `has_header` says the same of
+    the key. If `is_enforced` is False, users can override the settings. `since` is the first version that reads
+    the file, or else the version that was tested.
+    """
+
+    name: str
+    title: str
+    page: str
+    files: Mapping[str, str]
+    keys: Callable[[Destination], Keys]
+    since: str
+    domain: str = ""
+    preferences: Callable[[str], Mapping[str, object]] = json.loads
+    registry: str = ""
+    registry_values: Callable[[str], Mapping[str, str]] = lambda _: {}
+    editor: Editor = jsonc
+    has_endpoint: bool = True
+    has_header: bool = True
+    is_enforced: bool = True
+
+    def needs_environment(self, destination: Destination) -> bool:
+        return not self.has_endpoint or bool(destination.key and not self.has_header)
+
+    def content(self, destination: Destination) -> str:
+        """Return the text of the settings file."""
+        text = ""
+        for path, value in self.keys(destination).items():
+            text = self.editor.put(text, path, value)
+        return text if text.endswith("\n") else text + "\n"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else _compact(value) for name, value in settings.items()}
+
+
+def variables(destination: Destination) -> dict[str, str]:
+    """Return the environment variables of a machine on which assistants need variables."""
+    # opencode exits without a last export, so a long delay between exports would lose calls
+    found = {"OTEL_EXPORTER_OTLP_ENDPOINT": destination.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    return found | _optional(destination)
+
+
+def _optional(destination: Destination) -> dict[str, str]:
+    found = {}
+    if destination.key:
+        found["OTEL_EXPORTER_OTLP_HEADERS"] = f"authorization={destination.key}"
+    if destination.device:
+        found["OTEL_RESOURCE_ATTRIBUTES"] = f"device.id={destination.device}"
+    return found
+
+
+def _claude_code(destination: Destination) -> Keys:
+    more = {"OTEL_LOG_USER_PROMPTS": "0"} | _optional(destination)
+    keys = ASSISTANTS["claude-code"].keys(destination.endpoint)
+    return {**keys, **{("env", name): value for name, value in more.items()}}
+
+
+def _codex(destination: Destination) -> Keys:
+    keys = {("otel", "log_user_prompt"): False, **ASSISTANTS["codex"].keys(destination.endpoint)}
+    if destination.key:
+        [(protocol, exporter)] = keys["otel", "exporter"].items()
+        keys["otel", "exporter"] = {protocol: {**exporter, "headers": {"authorization": destination.key}}}
+    return keys
+
+
+def _copilot(destination: Destination) -> Keys:
+    settings: dict[str, object] = {
+        "enabled": True,
+        "endpoint": destination.endpoint,
+        "protocol": "otlp-http",
+        "captureContent": False,
+        "lockCaptureContent": True,
+    }
+    if destination.key:
+        settings["headers"] = {"authorization": destination.key}
+    if destination.device:
+        settings["resourceAttributes"] = {"device.id": destination.device}
+    return {("telemetry", name): value for name, value in settings.items()}
+
+
+def _gemini(destination: Destination) -> Keys:
+    return ASSISTANTS["gemini-cli"].keys(destination.endpoint)
+
+
+def _opencode(_: Destination) -> Keys:
+    return {("experimental", "openTelemetry"): True}
+
+
+_GEMINI_CLI = ManagedAssistant(
+    name="gemini-cli",
+    title="Gemini CLI",
+    page="gemini-cli",
+    files={
+        LINUX: "/etc/gemini-cli/settings.json",
+        MACOS: "/Library/Application Support/GeminiCli/settings.json",
+        WINDOWS: r"C:\ProgramData\gemini-cli\settings.json",
+    },
+    keys=_gemini,
+    since="0.61.0",
+    has_header=False,
+    is_enforced=False,
+)
+
+MANAGED: Final = {
+    assistant.name: assistant
+    for assistant in (
+        ManagedAssistant(
+            name="claude-code",
+            title="Claude Code",
+            page="claude-code",
+            files={
+                LINUX: "/etc/claude-code/managed-settings.d/50-tollhouse.json",
+                MACOS: "/Library/Application Support/ClaudeCode/managed-settings.d/50-tollhouse.json",
+            },
+            domain="com.anthropic.claudecode",
+            registry=r"SOFTWARE\Policies\ClaudeCode",
+            registry_values=lambda content: {"Settings": _compact(json.loads(content))},
+            keys=_claude_code,
+            since="2.1.83",
+        ),
+        ManagedAssistant(
+            name="codex",
+            title="Codex",
+            page="codex",
+            # Windows has no file of the machine: requirements.toml may not contain [otel]
+            files={
+                LINUX: "/etc/codex/managed_config.toml",
+                MACOS: "/private/etc/codex/managed_config.toml",
+            },
+            domain="com.openai.codex",
+            preferences=lambda content: {"config_toml_base64": b64encode(content.encode()).decode()},
+            keys=_codex,
+            editor=ASSISTANTS["codex"].editor,
+            since="0.169.0",
+            is_enforced=False,
+        ),
+        ManagedAssistant(
+            name="copilot",
+            title="GitHub Copilot",
+            page="copilot",
+            files={
+                LINUX: "/etc/github-copilot/managed-settings.json",
+                MACOS: "/Library/Application Support/GitHubCopilot/managed-settings.json",
+            },
+            # both take only texts, so an object becomes JSON
+            domain="com.github.copilot",
+            preferences=lambda content: _texts(json.loads(content)),
+            registry=r"SOFTWARE\Policies\GitHubCopilot",
+            registry_values=lambda content: _texts(json.loads(content)),
+            keys=_copilot,
+            since="1.0.102",
+        ),
+        _GEMINI_CLI,
+        replace(
+            _GEMINI_CLI,
+            name="qwen-code",
+            title="Qwen Code",
+            page="qwen-code",
+            files={
+                LINUX: "/etc/qwen-code/settings.json",
+                MACOS: "/Library/Application Support/QwenCode/settings.json",
+                WINDOWS: r"C:\ProgramData\qwen-code\settings.json",
+            },
+            since="0.15.10",
+        ),
+        ManagedAssistant(
+            name="opencode",
+            title="opencode",
+            page="opencode",
+            files={
+                LINUX: "/etc/opencode/opencode.json",
+                MACOS: "/Library/Application Support/opencode/opencode.json",
+                WINDOWS: r"C:\ProgramData\opencode\opencode.json",
+            },
+            domain="ai.opencode.managed",
+            keys=_opencode,
+            since="1.18.33",
+            has_endpoint=False,
+            has_header=False,
+        ),
+    )
+}
+
+# file of the machine's environment variables, for systems on which it is a file
+ENVIRONMENT_FILES: Final = {
+    LINUX: "/etc/environment.d/50-tollhouse.conf",
+    MACOS: "/Library/LaunchAgents/com.tollhouse.environment.plist",
+}
+
+
+def allowed_paths(system: str) -> frozenset[str]:
+    """Return the only paths that a bundle may write on a system."""
+    paths = {assistant.files[system] for assistant in MANAGED.values() if system in assistant.files}
+    return frozenset(paths | {ENVIRONMENT_FILES[system]} if system in ENVIRONMENT_FILES else paths)

@@ -1,0 +1,160 @@
+"""`tollhouse agent policy` as a command: its refusals, its exit codes, and its output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.registry.scopes import HEARTBEAT, INGEST
+from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
+from tests.documents import blocks
+
+GATEWAY = "https://tollhouse.example.com"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Run an installation with keys of several rights. Each key is in a file with its name."""
+    config = '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\nchain_keys = ["near-*"]\n'
+    made = Tollhouse(tmp_path_factory.mktemp("gateway"), config)
+    keys = {
+        "send": (),
+        "near-one": (),
+        "more": ("--scope", INGEST, "--scope", HEARTBEAT),
+        "less": ("--scope", HEARTBEAT),
+        "off": (),
+    }
+    for name, grants in keys.items():
+        (made.directory / f"{name}.key").write_text(made.key(name, *grants))
+    (made.directory / "unknown.key").write_text("th_unknown")
+    (made.directory / "bad.key").write_text('th_"bad"')
+    made.run("keys", "disable", "off")
+    made.start()
+    (made.directory / "policy.pub").write_text(made.run("agent", "policy", "key", "policy.pem", config=False))
+    yield made
+    made.stop()
+
+
+def policy(gateway: Tollhouse, out: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return gateway.attempt("agent", "policy", "--signing-key", "policy.pem", "--out", str(out), *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["--gateway", GATEWAY, "--key-file", "more.key"],
+            f"may do more than send AI telemetry ({HEARTBEAT})",
+        ),
+        (["--gateway", GATEWAY, "--key-file", "less.key"], "may do more than send AI telemetry"),
+        (["--gateway", GATEWAY, "--key-file", "near-one.key"], "server.chain_keys names the key near-one"),
+        (["--gateway", GATEWAY, "--key-file", "off.key"], "the key off is disabled"),
+        (["--gateway", GATEWAY, "--key-file", "unknown.key"], "no API key has this secret"),
+        (["--gateway", GATEWAY, "--key-file", "bad.key"], "without spaces and quotes"),
+        (["--gateway", GATEWAY, "--key-file", "missing.key"], "missing.key"),
+        (["--gateway", GATEWAY], "needs --gateway and --key-file"),
+        (["--gateway", "http://tollhouse.example.com", "--key-file", "send.key"], "must begin with https://"),
+        (["--gateway", "https://a b", "--key-file", "send.key"], "is not an address"),
+        *(
+            (["--gateway", GATEWAY, "--key-file", "send.key", "--assistant", name], "needs --environment")
+            for name in ("gemini-cli", "qwen-code", "opencode")
+        ),
+    ],
+)
+def test_direct_refuses(gateway: Tollhouse, tmp_path: Path, words: list[str], reason: str) -> None:
+    """A key on laptops may only send telemetry, and travels encrypted. Nothing is written after a refusal."""
+    done = policy(gateway, tmp_path / "policy", "--mode", "direct", *words)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert not (tmp_path / "policy").exists()
+    for key in gateway.directory.glob("*.key"):
+        assert key.read_text() not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--mode", "agent", "--gateway", GATEWAY], "must be an address of this machine"),
+        (["--mode", "agent", "--key-file", "send.key"], "only for --mode direct"),
+        (["--mode", "agent", "--device", "a b"], "--device may have letters"),
+        (["--mode", "agent", "--assistant", "opencode"], "needs --environment"),
+        (["--mode", "agent", "--signing-key", "send.key"], "not a private key in PEM format"),
+        ([], "--mode, --signing-key and --out are required"),
+    ],
+)
+def test_other_refusals(gateway: Tollhouse, tmp_path: Path, words: list[str], reason: str) -> None:
+    done = policy(gateway, tmp_path / "policy", *words)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+def test_direct_leaves_out_assistants_that_cannot_have_the_key(gateway: Tollhouse, tmp_path: Path) -> None:
+    """Without --environment, the bundle has the other assistants. Its files are private, because of the key."""
+    out = tmp_path / "policy"
+    done = policy(gateway, out, "--mode", "direct", "--gateway", GATEWAY, "--key-file", "send.key")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("left out") == 3
+    assert "claude-code, codex, copilot" in done.stdout
+    assert {path.stat().st_mode & 0o077 for path in (out, *filter(Path.is_file, out.rglob("*")))} == {0}
+    again = policy(gateway, out, "--mode", "direct", "--gateway", GATEWAY, "--key-file", "send.key")
+    assert (again.returncode, "is not empty" in again.stderr) == (2, True)
+
+
+def test_a_foreign_file_ends_with_its_fragment(gateway: Tollhouse, tmp_path: Path) -> None:
+    """The exit code is 3. The fragment is printed, except if it has a key: then only its path."""
+    root = tmp_path / "root"
+    (root / "etc/codex").mkdir(parents=True)
+    (root / "etc/codex/managed_config.toml").write_text('model = "gpt-5"\n')
+    direct = ("--gateway", GATEWAY, "--key-file", "send.key")
+    for mode, words in (("agent", ()), ("direct", direct)):
+        out = tmp_path / mode
+        assert policy(gateway, out, "--mode", mode, *words).returncode == 0
+        where = ("--public-key", "policy.pub", "--root", str(root))
+        done = gateway.attempt("agent", "policy", "apply", str(out), *where, config=False)
+        assert done.returncode == 3, done.stderr
+        assert "/etc/codex/managed_config.toml exists" in done.stderr
+        assert ("log_user_prompt = false" in done.stderr) == (mode == "agent")
+        assert (gateway.directory / "send.key").read_text() not in done.stdout + done.stderr
+        assert (root / "etc/claude-code/managed-settings.d/50-tollhouse.json").exists()
+    done = gateway.attempt("agent", "policy", "remove", "--root", str(root), config=False)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in root.rglob("*") if path.is_file()] == ["managed_config.toml"]
+
+
+def test_a_changed_bundle_is_refused(gateway: Tollhouse, tmp_path: Path) -> None:
+    """`verify` and `apply` exit with 1 and write nothing."""
+    out, root = tmp_path / "policy", tmp_path / "root"
+    root.mkdir()
+    assert policy(gateway, out, "--mode", "agent").returncode == 0
+    with (out / "merge/codex.toml").open("a") as file:
+        file.write("\n")
+    for words in (("verify", str(out)), ("apply", str(out), "--root", str(root))):
+        done = gateway.attempt("agent", "policy", *words, "--public-key", "policy.pub", config=False)
+        assert (done.returncode, "merge/codex.toml was changed" in done.stderr) == (1, True)
+    assert list(root.iterdir()) == []
+
+
+def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> None:
+    """The commands of docs/fleet.md succeed in their order. The test gives `apply` another root."""
+    reader, root = tmp_path / "reader", tmp_path / "root"
+    reader.mkdir()
+    root.mkdir()
+    (reader / "fleet.key").write_text((gateway.directory / "send.key").read_text())
+    environment = {
+        **os.environ,
+        "TOLLHOUSE_CONFIG": str(gateway.config),
+        "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+    }
+    texts = [block.text for block in blocks((ROOT / "docs/fleet.md").read_text()) if block.language == "sh"]
+    for text in texts:
+        line = text.replace("policy apply", f"policy apply --root {root}")
+        done = subprocess.run(
+            ["bash", "-euc", line], cwd=reader, env=environment, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert sum("policy apply" in text for text in texts) == 1
+    assert (root / "etc/codex/managed_config.toml").exists()

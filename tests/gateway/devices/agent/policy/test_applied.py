@@ -1,0 +1,240 @@
+"""A bundle is checked, its files are written and deleted, and nothing of anybody else is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from gateway.devices.agent.policy import applied
+from gateway.devices.agent.policy.applied import BadBundle, CheckedBundle
+from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, bundle
+from gateway.devices.agent.policy.signatures import PublicKey, SigningKey, new_private_pem
+from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination, allowed_paths
+
+SIGNING_KEY = SigningKey(new_private_pem())
+PUBLIC_KEY = PublicKey(SIGNING_KEY.public_pem)
+GEMINI = "etc/gemini-cli/settings.json"
+RECORD = "var/lib/tollhouse-policy/record.json"
+
+
+def write_bundle(directory: Path, *names: str, endpoint: str = "http://127.0.0.1:4318") -> Path:
+    assistants = [MANAGED[name] for name in names or MANAGED]
+    files = bundle(assistants, Destination(endpoint=endpoint), SIGNING_KEY, has_environment=not names)
+    for name, content in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def checked(directory: Path, *names: str, endpoint: str = "http://127.0.0.1:4318") -> CheckedBundle:
+    return applied.verify(write_bundle(directory, *names, endpoint=endpoint), PUBLIC_KEY)
+
+
+def files_of(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Make the root of a machine with folders that Tollhouse did not create."""
+    root = tmp_path / "root"
+    for folder in ("etc", "var/lib", "Library", "private/etc"):
+        (root / folder).mkdir(parents=True)
+    return root
+
+
+def test_there_and_back(tmp_path: Path, root: Path) -> None:
+    """All files are written readable for all users. A second time changes nothing, and removal deletes all."""
+    before = set(root.rglob("*"))
+    whole = checked(tmp_path / "policy")
+    written = applied.apply(whole, LINUX, root).written
+    assert {path[1:] for path in written} | {RECORD} == files_of(root)
+    assert set(written) == allowed_paths(LINUX)
+    assert {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()} == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in set(root.rglob("*")) - before if path.is_dir()} == {0o755}
+    assert applied.apply(whole, LINUX, root).written == []
+    assert set(applied.remove(LINUX, root).removed) == set(written)
+    assert set(root.rglob("*")) == before
+
+
+def test_a_mac_gets_its_own_files(tmp_path: Path, root: Path) -> None:
+    """On a Mac, files that a profile of the MDM would hide are not written, and the profile is named."""
+    profile = root / "Library/Managed Preferences/com.anthropic.claudecode.plist"
+    profile.parent.mkdir()
+    profile.write_bytes(b"bplist00")
+    outcome = applied.apply(checked(tmp_path / "policy"), MACOS, root)
+    assert outcome.hidden == {"claude-code": "/Library/Managed Preferences/com.anthropic.claudecode.plist"}
+    assert not (root / "Library/Application Support/ClaudeCode").exists()
+    assert (root / "Library/Application Support/GeminiCli/settings.json").exists()
+    assert (root / "private/etc/codex/managed_config.toml").exists()
+
+
+def test_a_foreign_file_stays(tmp_path: Path, root: Path) -> None:
+    """A file that somebody else wrote stays, and so does one of ours that somebody changed. Others are written."""
+    file = root / GEMINI
+    file.parent.mkdir()
+    file.write_text('{"ui": {}}')
+    whole = checked(tmp_path / "policy")
+    outcome = applied.apply(whole, LINUX, root)
+    assert set(outcome.foreign) == {f"/{GEMINI}"}
+    assert f"/{GEMINI}" not in outcome.written and outcome.written
+    assert file.read_text() == '{"ui": {}}'
+    codex = root / "etc/codex/managed_config.toml"
+    codex.write_text(codex.read_text() + "# mine\n")
+    removed = applied.remove(LINUX, root)
+    assert set(removed.foreign) == {"/etc/codex/managed_config.toml"}
+    assert files_of(root) == {GEMINI, "etc/codex/managed_config.toml"}
+
+
+def test_a_newer_bundle_replaces_an_older_one(tmp_path: Path, root: Path) -> None:
+    """Files of the older bundle that the newer one lacks are deleted, and others get their new content."""
+    applied.apply(checked(tmp_path / "first"), LINUX, root)
+    newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318")
+    outcome = applied.apply(newer, LINUX, root)
+    assert outcome.written == ["/etc/codex/managed_config.toml"]
+    assert len(outcome.removed) == len(MANAGED)  # five other assistants and the environment
+    assert "127.0.0.1:14318" in (root / "etc/codex/managed_config.toml").read_text()
+    assert files_of(root) == {"etc/codex/managed_config.toml", RECORD}
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_crash_between_record_and_file_is_no_foreign_file(
+    tmp_path: Path, root: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash next to the replacement of a file, the next run goes on, and removal deletes the file."""
+    applied.apply(checked(tmp_path / "first", "codex"), LINUX, root)
+    newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318")
+    write = applied._Tree.write
+
+    def crashes(tree: applied._Tree, path: str, content: bytes) -> None:
+        if path.startswith("/var") or is_written:
+            write(tree, path, content)
+        if not path.startswith("/var"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(applied._Tree, "write", crashes)
+        with pytest.raises(KeyboardInterrupt):
+            applied.apply(newer, LINUX, root)
+    assert applied.apply(newer, LINUX, root).foreign == {}
+    assert "14318" in (root / "etc/codex/managed_config.toml").read_text()
+    assert applied.remove(LINUX, root).foreign == {}
+    assert files_of(root) == set()
+
+
+@pytest.mark.parametrize("folder", ["etc", "etc/gemini-cli", GEMINI, "var/lib/tollhouse-policy"])
+def test_no_link_is_followed(tmp_path: Path, root: Path, folder: str) -> None:
+    """A link on the way, or in place of a file, is refused before anything is written behind it."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    path = root / folder
+    if path.is_dir():
+        path.rmdir()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(elsewhere / "file" if folder == GEMINI else elsewhere)
+    with pytest.raises(BadBundle, match="link"):
+        applied.apply(checked(tmp_path / "policy", "gemini-cli"), LINUX, root)
+    assert list(elsewhere.iterdir()) == []
+
+
+def changed(directory: Path) -> None:
+    file = directory / "linux" / GEMINI
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def added(directory: Path) -> None:
+    (directory / "linux/etc/more.json").write_text("{}")
+
+
+def missing(directory: Path) -> None:
+    (directory / "merge/codex.toml").unlink()
+
+
+def linked(directory: Path) -> None:
+    file = directory / "linux" / GEMINI
+    file.rename(directory.with_suffix(".json"))
+    file.symlink_to(directory.with_suffix(".json"))
+
+
+def linked_folder(directory: Path) -> None:
+    (directory / "merge").rename(directory.with_suffix(".merge"))
+    (directory / "merge").symlink_to(directory.with_suffix(".merge"))
+
+
+def other_manifest(directory: Path) -> None:
+    manifest = directory / MANIFEST
+    manifest.write_text(manifest.read_text().replace("/etc/codex/", "/etc/cron.d/"))
+
+
+def other_signature(directory: Path) -> None:
+    other = SigningKey(new_private_pem())
+    (directory / SIGNATURE).write_bytes(other.sign((directory / MANIFEST).read_bytes()))
+
+
+def too_large(directory: Path) -> None:
+    (directory / MANIFEST).write_bytes(b" " * (applied.MOST_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (changed, "was changed"),
+        (added, "not in the manifest"),
+        (missing, "is missing"),
+        (linked, "is a link"),
+        (linked_folder, "is a link"),
+        (other_manifest, "not signed"),
+        (other_signature, "not signed"),
+        (too_large, "larger than"),
+    ],
+)
+def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+    directory = write_bundle(tmp_path / "policy")
+    applied.verify(directory, PUBLIC_KEY)
+    damage(directory)
+    with pytest.raises(BadBundle, match=message):
+        applied.verify(directory, PUBLIC_KEY)
+
+
+def resigned(directory: Path, file: str, content: bytes, old: str, new: str) -> None:
+    """Change a file and the manifest, and sign the manifest with the right key."""
+    (directory / file).write_bytes(content)
+    manifest = json.loads((directory / MANIFEST).read_text().replace(old, new))
+    for row in manifest["files"]:
+        row["sha256"] = sha256((directory / row["path"]).read_bytes()).hexdigest()
+    signed = json.dumps(manifest).encode()
+    (directory / MANIFEST).write_bytes(signed)
+    (directory / SIGNATURE).write_bytes(SIGNING_KEY.sign(signed))
+
+
+def test_a_signed_bundle_writes_only_known_paths(tmp_path: Path, root: Path) -> None:
+    """Even the signing key cannot make a machine write another path, or a file that is malformed."""
+    directory = write_bundle(tmp_path / "policy", "gemini-cli")
+    resigned(directory, "linux/" + GEMINI, b"{}", f'"/{GEMINI}"', '"/etc/cron.d/evil"')
+    with pytest.raises(BadBundle, match=r"/etc/cron.d/evil is not a path of managed settings"):
+        applied.apply(applied.verify(directory, PUBLIC_KEY), LINUX, root)
+    assert files_of(root) == set()
+    resigned(directory, "linux/" + GEMINI, b"{", "", "")
+    with pytest.raises(BadBundle, match="malformed"):
+        applied.verify(directory, PUBLIC_KEY)
+
+
+def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> None:
+    """A record that names another path, as an older version might, deletes nothing there."""
+    victim = root / "etc/passwd"
+    victim.write_text("root")
+    record = {"files": {"/etc/passwd": [sha256(b"root").hexdigest()]}, "folders": []}
+    (root / RECORD).parent.mkdir()
+    (root / RECORD).write_text(json.dumps(record))
+    assert applied.remove(LINUX, root).removed == []
+    assert victim.exists()
+    (root / RECORD).parent.mkdir(exist_ok=True)
+    (root / RECORD).write_text("{")
+    with pytest.raises(BadBundle, match="damaged"):
+        applied.remove(LINUX, root)
