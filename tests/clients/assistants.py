@@ -18,13 +18,14 @@ from tests.documents import connect_page
 class Place:
     """
     Where an assistant runs. `home` is private to the assistant. `provider` is a URL without version. Its path
-    decides whether calls fail.
+    decides whether calls fail. If `is_managed`, no telemetry is set, because the machine has managed settings.
     """
 
     home: Path
     provider: str
     tollhouse: str
     key: str
+    is_managed: bool = False
 
     def write(self, path: str, text: str) -> None:
         file = self.home / path
@@ -33,7 +34,13 @@ class Place:
 
     def environment(self, page: str) -> dict[str, str]:
         """Return the variables that a page of docs/connect sets."""
+        if self.is_managed:
+            return {}
         return connect_page(page).environment(url=self.tollhouse, key=self.key)
+
+    def settings(self, page: str, language: str) -> str:
+        """Return the settings file that a page of docs/connect shows."""
+        return "" if self.is_managed else connect_page(page).block(language, url=self.tollhouse, key=self.key)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ def claude_code(
 def codex(place: Place) -> Started:
     """Prepare a run that sends log records, spans and counters."""
     installed = environments.node("codex")
-    telemetry = connect_page("codex").block("toml", url=place.tollhouse, key=place.key)
+    telemetry = place.settings("codex", "toml")
     place.write(".codex/config.toml", CODEX.format(provider=place.provider) + telemetry)
     program = installed / "node_modules/.bin/codex"
     return Started([str(program), "exec", "--skip-git-repo-check", PROMPT], {"OPENAI_API_KEY": "sk-fake"})
@@ -119,7 +126,7 @@ def qwen_code(place: Place) -> Started:
 def _gemini_settings(place: Place, page: str, authentication: str) -> str:
     """Qwen Code is a fork of Gemini CLI, so both read the same settings."""
     return json.dumps(
-        json.loads(connect_page(page).block("json", url=place.tollhouse, key=place.key))
+        json.loads(place.settings(page, "json") or "{}")
         | {
             "security": {"auth": {"selectedType": authentication}},
             "privacy": {"usageStatisticsEnabled": False},
@@ -147,7 +154,7 @@ def copilot_cli(place: Place) -> Started:
 def opencode(place: Place) -> Started:
     """Prepare a run that sends spans of the AI SDK. One additional call names the session."""
     installed = environments.node("opencode")
-    settings = json.loads(connect_page("opencode").block("json", url=place.tollhouse, key=place.key))
+    settings = json.loads(place.settings("opencode", "json") or "{}")
     place.write(".config/opencode/opencode.json", json.dumps(settings | opencode_models(place.provider)))
     (program,) = installed.glob("node_modules/opencode-linux-x64/bin/opencode")
     return Started([str(program), "run", PROMPT], place.environment("opencode"))
