@@ -26,6 +26,8 @@ TOKEN_UNIT = "{token}"
 CALL_UNIT = "{call}"
 NS = 1_000_000_000
 MAX_TAGS = 32  # maximum number of tags per record
+# `sender_key` of the reports under the devices' own keys. They add only who made a call that a server reported.
+DEVICE_KEYS = "keys of devices"
 _EXACT = Context(prec=100)
 
 

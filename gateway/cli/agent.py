@@ -167,7 +167,11 @@ async def _run(config: Config, reread: Callable[[], Config]) -> int:
     own_identity = identity(directory, device_id=config.agent.device_id)
     recorder = ActivityRecorder(directory, now=clock.now)
     local = Bearer(
-        "this machine", frozenset({INGEST}), labels=config.agent.labels, device=own_identity.device_id
+        "this machine",
+        frozenset({INGEST}),
+        labels=config.agent.labels,
+        device=own_identity.device_id,
+        is_local=True,
     )
     forwarding = _forwarding(config)
     app = App(

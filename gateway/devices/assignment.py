@@ -88,6 +88,8 @@ class DeviceAssignment:
         _ignore_checks(outcome)
         if bearer.device is not None and not bearer.may_chain:
             _treat_as_reports(outcome, bearer.device)
+            if not bearer.is_local:
+                _remove_costs(outcome)
 
         def is_revoked(name: str | None) -> bool:
             return self._verdict(_usable(name) or bearer.named, bearer).revoked
@@ -171,21 +173,28 @@ def _treat_as_reports(outcome: Outcome, device: str) -> None:
     Treat records that a device's own Tollhouse forwarded like reports of the device.
 
     If the id of a record cannot be derived from its own fields, the id counts only for this device. So the
-    device cannot claim another sender's call. The gateway prices the calls. Costs that the device reports
-    count only if `server.chain_keys` lists its key.
+    device cannot claim another sender's call.
     """
     for position in outcome.forwarded:
         record = outcome.records[position]
         stated = identity.stated_by(record) if isinstance(record, Inference) else None
         record_identity = stated or Identity(identity.of_derived(record.id, f"device {device}"))
         record.id, outcome.identities[position] = record_identity.id, record_identity
-        if isinstance(record, Inference):
-            record.cost = record.estimated_cost = record.price_book = None
-            record.charges, record.cost_source = {}, "none"
     # The device's Tollhouse has already decided which counters repeat calls.
     outcome.forwarded = {
         position for position in outcome.forwarded if not isinstance(outcome.records[position], Inference)
     }
+
+
+def _remove_costs(outcome: Outcome) -> None:
+    """
+    Remove the costs of a device's calls, because the gateway prices them. A device's costs count only if
+    `server.chain_keys` lists its key.
+    """
+    for record in outcome.records:
+        if isinstance(record, Inference):
+            record.cost = record.estimated_cost = record.price_book = None
+            record.charges, record.cost_source = {}, "none"
 
 
 def _usable(name: str | None) -> str | None:

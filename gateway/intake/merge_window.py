@@ -92,7 +92,7 @@ class MergeWindow:
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
     async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]) -> Receipt:
-        sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
+        sender = _sender_of(bearer)
         async with self._turns.of(keys_of(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
@@ -117,8 +117,7 @@ class MergeWindow:
 
     async def _put_on_record(self, released: Sequence[Released]) -> None:
         for position, call in enumerate(released):
-            sender = call.sender
-            bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device, sender.named)
+            bearer = _bearer_of(call.sender)
             try:
                 await self._intake.take(call.outcome, bearer, call.pending)
             except BaseException:
@@ -237,7 +236,7 @@ class SharedMergeWindow:
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
-        sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
+        sender = _sender_of(bearer)
         async with self._turns.of(keys_of(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)
@@ -371,8 +370,7 @@ class SharedMergeWindow:
         return released
 
     async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
-        sender = released.sender
-        bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device, sender.named)
+        bearer = _bearer_of(released.sender)
         traces = read_next(released.reports[key].stored(key) for key in released.reports)
         released.pending.expects = as_read((*released.reports, *traces), stored_reports)
         try:
@@ -399,6 +397,25 @@ class SharedMergeWindow:
             forget = [report.key for report in reports]
             await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=forget))
         return len(reports)
+
+
+def _sender_of(bearer: Bearer) -> Sender:
+    return Sender(
+        bearer.name, dict(bearer.labels), bearer.device, bearer.named, bearer.may_chain, bearer.is_local
+    )
+
+
+def _bearer_of(sender: Sender) -> Bearer:
+    """Return a bearer with the rights that the sender of a released report had when it sent the report."""
+    return Bearer(
+        sender.name,
+        frozenset(),
+        sender.labels,
+        sender.device,
+        sender.named,
+        may_chain=sender.may_chain,
+        is_local=sender.is_local,
+    )
 
 
 def _size(report: PartialReport) -> int:

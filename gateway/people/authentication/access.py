@@ -24,6 +24,7 @@ from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
+from spool.record import DEVICE_KEYS
 from spool.registry.keys import DELETED, ENABLED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -43,7 +44,7 @@ _DEFAULTS = ServerSettings()
 # requests with these scopes store nothing after their key has ended
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 
-DEVICE_KEYS = "keys of devices"
+LISTED_DEVICE_KEYS = "keys of listed devices"
 NOT_OPEN = {
     DELETED: (
         "server.api_key_file still contains a key that was deleted or replaced; put another key into the file"
@@ -71,6 +72,8 @@ class Bearer:
 
     - `device` is the device that owns this key, and `named` is the device that the request names as its origin.
     - `may_chain`: the sender may be another Tollhouse, whose records are accepted as they are.
+    - `is_local`: a program on the agent's own machine sends. Its costs are forwarded, because the gateway decides
+      about them.
     - `is_gateway`: the configuration names this key as the key of a Tollhouse, which may revoke and reset the devices
       that report to it.
     - `expects` applies if several gateways share the storage: records are stored only if the key is still valid at
@@ -85,6 +88,7 @@ class Bearer:
     device: str | None = None
     named: str | None = None
     may_chain: bool = False
+    is_local: bool = False
     is_gateway: bool = False
     expects: tuple[Expectation, ...] = ()
     number: int | None = None
@@ -100,9 +104,12 @@ class Bearer:
     @property
     def sender(self) -> str | None:
         """
-        Return the key's name for its records. All device keys share one name, because records name the device.
+        Return the key's name for its records. All device keys share one name, because records name the device. The
+        keys of devices that `server.chain_keys` lists have another one.
         """
-        return DEVICE_KEYS if self.device is not None else self.name or None
+        if self.device is None:
+            return self.name or None
+        return LISTED_DEVICE_KEYS if self.may_chain else DEVICE_KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

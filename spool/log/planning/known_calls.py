@@ -34,10 +34,19 @@ from spool.log.planning.costs import (
     names_of_first,
     rank_of,
 )
+from spool.log.planning.device_reports import (
+    DeviceReports,
+    LaterReport,
+    added_by_device,
+    arriving,
+    changes,
+    is_measured,
+    kept_after_server,
+)
 from spool.log.planning.nested_reports import NestedReports, pair_name
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
-from spool.record import NS, Correction, Inference, Record
+from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
 _GUESSED = "guessed"
 MOST_NAMES = 64  # maximum number of names that are stored with one record
@@ -102,13 +111,18 @@ class KnownCalls:
 
     def is_of_another_call(self, place: int, record: Record, hours: Iterable[int]) -> bool:
         """
-        Return True if a record has a report that joined it by a rounded time, and has another id than a report
-        that one of its names leads to. The name is then of that other report.
+        Return True if a record has another id than a report that one of its names leads to, and the name may be
+        of another call. That is so if a report joined the record by a rounded time, or if a device stated the name
+        and servers reported one of the two.
         """
         if place == IN_A_RUN or not isinstance(record, Inference):
             return False
-        is_guessed = any(self._is_guessed(known, hours) for known in self._records(place)[-1:])
-        return is_guessed and self._has_another_id(place, record, hours)
+        devices = self._devices(hours)
+        is_doubtful = any(
+            self._is_guessed(known, hours) or devices.is_doubtful(known, record)
+            for known in self._records(place)[-1:]
+        )
+        return is_doubtful and self._has_another_id(place, record, hours)
 
     def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
         """Return True if a report joined a record by a rounded time."""
@@ -153,6 +167,8 @@ class KnownCalls:
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
                     record = _with_cost_of(record, known)
+                if known.sender_key == DEVICE_KEYS != record.sender_key:
+                    known = added_by_device(known)
                 record = amended(record, missing(record, known))
         return record, None
 
@@ -187,7 +203,11 @@ class KnownCalls:
             record = _without_cost(record, known)
         elif rank == Rank.FINAL or (rank and has_cost(known)):
             replaces = self._costs(hours).may_replace(known, rank, record.sender_key)
-        fields = self._compared(topic, known, record, replaces_cost=replaces)
+        later = arriving(record)
+        fields = self._compared(
+            topic, known, later, hours, is_open=self.may_amend(topic, number), replaces_cost=replaces
+        )
+        names = tuple(self._devices(hours).names_of(known, later, fields))
         if fields and self.may_amend(topic, number):
             self.amend(topic, number, known, fields)
             self._terms.amended += 1
@@ -195,14 +215,19 @@ class KnownCalls:
         elif fields and not self._correct(known, corrections_so_far, record, fields, replaces_cost=replaces):
             self._terms.amended_late += 1
             self._observe(books.AMENDED_LATE, record)
+            self._note_later(names, place, known, hours)
             return place
-        if rank and (replaces or not has_cost(known)):
+        self._note_later(names, place, known, hours)
+        if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
             names = self._costs(hours).names_of_later(known, rank, (record.sender_key,))
             self._note_later(names, place, known, hours)
         return place
 
     def _costs(self, hours: Iterable[int]) -> KnownCosts:
         return KnownCosts(lambda name: self.place(name, hours) is not None)
+
+    def _devices(self, hours: Iterable[int]) -> DeviceReports:
+        return DeviceReports(lambda name: self.place(name, hours) is not None)
 
     def _observe(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
@@ -511,15 +536,18 @@ class KnownCalls:
         """
         Return True if a report names two records that are not one call. Either a rounded time joins them or one of
         their reports, and both have ids of the same form. Or their counts differ, and the report came with a third
-        key. Otherwise the holder of any key could take back calls of others whose ids it knows.
+        key. Otherwise the holder of any key could take back calls of others whose ids it knows. Both rules apply to
+        a device's report of two calls that servers reported.
         """
         known, later_call = self._current(first)[0], self._current(later)[0]
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         both = known, later_call
-        if reporter.sender_key not in [each.sender_key for each in both] and are_of_two_calls(*both):
+        is_claim = reporter.sender_key == DEVICE_KEYS and not any(map(self._devices(hours).of_device, both))
+        is_third = is_claim or reporter.sender_key not in [each.sender_key for each in both]
+        if is_third and are_of_two_calls(*both):
             return True
-        if not is_guess and not any(self._is_guessed(each, hours) for each in both):
+        if not is_claim and not is_guess and not any(self._is_guessed(each, hours) for each in both):
             return False
         forms = {form for each in (*both, reporter) if (form := form_of(each)) is not None}
         return any(all(self._has_form(each, form, hours) for each in both) for form in forms)
@@ -552,7 +580,13 @@ class KnownCalls:
         said = later_call
         if has_cost(known) and costs.is_guess(later_call):
             said = _without_cost(later_call, known)
-        compared = partial(self._compared, topic, known, said, replaces_cost=takes_cost)
+        devices = self._devices(hours)
+        later_report = LaterReport(said, devices.of_device(later_call), devices.claims_of(later_call))
+        compared = partial(
+            self._compared, topic, known, later_report, hours, is_open=is_open, replaces_cost=takes_cost
+        )
+        filled = {name: None for name in later_report.claims if getattr(known, name) is None}
+        device_names = list(devices.names_of(known, later_report, filled))
         if is_open:
             if fields := compared():
                 self.amend(topic, number, known, fields)
@@ -564,7 +598,7 @@ class KnownCalls:
             is_later_open=is_later_open,
         ):
             return False
-        self._note_later(cost_names, first, known, hours)
+        self._note_later((*device_names, *cost_names), first, known, hours)
         if is_later_open:
             self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
@@ -610,26 +644,49 @@ class KnownCalls:
         return True
 
     def _compared(
-        self, topic: str, known: Inference, record: Inference, *, replaces_cost: bool = False
+        self,
+        topic: str,
+        known: Inference,
+        later: LaterReport,
+        hours: Iterable[int],
+        *,
+        is_open: bool,
+        replaces_cost: bool = False,
     ) -> dict[str, Any]:
         """
         Return the fields that a report adds to a record, and count a conflict if they disagree.
 
         With `replaces_cost`, the cost of the report replaces the known cost.
         """
+        record = later.report
         effective = _with_cost_of(known, record) if replaces_cost else known
+        is_costlier = effective is not known
         if disagree(effective, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)
             self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
+        devices = self._devices(hours)
+        if later.decides and devices.of_device(known):
+            return self._decided(known, record, is_open=is_open)
+        if later.is_of_device and is_measured(known) and not devices.of_device(known):
+            record = added_by_device(record)
+        effective = devices.without_claims(effective, later)
         fields = missing(effective, record)
         if fields:
             self._estimate_anew(effective, fields)
-        if effective is not known:
+        if is_costlier:
             fields |= {"cost": record.cost, "cost_source": "reported"}
             if known.charges or record.charges:
                 fields["charges"] = record.charges
         return fields
+
+    def _decided(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
+        """Return the changes of a record that devices reported, when a server's report takes the place of theirs."""
+        kept = kept_after_server(known)
+        fields = missing(report, kept)
+        if fields:
+            self._estimate_anew(report, fields)
+        return changes(known, amended(report, fields), is_open=is_open)
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
@@ -59,3 +61,20 @@ async def test_rejected_calls_leave_no_session() -> None:
     await table.close()
     assert ["laptop"] == [record.device for record in outcome.records]
     assert {("otel", None, "both"), ("otel", None, "other")} == outcome.sessions.keys()
+
+
+async def test_costs_of_programs_on_the_agents_machine_are_kept() -> None:
+    """An agent forwards the costs of its programs. The gateway decides whether they count."""
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
+    lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
+    await table.keep(Device(id="laptop", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=ENROLLED))
+    own = Bearer("device laptop", frozenset(), device="laptop")
+    costs = []
+    for bearer in (own, replace(own, is_local=True), replace(own, may_chain=True)):
+        call = Inference(id=b"1" * 16, source="claude_code", cost="0.5", cost_source="reported")
+        outcome = Outcome(received=1)
+        outcome.add(call, Identity(call.id))
+        await DeviceAssignment(lifecycle).assign(outcome, bearer)
+        costs.append((call.cost, call.cost_source))
+    await table.close()
+    assert [(None, "none"), ("0.5", "reported"), ("0.5", "reported")] == costs

@@ -15,13 +15,13 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
-from gateway.people.authentication.access import DEVICE_KEYS, Bearer
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric, as_json
+from spool.record import AI_TELEMETRY, DEVICE_KEYS, NS, AiRecord, Inference, UsageMetric, as_json
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from tests.moved_clock import MovedClock

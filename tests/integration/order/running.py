@@ -17,6 +17,8 @@ from typing import Any
 
 import spool.sqlite
 import spool.sqlite.in_memory
+from gateway.devices.assignment import DeviceAssignment
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
@@ -27,9 +29,13 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
+from gateway.service.configuration.sections import Config, DeviceSettings
+from spool.devices.table import DeviceTable
 from spool.record import AI_TELEMETRY, as_json
 from spool.settings import SpoolSettings
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.gateway.normalise.formats.payloads import run
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, assert_books_balance, everything
@@ -53,6 +59,20 @@ Told = tuple[list[Row], int]  # the sorted records, and the number of conflicts
 class Request:
     format: str
     body: bytes
+    bearer: Bearer = SENDER
+
+
+async def normalised(request: Request) -> Any:
+    """Return the outcome and the partial reports of a request, assigned to the device if the bearer is one."""
+    (outcome, reports), _ = run(any_format.normalise(request.format, request.body, options=Options()))
+    if request.bearer.device is not None:
+        table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
+        lifecycle = DeviceLifecycle(
+            table, settings=DeviceSettings(), clock=MovedClock(NOON), secret=b"s" * 32
+        )
+        await DeviceAssignment(lifecycle).assign(outcome, request.bearer)
+        await table.close()
+    return outcome, reports
 
 
 class Gateway:
@@ -92,9 +112,8 @@ class Gateway:
             await self.start()
 
     async def take(self, request: Request) -> None:
-        normalised, _ = run(any_format.normalise(request.format, request.body, options=Options()))
-        outcome, reports = normalised
-        await self._window.take(outcome, SENDER, reports)
+        outcome, reports = await normalised(request)
+        await self._window.take(outcome, request.bearer, reports)
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock and run the background work."""

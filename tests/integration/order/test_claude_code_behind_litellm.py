@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
 import pytest
 
+from gateway.people.authentication.access import Bearer
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, span, traces
@@ -194,3 +196,50 @@ def test_events_and_spans_of_one_call_without_a_request_id() -> None:
     for rows in every_order(of_claude(request_id=None), as_span, of_litellm()):
         assert 1 == len(calls(rows))
         assert Decimal("0.25") == spent(rows)
+
+
+LAPTOP = Bearer("device laptop-1", frozenset(), device="laptop-1")
+
+
+@pytest.mark.parametrize("request_id", [REQUEST_ID, None])
+def test_a_laptop_says_who_made_the_call(request_id: str | None) -> None:
+    """Under a laptop's own key, Claude Code adds user and device to LiteLLM's call, and nothing else."""
+    said: dict[str, Any] = {"request_id": request_id, "user.id": "ada", "speed": "fast"}
+    event = replace(of_claude(**said), bearer=LAPTOP)
+    payloads = json.loads(of_litellm(end_user="").body)
+    payloads[0]["metadata"] |= {"user_api_key_user_id": None, "user_api_key_end_user_id": None}
+    litellm = Request("litellm", json.dumps(payloads).encode())
+    (alone,) = calls(told_in_memory([litellm])[0])
+    for rows in every_order(event, litellm):
+        (call,) = calls(rows)
+        assert ("ada", "laptop-1") == (call["user"], call["device"])
+        decided = {name: call[name] for name in DECIDED}
+        assert decided == {name: alone[name] for name in DECIDED}
+
+
+DECIDED = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost", "estimated_cost", "cost_source",
+    "status", "request_model", "response_model", "start_time", "end_time",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pauses", [(), (60.0,)])
+def test_a_laptop_changes_no_call_of_a_gateway(pauses: Sequence[float]) -> None:
+    """An ordinary span under a laptop's key names the response of LiteLLM's call. It changes no cost in any order."""
+    said: dict[str, Any] = {
+        "gen_ai.operation.name": "chat", "gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQr1",
+        "gen_ai.request.model": "claude-opus-4-8", "gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 50,
+        "gen_ai.usage.cache_read.input_tokens": 999, "gen_ai.usage.cost": 777.0, "service_tier": "flex",
+        "error.type": "500",
+    }  # fmt: skip
+    forged = span(7, said, endTimeUnixNano=str(ENDED * SECOND), status={"code": 2})
+    claim = Request("otlp/traces", json.dumps(traces(forged)).encode(), LAPTOP)
+    (alone,) = calls(told_in_memory([of_litellm()])[0])
+    for rows in every_order(claim, of_litellm(), pauses=pauses):
+        (call,) = calls(rows)
+        last = [row for row in rows if row["kind"] == "correction"][-1:] or [call]
+        assert (alone["status"], Decimal("0.25")) == (last[0]["status"], spent(rows))
+        counts = ("input_tokens", "output_tokens", "cache_read_tokens")
+        assert [alone[name] or 0 for name in counts] == [
+            sum(row[name] or 0 for row in rows) for name in counts
+        ]

@@ -23,7 +23,7 @@ from gateway.intake.receivers import otlp_grpc
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.identity import of_response
-from spool.record import AI_TELEMETRY, Inference
+from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
@@ -209,6 +209,57 @@ async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, i
     (record,) = await stored(serving, 1)
     assert record.cost is None
     assert record.cost_source == "estimated"
+
+
+@pytest.mark.parametrize("hold", [0, 2])
+@pytest.mark.parametrize("way", ["json", "protobuf", "grpc"])
+async def test_a_laptop_that_knows_an_answer_changes_nothing(serve: Serve, way: str, hold: int) -> None:
+    """
+    An ordinary span under a laptop's key states a cost, a failure, cached input and a tier of another's call,
+    before or after the server's report. Each call counts as if the laptop had not reported it.
+    """
+    config = Config(spool=SpoolSettings(hold=hold, counter_wait=0))
+    serving = await serve(config=config, grpc_listen="127.0.0.1:0")
+    laptop = await own_key(serving)
+    send = partial(send_spans, serving, way)
+    answers = ["chatcmpl-" + letter * 24 for letter in "abc"]
+    alone, before, after = [call(gen_ai__response__id=answer) for answer in answers]
+    await send(alone, serving.key)
+    for answer, span in ((answers[1], before), (answers[2], after)):
+        if span is after:
+            await send(span, serving.key)
+        claim = call(
+            gen_ai__response__id=answer, gen_ai__usage__cost="777", gen_ai__usage__cache_read_tokens=90,
+            gen_ai__openai__response__service_tier="flex", error__type="500", user__id="mallory",
+        )  # fmt: skip
+        claim["status"] = {"code": 2}
+        await send(claim, laptop)
+        if span is before:
+            await send(span, serving.key)
+    counted = dict.fromkeys(map(of_response, answers))
+    for record in await stored(serving, 3):
+        last = record.after if isinstance(record, Correction) else record
+        counted[last.id] = [
+            getattr(last, name)
+            for name in (
+                "input_tokens",
+                "cache_read_tokens",
+                "cost",
+                "estimated_cost",
+                "cost_source",
+                "status",
+                "error_type",
+            )
+        ]
+    assert 3 == len(counted)
+    assert [counted[of_response(answers[0])]] * 3 == list(counted.values())
+
+
+async def test_the_costs_of_a_laptops_own_calls_do_not_count(serving: Serving) -> None:
+    """The gateway prices a call that an ordinary span reports under a laptop's key."""
+    await send_spans(serving, "json", call(gen_ai__usage__cost="777"), await own_key(serving))
+    (record,) = await stored(serving, 1)
+    assert (None, "estimated", "laptop-1") == (record.cost, record.cost_source, record.device)
 
 
 async def test_a_laptops_counters_are_its_own(serving: Serving) -> None:

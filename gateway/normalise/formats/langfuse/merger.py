@@ -152,7 +152,7 @@ KEY_BYTES = 16
 STEPS = 4  # the last use of a trace is stored at most this number of times per waiting window
 
 
-class Sender(msgspec.Struct, frozen=True):
+class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     The key that sent a report, and the values that the key adds to each of its reports, even if the report
     is released later.
@@ -162,6 +162,8 @@ class Sender(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     device: str | None = None
     named: str | None = None  # the device that the request names as its origin
+    may_chain: bool = False
+    is_local: bool = False
 
 
 class WaitingReport(msgspec.Struct):

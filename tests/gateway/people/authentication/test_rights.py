@@ -11,7 +11,7 @@ from gateway.people.authentication.access import Bearer
 
 # These fields identify the caller or the time of the request. All other fields are rights.
 FACTS = {"name", "labels", "named", "expects", "number"}
-RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
+RIGHTS = {"scopes", "device", "may_chain", "is_local", "is_gateway", "person"}
 # Every function that creates a bearer, with the rights that the function grants.
 WAYS = {
     # for a key from the list of keys
@@ -22,10 +22,10 @@ WAYS = {
     ("devices/lifecycle.py", "find"): {"scopes", "device"},
     ("http/admission.py", ""): {"scopes"},  # for an installation that needs no key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
-    ("cli/agent.py", "_run"): {"scopes", "device"},  # for a program on the agent's machine
+    ("cli/agent.py", "_run"): {"scopes", "device", "is_local"},  # for a program on the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
     ("service/demo/filling.py", "_send"): {"scopes"},
-    ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},
+    ("intake/merge_window.py", "_bearer_of"): {"scopes", "device", "may_chain", "is_local"},
 }
 
 

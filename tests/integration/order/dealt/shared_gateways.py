@@ -11,13 +11,10 @@ from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.normalise import any_format
-from gateway.normalise.outcome import Options
 from gateway.service.configuration.sections import Config
 from spool.postgres.storage import PostgresSpool
-from tests.gateway.normalise.formats.payloads import run
 from tests.integration.order.dealt.judging import Judged, judge
-from tests.integration.order.running import HOLD_S, SENDER, SETTINGS, WAIT_S, WINDOW_S, Request, prices
+from tests.integration.order.running import HOLD_S, SETTINGS, WAIT_S, WINDOW_S, Request, normalised, prices
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import open_node
 from tests.spool.contract.examples import NOON, Observed
@@ -77,9 +74,8 @@ class SharedGateways:
         return Node(stack, opened, counters, window)
 
     async def take(self, request: Request) -> None:
-        normalised, _ = run(any_format.normalise(request.format, request.body, options=Options()))
-        outcome, reports = normalised
-        await self._nodes[next(self._turns)].window.take(outcome, SENDER, reports)
+        outcome, reports = await normalised(request)
+        await self._nodes[next(self._turns)].window.take(outcome, request.bearer, reports)
 
     async def restart(self) -> None:
         """Stop and start the next node."""

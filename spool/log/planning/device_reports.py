@@ -1,0 +1,176 @@
+"""
+Precedence between the reports of a call: a server's report decides what a call used, and a report under a
+device's own key adds only who made it.
+
+The key of a device is on a laptop, so its holder may report anything under the id of a call that it knows. If
+only devices report a call, their reports fill each other's gaps. A report of a server that measures the call
+takes the place of these facts, whichever report arrives first. A server's report that measures nothing decides
+nothing: then the counts of a device are the only ones.
+
+The facts are names of the call's record, as for costs, so that they survive a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from spool.identity import of_derived
+from spool.log.amendments import TOKENS, amended
+from spool.log.planning.costs import has_cost
+from spool.processing import MARKS
+from spool.record import DEVICE_KEYS, Inference
+
+# Fields of the record itself. They are not facts of its reports.
+OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "sender_key"})
+# Fields that say who made the call. A server's report replaces those that a device stated.
+OWNER: Final = ("user", "team", "session", "device")
+# Fields that a device may add to a call that a server measured, apart from tags that decide no price.
+ADDED: Final = ("request_id", "trace_id", "span_id", *OWNER)
+# Fields that a server decides, even if its report leaves them empty.
+DECIDED: Final = frozenset(Inference.__struct_fields__) - OF_RECORD - {*ADDED, "tags"}
+_MEASURES: Final = frozenset({*TOKENS, "cost", "charges", "meters", "status", "error_type"})
+_ESTIMATE: Final = frozenset({"estimated_cost", "price_book", "cost_source"})
+_EMPTY: Final = Inference(id=b"", source="")
+
+
+def is_measured(report: Inference) -> bool:
+    """Return True if a report states a count, a meter, a cost, or an outcome other than `ok`."""
+    return (
+        report.status != "ok"
+        or bool(report.meters)
+        or has_cost(report)
+        or any(getattr(report, name) is not None for name in TOKENS)
+    )
+
+
+def added_by_device(report: Inference) -> Inference:
+    """Return a copy of a report with only the facts that a device may add to a call that a server measured."""
+    return _without(report, DECIDED)
+
+
+def _without(report: Inference, names: frozenset[str]) -> Inference:
+    empty: dict[str, Any] = {name: getattr(_EMPTY, name) for name in names}
+    tags = {name: value for name, value in report.tags.items() if name not in MARKS}
+    return amended(report, {**empty, "tags": tags})
+
+
+class DeviceReports:
+    """The precedence of the reports of known calls. `is_known` looks a name up."""
+
+    def __init__(self, is_known: Callable[[bytes], bool]) -> None:
+        self._is_known = is_known
+
+    def _is_heard(self, known: Inference) -> bool:
+        """Return True if a device reported a call. All other names exist only for such calls."""
+        return known.sender_key == DEVICE_KEYS or self._is_known(_heard(known.id))
+
+    def of_device(self, known: Inference) -> bool:
+        """Return True if only devices reported what a call used."""
+        if not self._is_heard(known):
+            return False
+        if known.sender_key != DEVICE_KEYS and not self._is_known(_measured(known.id)):
+            return False
+        return not self._is_known(_decided(known.id))
+
+    def is_doubtful(self, known: Inference, report: Inference) -> bool:
+        """Return True if the name by which a report finds a call may be from a device, and the call from a server."""
+        return not self.of_device(known) if report.sender_key == DEVICE_KEYS else self._is_heard(known)
+
+    def claims_of(self, known: Inference) -> tuple[str, ...]:
+        """Return the fields of OWNER that a device stated about a call."""
+        return tuple(name for name in OWNER if self._is_claim(known, name)) if self._is_heard(known) else ()
+
+    def _is_claim(self, known: Inference, name: str) -> bool:
+        if known.sender_key != DEVICE_KEYS and not self._is_known(_claim(known.id, name)):
+            return False
+        return not self._is_known(_settled(known.id, name))
+
+    def without_claims(self, known: Inference, later: LaterReport) -> Inference:
+        """Return a record without the owner that a device stated, where a server's report states another owner."""
+        replaced = {
+            name: None
+            for name in later.stated_by_server
+            if getattr(known, name) not in (None, getattr(later.report, name)) and self._is_claim(known, name)
+        }
+        return amended(known, replaced) if replaced else known
+
+    def names_of(self, known: Inference, later: LaterReport, fields: Mapping[str, Any]) -> Iterator[bytes]:
+        """Yield the names that a record gets when `fields` of a later report are added to it."""
+        if not (later.is_of_device or later.claims or self._is_heard(known)):
+            return
+        yield _heard(known.id)
+        if later.decides and self.of_device(known):
+            yield _decided(known.id)
+        for name in later.stated_by_server:
+            if self._is_claim(known, name):
+                yield _settled(known.id, name)
+        if known.sender_key == DEVICE_KEYS:
+            return
+        if later.is_of_device and later.is_measured and not is_measured(known):
+            yield _measured(known.id)
+        yield from [_claim(known.id, name) for name in later.claims if name in fields]
+
+
+class LaterReport(NamedTuple):
+    """
+    A report of a known call, or the later of two records of one call. `claims` are the fields of OWNER that a
+    device stated in it.
+    """
+
+    report: Inference
+    is_of_device: bool
+    claims: tuple[str, ...]
+
+    @property
+    def is_measured(self) -> bool:
+        return is_measured(self.report)
+
+    @property
+    def decides(self) -> bool:
+        """Return True if the report replaces what devices reported."""
+        return not self.is_of_device and not self.report.shadow and self.is_measured
+
+    @property
+    def stated_by_server(self) -> list[str]:
+        report, claims = self.report, self.claims
+        return [name for name in OWNER if name not in claims and getattr(report, name) is not None]
+
+
+def arriving(report: Inference) -> LaterReport:
+    """Return a report that arrives now, which has no names yet."""
+    is_of_device = report.sender_key == DEVICE_KEYS
+    return LaterReport(report, is_of_device, OWNER if is_of_device else ())
+
+
+def kept_after_server(known: Inference) -> Inference:
+    """Return the facts of a call that only devices measured that stay after a server's report."""
+    if known.sender_key == DEVICE_KEYS:
+        return added_by_device(known)
+    return _without(known, _MEASURES | _ESTIMATE)
+
+
+def changes(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
+    """Return the facts in which a record changes. A closed call keeps its times."""
+    names = {*DECIDED, *ADDED, "tags"} - (set() if is_open else {"start_time", "end_time"})
+    return {name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known, name)}
+
+
+def _heard(record_id: bytes) -> bytes:
+    return of_derived(record_id, "reported by a device")
+
+
+def _measured(record_id: bytes) -> bytes:
+    return of_derived(record_id, "measured by a device")
+
+
+def _decided(record_id: bytes) -> bytes:
+    return of_derived(record_id, "decided by a server")
+
+
+def _claim(record_id: bytes, name: str) -> bytes:
+    return of_derived(record_id, f"a device states {name}")
+
+
+def _settled(record_id: bytes, name: str) -> bytes:
+    return of_derived(record_id, f"a server states {name}")
