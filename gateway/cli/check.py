@@ -50,7 +50,7 @@ _EFFECTS = {REFUSED: "would wait here until that is fixed", UNAVAILABLE: "would 
     "--send",
     is_flag=True,
     help=(
-        "Also send one test call to the upstream and to each OTLP destination. A Tollhouse does not "
+        "Also send one test call to your cost service and to each OTLP destination. A Tollhouse does not "
         "count this call. Any other receiver counts one call with zero tokens."
     ),
 )
@@ -58,7 +58,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     """
     Check the configuration without starting anything.
 
-    Checks the settings, the files they name, the upstream, the destinations, the notification channels and
+    Checks the settings, the files they name, your cost service, the destinations, the notification channels and
     the OpenID provider. If a server is running, the command also shows whether the key in
     server.api_key_file is usable.
 
@@ -102,10 +102,10 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
         _show_channels(channels)
         if settings.oidc.issuer:
             click.echo(
-                f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}"
+                f"sign-in      {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}"
             )
         for message in missing:
-            click.echo(f"assistants  {settings.mcp.oauth.resource}: {message}")
+            click.echo(f"assistants   {settings.mcp.oauth.resource}: {message}")
     sys.exit(1 if failed else 0)
 
 
@@ -113,7 +113,7 @@ async def try_receivers(
     config: Config, *, send: bool = False
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
     """
-    Test whether the upstream and the destinations would accept records. `send` is the option --send of `check`.
+    Test whether the cost service and the destinations would accept records. `send` is the option --send of `check`.
     """
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
@@ -220,22 +220,22 @@ def _show(
     streams: Sequence[StreamCheck],
     destinations: Sequence[DestinationCheck],
 ) -> None:
-    click.echo(f"data        {config.data_dir}{_not_created(config)}")
+    click.echo(f"data         {config.data_dir}{_not_created(config)}")
     for warning in warned:
-        click.echo(f"warning     {warning}")
+        click.echo(f"warning      {warning}")
     for problem in problems:
-        click.echo(f"problem     {problem}")
+        click.echo(f"problem      {problem}")
     if not streams and not config.agent.gateway:
-        click.echo("upstream    none: records are stored, priced and shown here")
+        click.echo("cost service none: records are stored, priced and shown here")
     for stream in streams:
-        click.echo(f"upstream    {stream.stream:<20}{_verdict(stream)}")
+        click.echo(f"cost service {stream.stream:<20}{_verdict(stream)}")
     if config.upstream.events and needs_mapping(config.upstream):
         mapped = ", ".join(sorted(config.upstream.events))
-        click.echo(f"events      mapped: {mapped}; all other types are unmapped: stored here and not sent")
+        click.echo(f"events       mapped: {mapped}; all other types are unmapped: stored here and not sent")
     for destination in destinations:
         description = f"{', '.join(destination.topics)} to {destination.to}"
         effect = _with_effect(destination.status, destination.words, is_route=True)
-        click.echo(f"destination {destination.name:<20}{description}: {effect}")
+        click.echo(f"destination  {destination.name:<20}{description}: {effect}")
 
 
 def _not_created(config: Config) -> str:
@@ -249,7 +249,7 @@ def _show_channels(channels: Sequence[ChannelCheck]) -> None:
     for channel in channels:
         verdict = _with_effect(channel.status, channel.words, is_route=False)
         click.echo(
-            f"channel     {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {verdict}"
+            f"channel      {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {verdict}"
         )
 
 

@@ -33,7 +33,7 @@ from gateway.cli import config_option, configured, data_option, fail
 from gateway.cli.check import file_problems, missed_by_assistants, try_provider, try_receivers
 from gateway.cli.data_directory import need_data
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.output import show_json
+from gateway.cli.output import in_words, show_json
 from gateway.service.configuration.sections import Config, ConfigError
 from spool.clock import EARLIEST, SystemClock
 from spool.disks import mount_of, nearest
@@ -193,7 +193,7 @@ def _flushes(directory: Path) -> Diagnosis:
     middle = statistics.median(times)
     message = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
     if worst >= HANGING_FLUSH_S:
-        return Diagnosis(about="flush", status=PROBLEM, words=f"{message}: senders will time out")
+        return Diagnosis(about="flush", status=PROBLEM, words=f"{message}: programs that send will time out")
     if middle >= SLOW_FLUSH_S:
         return Diagnosis(
             about="flush", status=WARNING, words=f"{message}: every acknowledgement waits for a flush"
@@ -378,15 +378,15 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
 
 def receivers(config: Config) -> Iterator[Diagnosis]:
     """
-    Test the upstream, the destinations, the channels and the OpenID provider, as `tollhouse check` does.
+    Test the cost service, the destinations, the channels and the OpenID provider, as `tollhouse check` does.
     """
     streams, destinations = asyncio.run(try_receivers(config))
     if not streams:
         yield Diagnosis(
-            about="upstream", status=NOTE, words="none: records are stored, priced and shown here"
+            about="cost service", status=NOTE, words="none: records are stored, priced and shown here"
         )
     for stream in streams:
-        yield Diagnosis(about=f"upstream {stream.stream}", status=_verdict(stream), words=_words(stream))
+        yield Diagnosis(about=f"cost service {stream.stream}", status=_verdict(stream), words=_words(stream))
     for destination in destinations:
         message = f"{destination.to}: {destination.words or destination.status}"
         yield Diagnosis(
@@ -439,9 +439,8 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
         )
     for route in status["routes"]:
         if route["state"] != "running":
-            message = (
-                f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
-            )
+            state, reason = in_words("state", route["state"]), route["reason"] or "no reason is known"
+            message = f"{state}, {route['queued']} records wait: {reason}"
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=message)
         if count := route["refused_24h"]:
             message = f"the destination rejected {count} records in the last 24 hours and accepted others"

@@ -21,6 +21,40 @@ _as_csv_form = click.option(
     "--csv", "form", flag_value="csv", help="Print the rows as CSV, with every field."
 )
 
+# Words of the glossary for names of fields, and for values of these fields. JSON and CSV keep the API's names.
+HEADS: Mapping[str, str] = {
+    "sender": "Tollhouse key",
+    "api_key": "gateway's own key",
+    "model_family": "model",
+    "provider_family": "provider",
+    "real_cost": "all costs",
+    "metered_cost": "pay-as-you-go",
+    "covered_cost": "covered by seats",
+    "included_value": "included usage",
+    "beyond": "extra usage",
+    "unknown": "sent, no answer",
+    "ambiguous": "sent again",
+    "dead": "rejected records",
+    "silent": "offline",
+    "upstream_id": "id at your cost service",
+    "upstream_connection_id": "id at your cost service",
+    "drops": "hourly files",
+    "told": "notified",
+}
+_VALUES: Mapping[str, str] = {
+    "parked": "paused",
+    "refusing": "rejected",
+    "orphaned": "without a destination",
+    "silent": "offline",
+    "mute": "sends no calls",
+    "dead": "rejected",
+    "unconfirmed": "sent, no answer",
+    "exact": "certain",
+    "strong": "very likely",
+    "weak": "likely",
+}
+_FIELDS_IN_WORDS = ("state", "status", "confidence", "sure")
+
 # A column is aligned to the right if it has only such cells: 1,234 or 12.5% or -$0.10 or <$0.01 or EUR 3.00
 _NUMBER = re.compile(r"[-+]?[<>]?(?:\$|[A-Z]{3} )?\d[\d,]*(?:\.\d+)?%?(?: [A-Z]{3})?")
 _NO_VALUE = "-"
@@ -41,6 +75,7 @@ def show_list(
     rows: Sequence[JsonObject],
     columns: Sequence[str],
     shown: Callable[[JsonObject], JsonObject] = dict,
+    titles: Mapping[str, str] | None = None,
 ) -> None:
     """Print the response as JSON, or its rows as CSV or a table. `shown` formats a row for the table."""
     if form == "json":
@@ -48,7 +83,7 @@ def show_list(
     elif form == "csv":
         show_csv(rows, columns)
     else:
-        show_table([shown(row) for row in rows], columns)
+        show_table([shown(row) for row in rows], columns, titles)
 
 
 def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
@@ -63,8 +98,17 @@ def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
     click.echo(csv_lines([list(names), *lines]), nl=False)
 
 
+def title(name: str) -> str:
+    return HEADS.get(name, name.replace("_", " "))
+
+
+def in_words(field: str, value: object) -> object:
+    """Return the word for a state or a confidence of the API. Other values are returned unchanged."""
+    return _VALUES.get(value, value) if field in _FIELDS_IN_WORDS and isinstance(value, str) else value
+
+
 def show_fields(fields: Mapping[str, Any]) -> None:
-    rows = [{"field": name.replace("_", " "), "value": value} for name, value in fields.items()]
+    rows = [{"field": title(name), "value": in_words(name, value)} for name, value in fields.items()]
     show_table(rows, ("field", "value"))
 
 
@@ -76,8 +120,8 @@ def show_table(
     aligned to the right.
     """
     known = titles or {}
-    heads = [printable(known.get(name, name.replace("_", " "))).upper() for name in columns]
-    cells = [[_cell(row.get(name)) for row in rows] for name in columns]
+    heads = [printable(known.get(name) or title(name)).upper() for name in columns]
+    cells = [[_cell(in_words(name, row.get(name))) for row in rows] for name in columns]
     aligned = [_aligned(head, column) for head, column in zip(heads, cells, strict=True)]
     for line in zip(*aligned, strict=True):
         click.echo("  ".join(line).rstrip())

@@ -38,7 +38,7 @@ def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp
         f'{one}{billing}use_cases = ["Send Billing Data"]\n[upstream.events.login]\nstream = "logins"\n'
     )
     said = near.attempt("check").stdout
-    assert "events      mapped: login; all other types are unmapped: stored here and not sent\n" in said
+    assert "events       mapped: login; all other types are unmapped: stored here and not sent\n" in said
     assert "billing-validation  under key 'billing': ok" in said
     far.run("keys", "disable", "billing")
     [found] = [row for row in near.json("check", code=1)["upstream"] if row["stream"] == "billing-validation"]
@@ -61,7 +61,7 @@ def test_check_says_that_there_is_no_data_directory_yet(installations: Any) -> N
     """It names the next step, and the directory is not created."""
     new = installations()
     shutil.rmtree(new.data)
-    assert f"data        {new.data}: not created yet; `tollhouse serve` creates it" in new.run("check")
+    assert f"data         {new.data}: not created yet; `tollhouse serve` creates it" in new.run("check")
     assert new.json("check")["has_data_dir"] is False
     assert not new.data.exists()
 

@@ -146,7 +146,7 @@ def test_a_rejection_of_everything_stops_the_route(
     screens = seen(near)
     reason = f"200, but 1 of 1 items are rejected: {WORDS}"
     assert reason in screens.status
-    assert [("problem", f"refusing, 10 records wait: {reason}")] == screens.doctor
+    assert [("problem", f"rejected, 10 records wait: {reason}")] == screens.doctor
     assert [f"The route {ROUTE} is rejected"] == screens.insights
     assert 0 == screens.refused_total
     upstream.rejects = lambda count: 0

@@ -58,8 +58,8 @@ def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: 
     drilled = json.loads(ran.stdout)["drill"]
     rows = {row["fault"]: row for row in drilled["faults"]}
     assert drilled["passed"]
-    assert {"kill -9", "power cut", "full disk", "upstream outage", "poison record"} == set(rows)
-    for fault in ("kill -9", "full disk", "upstream outage", "poison record"):
+    assert {"kill -9", "power cut", "full disk", "cost service outage", "poison record"} == set(rows)
+    for fault in ("kill -9", "full disk", "cost service outage", "poison record"):
         row = rows[fault]
         assert row["lost"] == 0, row
         assert row["duplicates"] == 0, row

@@ -230,7 +230,7 @@ def costs(
     """
     Show the costs of plans in a month, next to the value of their included usage.
 
-    "paid" is seat fees, overage, and calls that no plan covers. "included_value" is the covered usage at list
+    "paid" is seat fees, overage, and calls that no plan covers. "included usage" is the covered usage at list
     prices. It was not paid separately.
     """
     parameters = (("month", month), ("currency", currency))

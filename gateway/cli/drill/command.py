@@ -104,9 +104,9 @@ def drill(config: Path | None, as_json: bool) -> None:
     """
     Test a copy of this installation with faults.
 
-    The faults are kills, a power cut, a full disk, an outage of the upstream and a poison record. Starts a
+    The faults are kills, a power cut, a full disk, an outage of the cost service and a poison record. Starts a
     separate server with this configuration in a new directory next to data_dir. It receives generated calls
-    and delivers to one destination on loopback instead of the upstream and the destinations. Real data and
+    and delivers to one destination on loopback instead of your cost service and the destinations. Real data and
     real destinations are never touched, and the directory is deleted at the end. Takes one to two minutes.
     Exit code 1 if a record was lost or counted twice.
     """
@@ -251,7 +251,7 @@ def outage(site: DrillSite) -> DrillResult:
         f"{OUTAGE_S:.0f} s of 503; recovery lasts until all records arrived, including {site.hold_s:g} s "
         "of spool.hold"
     )
-    return site.judge("upstream outage", before, recovery_s=time.monotonic() - began, note=note)
+    return site.judge("cost service outage", before, recovery_s=time.monotonic() - began, note=note)
 
 
 def poison(site: DrillSite) -> DrillResult:

@@ -1,6 +1,6 @@
 """
 `tollhouse clusters` and `tollhouse container`: Kubernetes clusters that report, their agents' configurations,
-and container metrics that wait for the upstream.
+and container metrics that wait for your cost service.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ list_command(
         "region": "",
         "agent_version": "",
     },
-    help="List the clusters. A cluster is silent after three report intervals without a report.",
+    help="List the clusters. A cluster is offline after three report intervals without a report.",
 )
 
 add_commands(
@@ -298,14 +298,14 @@ list_command(
         "region": "",
         "cluster": "",
     },
-    help="List files, remote-write bodies and statuses. Those in the state `uploaded` wait for the upstream.",
+    help="List files, remote-write bodies and statuses. Those in the state `uploaded` wait for your cost service.",
 )
 
 files.add_command(
     command(
         "discard ID",
         "POST /container-files/{id}/discard",
-        "Discard a file that waits for the upstream, and delete its content.",
+        "Discard a file that waits for your cost service, and delete its content.",
         confirmed("REFERENCE", "The file's reference again, to confirm."),
         shows="{container_file[reference]} is discarded",
     )

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list
+from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list, title
 from spool.printable import printable
 
 # click.argument(...) or click.option(...), applied to a command's function
@@ -149,7 +149,7 @@ def list_command(
 
 
 def filter_help(field: str) -> str:
-    return f"Filter by {field.replace('_', ' ')}; may repeat."
+    return f"Filter by {title(field)}; may repeat."
 
 
 def paged(command: Callable[..., None]) -> Callable[..., None]:

@@ -24,14 +24,14 @@ list_command(
     columns=COLUMNS,
     filters={
         "id": "",
-        "state": "Filter by status: pending, enrolled, silent, mute or revoked.",
+        "state": "Filter by status: pending, enrolled, silent (shown as offline), mute (sends no calls) or revoked.",
         "hostname": "",
         "platform": "",
         "agent_version": "",
         "user": "",
         "label": "Filter by label, written NAME=VALUE; may repeat.",
     },
-    help="List the devices. silent: no report for three intervals. mute: heartbeats, but no usual telemetry.",
+    help="List the devices. offline: no report for three intervals. sends no calls: heartbeats, but no telemetry.",
 )
 
 

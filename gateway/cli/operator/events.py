@@ -39,7 +39,7 @@ list_command(
     "types",
     root="event_types",
     columns=TYPE_COLUMNS,
-    filters={"type": "", "sent": "yes: only types that are sent upstream. no: only types that are not sent."},
+    filters={"type": "", "sent": "yes: only types that are sent to your cost service. no: only the others."},
     help=(
         "List the types of usage events. Types without a mapping in upstream.events are stored and not sent."
     ),

@@ -28,7 +28,7 @@ list_command(
     columns=COLUMNS,
     filters={
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
-        "about": "Filter by subject. money: AI spend. operation: Tollhouse and its senders.",
+        "about": "Filter by subject. money: AI spend. operation: Tollhouse and the programs that send to it.",
         "hide_resolved": "true: hide insights that are addressed or ignored.",
     },
     help="List the insights, newest first.",

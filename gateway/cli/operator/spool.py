@@ -60,7 +60,7 @@ _WORDS = {
     "refused_upstream": "rejected",
     "queued": "waiting",
     "dead": "set aside",
-    "unknown": "unconfirmed",
+    "unknown": "sent, no answer",
     "shadow": "kept for reference",
     "unmapped": "without a mapping",
     "by_sync": "sent row by row",
@@ -95,7 +95,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
     unknown = sum(route["unknown"] for route in payload["routes"])
     if unknown:
         click.echo(
-            f"\n{unknown} records may or may not have arrived; list them with `tollhouse streams list "
+            f"\n{unknown} records were sent and not answered; list them with `tollhouse streams list "
             "--unknown`"
         )
     refused = sum(route["refused_24h"] for route in payload["routes"])
@@ -265,7 +265,7 @@ def replay(
 
 @spool.group("route")
 def routes() -> None:
-    """List, retry and delete routes to the upstream and to destinations."""
+    """List, retry and delete routes to your cost service and to destinations."""
 
 
 list_command(
@@ -275,7 +275,8 @@ list_command(
     columns=ROUTE_COLUMNS,
     filters={
         "route": "Filter by route, written DESTINATION/TOPIC; may repeat.",
-        "state": "Filter by state: running, parked, refusing or orphaned.",
+        "state": "Filter by state: running, parked (shown as paused), refusing (rejected) or orphaned (without a "
+        "destination).",
     },
     help="List the routes with their state and queue.",
 )
@@ -317,7 +318,7 @@ list_command(
     columns=DELIVERY_COLUMNS,
     filters={
         "route": "Filter by route, written DESTINATION/TOPIC; may repeat.",
-        "state": "Filter by state: open or unknown.",
+        "state": "Filter by state: open, or unknown (sent, no answer).",
     },
     help="List the deliveries that are not acknowledged, with their attempts and last errors.",
 )
@@ -416,7 +417,7 @@ def _show_unsent_events(client: OperatorClient) -> None:
             f" and {hidden_count} more" if hidden_count > 0 else ""
         )
         click.echo(
-            f"\nusage events that are stored and not sent upstream: {type_names} (tollhouse events types)"
+            f"\nusage events that are stored and not sent to your cost service: {type_names} (tollhouse events types)"
         )
 
 
@@ -430,8 +431,7 @@ def _summed(topic: JsonObject) -> JsonObject:
 
 def _ask_first(records: int) -> None:
     warning = (
-        f"{records} records will be sent to the upstream again, and the service may count them twice. "
-        "Continue?"
+        f"{records} records will be sent to your cost service again, which may count them twice. Continue?"
     )
     if not click.confirm(warning, err=True):
         fail("nothing was sent")

@@ -1,4 +1,4 @@
-"""`tollhouse streams`: unit-cost streams, and deliveries without an answer from the upstream."""
+"""`tollhouse streams`: unit-cost streams, and deliveries without an answer from the cost service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def streams() -> None:
 def list_streams(
     client: OperatorClient, page: PageRequest, unknown: bool, **filters: tuple[str, ...]
 ) -> None:
-    """List unit-cost streams, or deliveries that may or may not have arrived (--unknown)."""
+    """List unit-cost streams, or deliveries that were sent and not answered (--unknown)."""
     if unknown:
         show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})
     else:

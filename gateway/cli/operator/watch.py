@@ -99,7 +99,7 @@ def _show_json(row: JsonObject) -> None:
 
 def _show_line(row: JsonObject) -> None:
     """
-    Print one record as a line: time, source, model, user or team, then numbers. Unknown values are a dash.
+    Print one record as a line: time, tool, model, user or team, then numbers. Unknown values are a dash.
     """
     model = row.get("response_model") or row.get("request_model") or row.get("model")
     subject = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
@@ -131,7 +131,7 @@ def top(client: OperatorClient, once: bool, every: float) -> None:
     """
     Show live rates, queues and routes, until Ctrl-C.
 
-    Shows the rate of each source, the delay of the totals, and the state of every route.
+    Shows the rate of each tool, the delay of the totals, and the state of every route.
     """
     if every < LEAST_EVERY_S:
         raise click.BadParameter(f"at least {LEAST_EVERY_S} s", param_hint="--every")
@@ -162,6 +162,6 @@ def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, ma
         f"{space['max_bytes'] / MIB:.0f} MiB"
     )
     click.echo()
-    show_table(rates["sources"][:max_rows], ("source", "topic", "records", "per_s"))
+    show_table(rates["sources"][:max_rows], ("source", "topic", "records", "per_s"), {"source": "tool"})
     click.echo()
     show_table(status["routes"], ("route", "state", "queued", "oldest_age_s", "reason"))

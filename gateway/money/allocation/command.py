@@ -120,7 +120,7 @@ def versions() -> None:
 
 @allocation.group()
 def jobs() -> None:
-    """List and cancel publish jobs."""
+    """List and cancel publishing runs."""
 
 
 list_command(
@@ -153,7 +153,7 @@ list_command(
     root="publish_jobs",
     path="/allocation/jobs",
     columns=_JOB_COLUMNS,
-    help="List publish jobs, the newest first.",
+    help="List publishing runs, the newest first.",
 )
 
 
@@ -168,7 +168,7 @@ versions.add_command(
 )  # fmt: skip
 jobs.add_command(
     command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
-            "Cancel a publish job that is queued or being validated.", shows="job {job} cancelled")
+            "Cancel a publishing run that is queued or being validated.", shows="job {job} cancelled")
 )  # fmt: skip
 
 

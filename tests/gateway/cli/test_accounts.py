@@ -15,7 +15,7 @@ def test_what_was_received_is_a_sum() -> None:
     route = {"delivered": 19_000, "queued": 988, "unknown": 2, "dead": 0}
     assert [
         "ai-telemetry: received 20,000 = stored 19,990 + duplicates 9 + ignored (unmoved counter) 1",
-        "upstream/ai-telemetry: accepted 19,990 = delivered 19,000 + waiting 988 + unconfirmed 2",
+        "upstream/ai-telemetry: accepted 19,990 = delivered 19,000 + waiting 988 + sent, no answer 2",
     ] == list(accounts({"ai-telemetry": topic}, {"upstream/ai-telemetry": route}))
 
 

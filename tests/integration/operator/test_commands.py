@@ -437,7 +437,10 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
 
     asyncio.run(work())
     shown = run("spool", "status").stdout
-    assert "usage events that are stored and not sent upstream: log in (tollhouse events types)" in shown
+    assert (
+        "usage events that are stored and not sent to your cost service: log in (tollhouse events types)"
+        in shown
+    )
     assert "log in" in run("events", "types").stdout
     [row] = answer(run("events", "types", "--sent", "no", "--json"))["event_types"]
     assert row["type"] == "log\x1bin"
@@ -735,7 +738,7 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
     assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
     refused = run(*words, input="n\n", code=1)
-    assert "the service may count them twice" in refused.stderr
+    assert "your cost service again, which may count them twice" in refused.stderr
     assert "" == refused.stdout
     assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
     assert 3 == answer(run(*words, "--yes"))["replay"]["records"]

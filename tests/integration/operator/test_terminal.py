@@ -131,4 +131,4 @@ async def test_top_shows_rates_and_routes(serve: Serve) -> None:
     words = [each.split() for each in output.decode().splitlines()]
     assert "3 records in 60 s (0.1/s), totals behind by" in output.decode()
     assert ["otel", "ai-telemetry", "2", "0.0"] in words
-    assert any(each[:3] == ["archive/ai-telemetry", "parked", "3"] and "403:" in each for each in words)
+    assert any(each[:3] == ["archive/ai-telemetry", "paused", "3"] and "403:" in each for each in words)

@@ -48,7 +48,7 @@ list_command(
 
 @connections.command()
 @described_by(NewConnection, required=("name", "cloud_provider"))
-@click.option("--id", "given_id", help="Id that senders already use; default: a new id.")
+@click.option("--id", "given_id", help="Id that programs already send with; default: a new id.")
 @bucket
 @as_json
 @with_client
@@ -76,7 +76,7 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
-    """Change a billing connection. A new upstream id also applies to files that are still waiting."""
+    """Change a billing connection. A new id at your cost service also applies to files that are still waiting."""
     body = _fields(**given)
     if not body:
         fail("nothing to change; `tollhouse connections edit --help` lists the options", 2)

@@ -72,7 +72,7 @@ _CHANNEL_OPTIONS = (
         help="For email: encryption of the connection.",
     ),
     click.option("--username", help="For email: user name at the mail server."),
-    click.option("--sender", metavar="EMAIL", help="For email: address of the sender."),
+    click.option("--sender", metavar="EMAIL", help="For email: address in From."),
     click.option(
         "--to", multiple=True, metavar="EMAIL", help="For email: address of a recipient; may repeat."
     ),

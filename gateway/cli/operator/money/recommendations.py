@@ -11,12 +11,13 @@ import orjson
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, in_words, show_fields, show_json, show_table
 from spool.ledger.queries import DIMENSIONS
 from spool.printable import printable
 from spool.registry.insights import STATUSES
 from spool.registry.recommendations import CONFIDENCES
 
+_CONFIDENCES = ", ".join(f"{name} ({in_words('confidence', name)})" for name in CONFIDENCES)
 COLUMNS = ("id", "type", "status", "open", "monthly_savings", "confidence", "effort", "title")
 TYPE_COLUMNS = ("type", "enabled", "thresholds", "confidence", "effort", "title")
 COMMENT_COLUMNS = ("id", "author", "created", "message")
@@ -36,7 +37,7 @@ list_command(
         "type": "Filter by type; `tollhouse recommendations types list` lists them.",
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
         "open": "true: only recommendations that the last check found again. false: only closed ones.",
-        "confidence": f"Filter by confidence: {', '.join(CONFIDENCES)}.",
+        "confidence": f"Filter by confidence: {_CONFIDENCES}.",
         "assignee": "",
         **dict.fromkeys(DIMENSIONS, ""),
     },
@@ -70,7 +71,7 @@ list_command(
     columns=TYPE_COLUMNS,
     filters={
         "enabled": "true: only enabled types. false: only disabled types.",
-        "confidence": f"Filter by confidence: {', '.join(CONFIDENCES)}; may repeat.",
+        "confidence": f"Filter by confidence: {_CONFIDENCES}; may repeat.",
     },
     help="List the types of recommendations with their minimum savings.",
 )

@@ -93,6 +93,7 @@ _NOT_OF_CHANGES = {
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
+CALL_TITLES = {"source": "tool"}
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
 _MOST_CALLS = 200  # maximum calls per page
@@ -207,10 +208,10 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     "--cost-type",
     type=Choice(MONEY_KINDS),
     help=(
-        "Kind of cost. real_cost: all costs. metered_cost: without calls that seats cover. covered_cost: "
-        "only the calls that seats cover. paid_cost: metered_cost with the fees and the overage of seats; also "
-        "groups by charge and plan. The billed types show what providers billed, with discounts in separate "
-        "rows or deducted from usage."
+        "Kind of cost. real_cost: all costs. metered_cost: pay-as-you-go, without calls that seats cover. "
+        "covered_cost: only the calls that seats cover. paid_cost: metered_cost with the fees and the overage of "
+        "seats; also groups by charge and plan. The billed types show what providers billed, with discounts in "
+        "separate rows or deducted from usage."
     ),
 )
 @click.option(
@@ -402,7 +403,7 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
 def _titles(summary: JsonObject) -> Mapping[str, str]:
     """Return the titles of columns. A family is titled "model" unless the table also has the variants."""
     short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in summary["by"]}
-    return {**summary["names"], **short}
+    return {**summary["names"], **short, **CALL_TITLES}
 
 
 def _show_change(payload: JsonObject) -> None:
@@ -537,7 +538,7 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
     answer = client.request("GET", "/records", query=[*query, ("limit", str(top))])
     records = answer["records"]
     places = places_of(cost for row in records if (cost := _cost(row)))
-    show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_line(row, places))
+    show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_line(row, places), CALL_TITLES)
     if form == "json":
         return
     looked = answer["looked_through"]

@@ -313,7 +313,7 @@ def _differing(verdict: LakeVerdict) -> Finding:
 
 def unmapped_events(facts: Facts) -> Sequence[Finding]:
     """
-    Find usage events that are not delivered, because the upstream accepts no events and their type has no stream.
+    Find usage events that are not delivered, because the cost service accepts no events and their type has no stream.
     """
     recent = [seen for seen in facts.unmapped if facts.now - seen.last_seen <= RECENT_S]
     recent.sort(key=lambda seen: (-seen.count, seen.type))

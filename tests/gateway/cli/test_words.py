@@ -1,0 +1,61 @@
+"""The words of the command line are those of the console and of the glossary."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+import pytest
+
+from gateway.cli import main
+from gateway.cli.output import HEADS, in_words, show_fields, show_table
+from tests.acceptance.conftest import ROOT
+from tests.gateway.cli.test_command_list import walked
+
+WORDS_OF_THE_CONSOLE = ROOT / "gateway/console/static/lib/words.mjs"
+# words that a newcomer does not know; the glossary has the words to use
+UNKNOWN_WORDS = re.compile(
+    r"\bthe upstream\b|dead letter|unconfirmed|may or may not|\bhorizon\b|\bamendment|\bshadow\b|publish job"
+    r"|\bspellings?\b|\bOrganizer\b|\bsenders?\b(?!,)|included_value",
+    re.IGNORECASE,
+)
+
+
+def test_states_are_named_as_in_the_console() -> None:
+    [states] = re.findall(r"STATE_NAMES = (\{.*?\});", WORDS_OF_THE_CONSOLE.read_text(), re.DOTALL)
+    names = json.loads(re.sub(r"(\w+):", r'"\1":', states))
+    assert len(names) > 5
+    assert {state: in_words("state", state) for state in names} == names
+
+
+def test_tables_have_these_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name such as "dead" of a person stays as it is."""
+    show_table([{"name": "dead", "state": "parked", "beyond": 3}], ("name", "state", "beyond"))
+    show_fields({"state": "mute", "api_key": "k"})
+    assert capsys.readouterr().out.split("\n") == [
+        "NAME  STATE   EXTRA USAGE",
+        "dead  paused            3",
+        "FIELD              VALUE",
+        "state              sends no calls",
+        "gateway's own key  k",
+        "",
+    ]
+
+
+def test_titles_are_in_the_glossary() -> None:
+    """Each name that has another title is an interface name of the glossary."""
+    glossary = (ROOT / "docs/glossary.md").read_text()
+    known = ("sender", "api_key", "model_family", "beyond", "real_cost", "metered_cost", "covered_cost")
+    assert HEADS.keys() >= set(known)
+    assert not [name for name in known if f"`{name}`" not in glossary]
+    assert set(HEADS.values()).isdisjoint(HEADS)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in walked(main)])
+def test_help_has_no_unknown_word(path: str) -> None:
+    """Names of commands, options, values and settings are left out."""
+    command = dict(walked(main))[path]
+    texts = [command.help, *(option.help for option in command.params if isinstance(option, click.Option))]
+    for text in filter(None, texts):
+        assert not UNKNOWN_WORDS.search(re.sub(r"`[^`]*`|\[[^\]]*\]\S*|--\S+", "", text)), text
