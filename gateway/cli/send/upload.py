@@ -9,11 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import aiohttp
 import msgspec
 
 from exporters.http.answers import retry_after_s
@@ -21,6 +20,9 @@ from exporters.pace import Backoff
 from gateway.cli.send.request_bodies import UploadBody
 from gateway.normalise.formats.engine.declaration import ItemFormat
 from gateway.normalise.formats.list import BY_NAME
+
+if TYPE_CHECKING:
+    import aiohttp
 
 ATTEMPTS: Final = 8
 # Seconds after which retries end if no server listens at the address. If the address has responded in this
@@ -170,6 +172,8 @@ class UploadClient:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     async def _post(self, body: UploadBody, headers: Mapping[str, str]) -> UploadAnswer:
+        import aiohttp  # late, because its import takes a third of the time of `--help`
+
         try:
             content = body.content
             async with self._session.post(
@@ -212,6 +216,8 @@ class UploadClient:
 
 
 def session() -> aiohttp.ClientSession:
+    import aiohttp
+
     return aiohttp.ClientSession()
 
 

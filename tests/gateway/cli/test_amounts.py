@@ -52,5 +52,6 @@ def test_amounts_are_written_with_their_currency() -> None:
     assert money(Decimal("1234.5"), 2) == "$1,234.50"
     assert money(Decimal("-0.001"), 2) == "-<$0.01"
     assert money(Decimal("2"), 2, "EUR") == "EUR 2.00"
-    parts = [Decimal("0.5"), None, Decimal("-0.5"), Decimal()]
-    assert money_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00"]
+    parts = [Decimal("0.5"), None, Decimal("-0.501"), Decimal("0.001"), Decimal()]
+    assert money_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00", "$0.00"]
+    assert money_column(parts, 2)[3] == "<$0.01"

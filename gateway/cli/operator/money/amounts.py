@@ -1,11 +1,12 @@
 """
 Amounts of money in tables of the command line.
 
-A table has one number of decimals: two, or four if it has an amount under a cent, or six if it has only amounts under
-a cent and four decimals would hide one. An amount that rounds to nothing is shown as less than the last decimal.
+A column has one number of decimals: two, or four if it has an amount under a cent, or six if it has only amounts under
+a cent and four decimals would hide one. Columns that are subtracted from each other share a number. An amount that
+rounds to nothing is shown as less than the last decimal.
 
-The parts of a total are rounded so that they add up to the rounded total (largest remainder).
-Otherwise almost no table of exact amounts would add up with two decimals.
+The parts of a total are rounded so that they add up to the rounded total (largest remainder). Otherwise almost no table
+of exact amounts would add up with two decimals.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LEAST = Decimal("0.0001")  # the smallest amount that four decimals show
 
 
 def places_of(amounts: Iterable[Decimal]) -> int:
-    """Return the number of decimals for a table with these amounts."""
+    """Return the number of decimals for a column with these amounts."""
     sizes = [abs(amount) for amount in amounts if amount]
     if max(sizes, default=CENT) < CENT and min(sizes) < LEAST:
         return 6
@@ -61,11 +62,14 @@ def money_column(
 def money_text(
     exact: Decimal, rounded: Decimal, places: int, currency: str = CURRENCY, *, is_signed: bool = False
 ) -> str:
-    """Format a rounded amount with its currency. `is_signed` writes a plus before an increase."""
+    """
+    Format a rounded amount with its currency. `is_signed` is for changes: an increase has a plus, and a change that
+    rounds to nothing is $0.00.
+    """
     sign = "$" if currency == CURRENCY else f"{currency} "
-    shown = rounded or exact
+    shown = rounded if is_signed else rounded or exact
     minus = "-" if shown < 0 else "+" if is_signed and shown else ""
-    if exact and not rounded:  # $0.00 would look like nothing
+    if exact and not rounded and not is_signed:  # $0.00 would look like nothing
         return f"{minus}<{sign}{Decimal(1).scaleb(-places)}"
     return f"{minus}{sign}{abs(rounded):,.{places}f}"
 

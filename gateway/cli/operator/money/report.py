@@ -417,14 +417,16 @@ def _show_change(payload: JsonObject) -> None:
     names = summary["by"]
     rows = [*payload["rows"], total | dict.fromkeys(names, "total")]
     now, past = ([Decimal(row["cost"]) for row in side] for side in (rows, [row["against"] for row in rows]))
-    parts = {name: [Decimal(row[name]) for row in rows] for name in PARTS}
+    changes = {name: [Decimal(row[name]) for row in rows] for name in ("change", *PARTS)}
     places = places_of([*now, *past])
-    texts = {"cost": money_column(now, places), "against": money_column(past, places)}
-    texts |= {name: money_column(amounts, places, is_signed=True) for name, amounts in parts.items()}
-    # the difference of the shown amounts, so that each row can be checked by eye
-    texts["change"] = [
-        money_text(Decimal(row["change"]), cost - earlier, places, is_signed=True)
-        for row, cost, earlier in zip(rows, adding_up(now, places), adding_up(past, places), strict=True)
+    texts = {name: money_column(amounts, places, is_signed=True) for name, amounts in changes.items()}
+    texts["cost"] = money_column(now, places)
+    # the difference of the shown amounts, so that each row adds up and the change is the one of the sentence
+    texts["against"] = [
+        money_text(exact, cost - change, places)
+        for exact, cost, change in zip(
+            past, adding_up(now, places), adding_up(changes["change"], places), strict=True
+        )
     ]
     lines = [
         {name: row[name] for name in names} | {name: column[index] for name, column in texts.items()}
@@ -474,22 +476,22 @@ def warn_of_cut(periods: str | None) -> None:
 def _lines(
     rows: Sequence[JsonObject], names: Sequence[str], shown: Sequence[str], currency: str
 ) -> list[dict[str, object]]:
-    """
-    Format rows, of which the last is the total. Sums of money get the same number of decimals and add up; unit
-    prices get at least four decimals.
-    """
-    sums = {
-        name: [_exact(row[name]) for row in rows] for name in shown if name in _AMOUNTS and name not in _EACH
+    """Format rows, of which the last is the total. Sums of money add up; unit prices have at least four decimals."""
+    money = {name: [_exact(row[name]) for row in rows] for name in shown if name in _AMOUNTS}
+    has_past = "previous" in rows[-1] and "cost" in rows[-1]
+    if has_past:
+        money["previous_cost"] = [_exact(row["previous"]["cost"]) for row in rows]
+    texts = {
+        name: money_column(
+            amounts, max(4 if name in _EACH else 2, places_of(filter(None, amounts))), currency
+        )
+        for name, amounts in money.items()
     }
-    if "previous" in rows[-1] and "cost" in rows[-1]:
-        sums["previous_cost"] = [_exact(row["previous"]["cost"]) for row in rows]
-    places = places_of(amount for amounts in sums.values() for amount in amounts if amount)
-    texts = {name: money_column(amounts, places, currency) for name, amounts in sums.items()}
     return [
         {name: row.get(name) for name in names}
-        | {name: _figure(name, row, max(4, places), currency) for name in shown if name not in sums}
+        | {name: _figure(name, row) for name in shown if name not in money}
         | {name: column[index] for name, column in texts.items()}
-        | ({"change": _change(row)} if "previous_cost" in sums else {})
+        | ({"change": _change(row)} if has_past else {})
         for index, row in enumerate(rows)
     ]
 
@@ -498,14 +500,12 @@ def _exact(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def _figure(name: str, row: JsonObject, places: int, currency: str) -> str | None:
+def _figure(name: str, row: JsonObject) -> str | None:
     value = row[name]
     if name in PERCENTILES:
         return _percentile(value, timed=row.get("timed", 0))
     if value is None:
         return None
-    if name in _EACH:
-        return money(Decimal(value), places, currency)
     return f"{Decimal(value):,}" if name == UNITS else f"{value:,}"
 
 
