@@ -18,13 +18,14 @@ from itertools import chain, groupby
 import msgspec
 
 from gateway.bills.reconciliation.counting import seller
+from spool.currencies import Converter, no_rates, rounded
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.costs import combined, periods
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS, AnswersCosts, CostQuery, CostRow, Derived, Group, within
 from spool.ledger.sums import DAY_S, OTHER
-from spool.record import moment
+from spool.record import CURRENCY, moment
 from spool.statements import day_text
 from spool.turns.threads import ordered
 
@@ -55,11 +56,16 @@ async def billed_beside(
         return fields
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
+    converter = Converter(ledger.rates or no_rates, query.currency)
     for day in stored_days:
+        # the rows of a query list what has no rate
+        rate = converter.rate(CURRENCY, day.day) or 0
         if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrects):
-            reasons.update(day.reasons)
-            reasons.update(day.accrued if query.arranged & AMORTIZED else {})
+            reasons.update({name: amount * rate for name, amount in day.reasons.items()})
+            if query.arranged & AMORTIZED:
+                reasons.update({name: amount * rate for name, amount in day.accrued.items()})
         foreign.update(day.foreign)
+    reasons = Counter({name: rounded(product) for name, product in reasons.items()})
     return {
         **fields,
         "unallocated": money.text(sum(reasons.values())),

@@ -99,7 +99,7 @@ class CostReader:
         `within`. By default, `within` are the totals of every counted cost type. PAID_COST has its own
         dimensions.
         """
-        of_work = UNITS if units and cost_type not in (PAID_COST, *BILLED_TYPES) else ()
+        of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.derived()]
         known = (*self.whole.own_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from spool.currencies import SCALE
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED
@@ -114,11 +115,44 @@ async def test_long_lists_of_billed_money_have_the_same_sums(
     assert sum(map(Decimal, every.values())) == sum(map(Decimal, shown.values()))
 
 
+async def test_billed_money_in_another_currency(server: OperatorServer) -> None:
+    """
+    Each day has its own rate, in rows of any length and in amounts beside the rows. Without a rate, amounts are
+    listed as dollars and are in no sum.
+    """
+    rates = {TODAY - 2 * DAY_S: Decimal("0.5"), TODAY - 9 * DAY_S: Decimal("0.8")}
+
+    def rate(own: str, other: str, day: int) -> int | None:
+        assert (own, other) == ("USD", "EUR")
+        return int(rates[day] * SCALE) if day in rates else None
+
+    await keep_bill(server, days_ago=9)
+    server.services.money.ledger.rates = rate
+    both = (("from", "2026-09-01"), ("to", "2026-09-20"), ("cost_type", "billed_cost"), ("currency", "EUR"))
+    for per in ("daily", "weekly", "monthly", "total"):
+        found = await report(server, *both, ("by", "charge"), ("per", per))
+        by_charge: dict[str, Decimal] = {}
+        for row in found["rows"]:
+            by_charge[row["charge"]] = by_charge.get(row["charge"], Decimal(0)) + Decimal(row["cost"])
+        # 7, -1 and 2 dollars on a day at 0.5 and on a day at 0.8
+        assert {"usage": Decimal("9.1"), "discount": Decimal("-1.3"), "tax": Decimal("2.6")} == by_charge
+        assert "10.4" == found["total"]["cost"]
+        assert ({"tax": "2.6"}, "2.6") == (found["billed"]["by_reason"], found["billed"]["unallocated"])
+        assert ("EUR", {}) == (found["report"]["currency"], found["report"]["unconverted"])
+    filled = await report(server, *both, ("missing", "counted"), ("by", "basis"))
+    # the call of 9 dollars, on a day at 0.5
+    assert ("14.9", "4.5") == (filled["total"]["cost"], filled["billed"]["counted"])
+    assert ["4.5"] == [each["real_cost"] for each in filled["billed"]["without_statement"]]
+    del rates[TODAY - 9 * DAY_S]
+    lacking = await report(server, *both, ("by", "charge"))
+    assert ("4", {"USD": "8"}) == (lacking["total"]["cost"], lacking["report"]["unconverted"])
+    assert {"tax": "1"} == lacking["billed"]["by_reason"]
+
+
 NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
     (("show", "calls"), "only money"),
     (("top_by", "calls"), "only money"),
     (("unit", "user"), "only money"),
-    (("currency", "EUR"), "in USD"),
     (("per", "hourly"), "per whole day in UTC"),
     (("cost_type", "guessed_cost"), "cost_type"),
 ]

@@ -230,14 +230,12 @@ def top_of(text: str) -> int:
 
 
 def _check_of_bills(parameters: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
-    """Raise Invalid if a query of billed money also requests values that need calls, or another currency."""
+    """Raise Invalid if a query of billed money also requests values that need calls."""
     if measures - {*_OF_BILLS} or "unit" in parameters:
         raise Invalid(
             f"{cost_type} has only money, so use show=cost and top_by=cost without unit, or use another "
             "cost_type"
         )
-    if parameters.get("currency", CURRENCY) != CURRENCY:
-        raise Invalid(f"{cost_type} is in {CURRENCY}, so leave currency out, or use another cost_type")
 
 
 def _words(texts: Sequence[str]) -> list[str]:

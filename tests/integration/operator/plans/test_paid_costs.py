@@ -331,6 +331,8 @@ async def test_a_query_with_too_many_fees_is_refused(tmp_path: Path) -> None:
         "currency=EUR&by=charge",
         "by=provider_family&by=model_family&per=weekly&tz=Asia/Kolkata",
         "limit=1&by=charge",
+        "by=session&by=charge",
+        "where=repository=ours&per=daily",
     ],
 )
 async def test_fees_fit_into_every_kind_of_report(server: OperatorServer, more: str) -> None:
