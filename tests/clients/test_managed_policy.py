@@ -17,6 +17,7 @@ import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS as SETTINGS
 from gateway.devices.agent.policy.targets import MANAGED as POLICIES
+from gateway.devices.agent.policy.targets import Destination
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.test_devices import AGENT, FLEET, Agent
 from tests.clients import managed
@@ -242,3 +243,24 @@ def who_wins() -> dict[str, dict[str, str]]:
     ]
     head, _, *rest = rows
     return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rest}
+
+
+@pytest.mark.parametrize("assistant", ["claude_code", "copilot_cli"])
+def test_the_device_of_a_profile_is_the_device_of_the_calls(
+    namespaces: None, stand: Stand, tmp_path: Path, assistant: str
+) -> None:
+    """With --device, a Mac's settings name the machine. Its calls belong to the device that was admitted before."""
+    device = f"SERIAL-{assistant}"
+    stand.tollhouse.run("devices", "admit", device)
+    policy = next(policy for policy in POLICIES.values() if policy.title == TITLES[assistant])
+    file = tmp_path / f"bundle/linux{policy.files['linux']}"
+    file.parent.mkdir(parents=True)
+    file.write_text(policy.content(Destination(endpoint=stand.url, key=stand.key, device=device)))
+    home = tmp_path / "home"
+    place = Place(home=home, provider=stand.provider.url, tollhouse="", key="", is_managed=True)
+    started = RUN[assistant](place)
+    home.mkdir(exist_ok=True)
+    managed.run_managed(tmp_path / "bundle", started.command, home, home, started.environment)
+    records = stand.records()
+    assert records
+    assert {device} == {record["device"] for record in records}
