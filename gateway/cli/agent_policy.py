@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -14,10 +14,9 @@ import click
 
 from exporters.errors import Misconfigured
 from exporters.secret_source import SecretSource
-from gateway.cli import config_option, data_option, fail
-from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination, ManagedAssistant
+from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, found_configuration
+from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination
 from gateway.service.configuration.values import is_loopback
-from spool.printable import printable
 from spool.registry.keys import ENABLED
 from spool.registry.scopes import INGEST
 
@@ -34,6 +33,7 @@ FOREIGN: Final = 3  # exit code if a file of somebody else was left as it is
 # characters that need no quotes in JSON, environment files, XML, shells and PowerShell
 _PLAIN_KEY: Final = re.compile(r"[\w.~+/=-]+", re.ASCII)
 _PLAIN_ADDRESS: Final = re.compile(r"[\w.:/\[\]-]+", re.ASCII)
+_DEB_VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.+~]{0,63}")
 _PLAIN_DEVICE: Final = re.compile(r"[\w.$%{}:-]{1,128}", re.ASCII)
 
 file_type = click.Path(path_type=Path, dir_okay=False)
@@ -49,9 +49,15 @@ root_option = click.option(
 )
 
 
+def _configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
+    """Search the gateway's configuration only for the mode that needs it."""
+    return found_configuration(ctx, param, named) if ctx.params.get("mode") == DIRECT else named
+
+
 @click.group(invoke_without_command=True)
 @click.option(
     "--mode",
+    is_eager=True,  # read before --config, whose default depends on it
     type=click.Choice((AGENT, DIRECT)),
     help="agent: assistants send to this machine's agent without a key. direct: they send to the gateway.",
 )
@@ -82,10 +88,20 @@ root_option = click.option(
     default="",
     help="Device id in the macOS profile, usually a variable of the MDM such as '$SERIALNUMBER'.",
 )
+@click.option(
+    "--deb-version", metavar="VERSION", default="", help="Also write a Debian package with this version."
+)
 @click.option("--signing-key", type=file_type, help="File with the private key, as `policy key` creates it.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="New directory for the bundle.")
 @data_option
-@config_option
+@click.option(
+    "--config",
+    type=file_type,
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
+    callback=_configuration,
+    help=CONFIG_HELP,
+)
 @click.pass_context
 def policy(
     context: click.Context,
@@ -95,6 +111,7 @@ def policy(
     names: tuple[str, ...],
     has_environment: bool,
     device: str,
+    deb_version: str,
     signing_key: Path | None,
     out: Path | None,
     data: Path | None,
@@ -112,6 +129,8 @@ def policy(
         fail("--mode, --signing-key and --out are required", 2)
     if device and not _PLAIN_DEVICE.fullmatch(device):
         fail("--device may have letters, digits and the characters . $ % { } : _ -", 2)
+    if deb_version and not _DEB_VERSION.fullmatch(deb_version):
+        fail("--deb-version must begin with a digit and may have letters, digits and the characters . + ~", 2)
     if mode == DIRECT:
         destination = _direct(gateway, key_file, config, data)
     else:
@@ -141,22 +160,23 @@ def policy(
     if has_environment:
         what = "the endpoint and the key" if destination.key else "the endpoint"
         click.echo(f"warning: every program on the machine gets {what} from the environment", err=True)
-    _write_bundle(chosen, destination, _signing_key(signing_key), out, has_environment)
-
-
-def _write_bundle(
-    chosen: Sequence[ManagedAssistant],
-    destination: Destination,
-    key: SigningKey,
-    out: Path,
-    has_environment: bool,
-) -> None:
     from gateway.devices.agent.policy.bundle import bundle
 
     try:
-        files = bundle(chosen, destination, key, has_environment=has_environment)
+        files = bundle(
+            chosen,
+            destination,
+            _signing_key(signing_key),
+            has_environment=has_environment,
+            deb_version=deb_version,
+        )
     except ValueError as error:
         fail(str(error), 2)
+    _write(out, files)
+    click.echo(f"{out}: {len(files)} files for {', '.join(assistant.name for assistant in chosen)}")
+
+
+def _write(out: Path, files: Mapping[str, bytes]) -> None:
     try:
         if out.exists() and any(out.iterdir()):
             fail(f"{out} is not empty; name a new directory with --out", 2)
@@ -169,7 +189,6 @@ def _write_bundle(
                 file.write(content)
     except OSError as error:
         fail(f"{out} cannot be written: {error.strerror}")
-    click.echo(f"{out}: {len(files)} files for {', '.join(assistant.name for assistant in chosen)}")
 
 
 def _address(url: str) -> str:
@@ -350,6 +369,7 @@ def _this_system() -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename or 'a file'}: {error.strerror}"
-    return printable(str(error))
+    if not isinstance(error, OSError):
+        return str(error)
+    hint = "; run the command as root" if isinstance(error, PermissionError) else ""
+    return f"{error.filename}: {error.strerror}{hint}"

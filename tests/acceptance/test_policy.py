@@ -138,6 +138,17 @@ def test_a_changed_bundle_is_refused(gateway: Tollhouse, tmp_path: Path) -> None
     assert list(root.iterdir()) == []
 
 
+def test_a_machine_that_refuses_the_write(gateway: Tollhouse, tmp_path: Path) -> None:
+    """The message names the path and the way out. No user may create folders in /sys."""
+    out = tmp_path / "policy"
+    assert policy(gateway, out, "--mode", "agent").returncode == 0
+    where = ("--public-key", "policy.pub", "--root", "/sys")
+    done = gateway.attempt("agent", "policy", "apply", str(out), *where, config=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tollhouse: /var/lib/tollhouse-policy/record.json: ")
+    assert done.stderr.endswith("; run the command as root\n")
+
+
 def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> None:
     """The commands of docs/fleet.md succeed in their order. The test gives `apply` another root."""
     reader, root = tmp_path / "reader", tmp_path / "root"

@@ -6,6 +6,7 @@ telemetry settings of their own.
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -264,3 +265,17 @@ def test_the_device_of_a_profile_is_the_device_of_the_calls(
     records = stand.records()
     assert records
     assert {device} == {record["device"] for record in records}
+
+
+def test_claude_code_reads_the_file_next_to_another(
+    stand: Stand, bundles: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """An organization's own managed-settings.json does not hide the file of the policy."""
+    bundle = tmp_path / "bundle"
+    shutil.copytree(bundles["direct"] / "linux", bundle / "linux")
+    file = bundle / "linux/etc/claude-code/managed-settings.json"
+    file.write_text(json.dumps({"env": {"EXAMPLE": "1"}, "permissions": {"deny": ["WebSearch"]}}))
+    place = Place(home=tmp_path, provider=stand.provider.url, tollhouse="", key="", is_managed=True)
+    started = RUN["claude_code"](place)
+    managed.run_managed(bundle, started.command, tmp_path, tmp_path, started.environment)
+    assert_same(told("claude_code", "prompt", stand.calls()), without_names(stand.records()))

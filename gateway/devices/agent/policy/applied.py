@@ -286,7 +286,7 @@ class _Tree:
     def _folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
         """Open the folder of a path, and yield it with the file's name. The folder is None if it does not exist."""
         *folders, name = Path(path).parts[1:]
-        with ExitStack() as stack:
+        with ExitStack() as stack, _naming(path):
             current = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, current)
             for folder in folders:
@@ -297,6 +297,16 @@ class _Tree:
                 current = found
                 stack.callback(os.close, current)
             yield current, name
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Put the whole path into errors of the block, which name only a part of it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def _opened(parent: int, folder: str, path: str, *, creates: bool) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.devices.agent.policy import windows
+from gateway.devices.agent.policy import debian, windows
 from gateway.devices.agent.policy.signatures import SigningKey
 from gateway.devices.agent.policy.targets import (
     ENVIRONMENT,
@@ -71,9 +71,10 @@ def bundle(
     signing_key: SigningKey,
     *,
     has_environment: bool,
+    deb_version: str = "",
 ) -> dict[str, bytes]:
     """
-    Return the content of each file by its path in the bundle.
+    Return the content of each file by its path in the bundle. With `deb_version`, there is a Debian package.
 
     A device id of `destination` appears only in the macOS profile, because only an MDM replaces its variable.
     """
@@ -102,6 +103,9 @@ def bundle(
     values, documents = list(_registry(assistants, everywhere)), list(_windows_files(assistants, everywhere))
     files |= windows.files(values, documents, variables(everywhere) if has_environment else {})
     files["cursor.txt"] = CURSOR.encode()
+    if deb_version:
+        on_linux = {file.target: files[file.path] for file in installed.values() if file.system == LINUX}
+        files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.package(on_linux, deb_version)
     manifest = PolicyManifest(
         version=1,
         mode="direct" if destination.key else "agent",
