@@ -240,4 +240,4 @@ def test_the_command_lists_calls_of_a_lake(tmp_path: Path) -> None:
     words = ["report", "--calls", "--from", "2026-09-01", "--to", "2026-09-02", "--top", "2", "--config"]
     result = CliRunner().invoke(main, [*words, str(configured(tmp_path))])
     assert 0 == result.exit_code, result.output
-    assert "20.5000" in result.output and "19.5000" in result.output and "18.5000" not in result.output
+    assert "$20.50" in result.output and "$19.50" in result.output and "$18.50" not in result.output
