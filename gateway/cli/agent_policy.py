@@ -250,9 +250,10 @@ def _check_rights(settings: Config, key: str, *, has_file: bool) -> None:
 @click.argument("file", type=file_type)
 def make_key(file: Path) -> None:
     """
-    Print the public key of the private key in FILE, to check bundles with.
+    Print the public key of a private key.
 
-    If FILE does not exist, a private key is created. Keep it where only administrators can read it.
+    It checks bundles that were made with the private key in FILE. If FILE does not exist, a private key is
+    created. Keep it where only administrators can read it.
     """
     from gateway.devices.agent.identity import write_private
     from gateway.devices.agent.policy.signatures import new_private_pem
@@ -290,7 +291,11 @@ def _public_key(file: Path) -> PublicKey:
 @bundle_argument
 @public_key_option
 def verify(bundle: Path, public_key: Path) -> None:
-    """Check the signature of BUNDLE, the hash of each file, and its syntax."""
+    """
+    Check the signature and the files of BUNDLE.
+
+    Each file must have the hash that was signed, and be well-formed.
+    """
     from gateway.devices.agent.policy.applied import BadBundle
     from gateway.devices.agent.policy.applied import verify as verified
 
@@ -307,10 +312,10 @@ def verify(bundle: Path, public_key: Path) -> None:
 @root_option
 def apply(bundle: Path, public_key: Path, root: Path) -> None:
     """
-    Write the managed settings of BUNDLE on this Linux or macOS machine. Run it as root.
+    Write the settings of BUNDLE on this machine.
 
-    A file that Tollhouse did not write is never replaced: the exit code is then 3, and the fragment to add is
-    printed. On Windows, run Set-TollhousePolicy.ps1 of the bundle.
+    It works on Linux and macOS, as root. A file that Tollhouse did not write is never replaced: the exit code
+    is then 3, and the fragment to add is printed. On Windows, run Set-TollhousePolicy.ps1 of the bundle.
     """
     from gateway.devices.agent.policy import applied
 
@@ -335,7 +340,11 @@ def apply(bundle: Path, public_key: Path, root: Path) -> None:
 @policy.command()
 @root_option
 def remove(root: Path) -> None:
-    """Delete the managed settings that `apply` wrote and nobody has changed since. Run it as root."""
+    """
+    Delete the settings that `apply` wrote.
+
+    A file that somebody changed since is kept, and the exit code is then 3. Run it as root.
+    """
     from gateway.devices.agent.policy import applied
 
     try:

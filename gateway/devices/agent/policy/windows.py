@@ -156,6 +156,10 @@ Settings that this script did not write are never replaced. The exit code is the
 [CmdletBinding()]
 param([switch]$Detect, [switch]$Remove)
 $ErrorActionPreference = 'Stop'
+# a 32-bit process would write to another part of the registry, which the assistants do not read
+if ([Environment]::Is64BitOperatingSystem -and -not [Environment]::Is64BitProcess) {
+    throw 'Run this script in 64-bit PowerShell.'
+}
 $Record = 'HKLM:\SOFTWARE\Tollhouse\Policy'
 $Items = @(
 ITEMS
