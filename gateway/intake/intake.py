@@ -7,7 +7,7 @@ Only the intake attributes, prices, appends and counts records and writes the re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from gateway.devices.assignment import DeviceAssignment
@@ -54,6 +54,7 @@ class Intake:
         counters: WaitingCounters | None = None,
         clock: SteadyClock | None = None,
         note_test: Callable[[Bearer], None] | None = None,
+        note_sources: Callable[[str, Collection[str]], None] | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
@@ -62,6 +63,8 @@ class Intake:
         self._devices = device_assignment  # None if there are no devices, such as when files are explained
         self._counters = counters
         self._note_test = note_test  # is called when a product has tested its export
+        # is called with the key and the sources of stored records, and with "" if the request needs no key
+        self._note_sources = note_sources
         self._clock = clock  # receives the times when arriving calls began
 
     def take(
@@ -126,6 +129,10 @@ class Intake:
             if isinstance(error, KeyEnded):
                 raise key_ended() from error
             raise
+        if self._note_sources is not None and (outcome.records or outcome.points):
+            sources = {record.source for record in outcome.records}
+            sources.update(point.template.source for point in outcome.points)
+            self._note_sources(bearer.sender or "", sources)
         if outcome.ignored and TEST_SPAN in outcome.ignored and self._note_test is not None:
             self._note_test(bearer)
         return receipt

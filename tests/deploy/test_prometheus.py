@@ -23,11 +23,13 @@ CASES = ("rules.test.yaml", "rules.hours.test.yaml")
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 METRIC = re.compile(r"\btollhouse_\w+")
-# metrics that exist only with TLS, a budget, a channel, `server.metrics_names`, or a shared PostgreSQL
+# metrics that exist only with TLS, a budget, a channel, a sender that stopped, `server.metrics_names`, or a shared
+# PostgreSQL
 ONLY_SOMETIMES = {
     "tollhouse_certificate_end_timestamp_seconds",
     "tollhouse_budget_ratio",
     "tollhouse_notification_channel_state",
+    "tollhouse_sender_stopped",
     "tollhouse_memory_compared_total",  # only the compiled module has this metric
     *(f"{one.name}{'_total' if one.type == 'counter' else ''}" for one in SpendCounts(1).families()),
     *(f"tollhouse_{one.name}{'_total' if one.is_counter else ''}" for one in figures(DATABASE)),

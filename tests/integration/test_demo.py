@@ -104,7 +104,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(("records", "words"), part(
                          [(10_500, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
                           (30_000, ("dear-model", "unused-cache")),
-                          (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "mute-device",
+                          (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "mute-device", "stopped-sender",
                                     "unknown-arrival", "unreported-key", "idle-seat")),
                           (8_000, ("doubled-source",)), (14_000, ("cost-gap",)), (55_000, tuple(SAVINGS))],
                           every=2))  # fmt: skip

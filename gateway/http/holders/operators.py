@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from gateway.service.configuration.in_effect import SettingInEffect
     from gateway.service.first_use import Once
     from gateway.service.monitoring.late_reports import KeptLateReports
+    from gateway.service.monitoring.sender_hours import KeptSenderHours
     from spool.billing import BillingPlan
     from spool.clock import Clock
     from spool.container_files.files import ContainerFiles
@@ -273,7 +274,8 @@ class SpoolServices:
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
     memory: Once[SpanMemory] | None = None  # None without the compiled module
-    late_reports: KeptLateReports | None = None  # set only while the registry is damaged
+    late_reports: KeptLateReports | None = None  # None while the registry is damaged
+    sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake

@@ -23,6 +23,7 @@ from spool.log.counted_names import EventType
 from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
+from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
 from spool.shares import KeyShare
 
@@ -134,6 +135,7 @@ class Facts:
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
     keys: Sequence[Key] = ()
+    sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived
     devices: Sequence[Device] = ()
     shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.

@@ -27,6 +27,7 @@ from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.keys import Key
+from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
 from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
@@ -45,6 +46,10 @@ _MEASURES = ("cost", "calls", "errors", "unpriced", "input_tokens", "output_toke
 
 
 async def _none_reconciled() -> Sequence[ReconciledMonth]:
+    return ()
+
+
+async def _no_hours() -> Sequence[SenderHours]:
     return ()
 
 
@@ -68,6 +73,7 @@ class FactSources:
     keys: Callable[[], Sequence[Key]]
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
+    sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
@@ -125,6 +131,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         node_settings=await sources.leases.settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,
         keys=sources.keys(),
+        sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),
@@ -139,11 +146,12 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
 
 
 async def gather_states(sources: FactSources, *, now: float) -> Facts:
-    """Read only the facts about routes, keys, devices and clusters. Facts about calls are not read."""
+    """Read only the facts about routes, keys, senders, devices and clusters. Facts about calls are not read."""
     return Facts(
         now=now,
         routes=await sources.deliveries.routes(),
         keys=sources.keys(),
+        sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),

@@ -38,6 +38,7 @@ DETECTORS: tuple[Detector, ...] = (
     records.unknown_arrival,
     records.dead_letters,
     records.refused_records,
+    senders.stopped_sender,
     senders.idle_key,
     senders.wide_key,
     senders.expiring_key,
@@ -58,11 +59,12 @@ DETECTORS: tuple[Detector, ...] = (
     records.late_reports,
 )
 
-# Detectors that report a current state of a route, a key or a device. These detectors run every
+# Detectors that report a current state of a route, a sender, a key or a device. These detectors run every
 # STATES_EVERY_S, so the end of a state is noticed within a minute.
 OF_STATES: tuple[Detector, ...] = (
     records.stuck_route,
     records.unknown_arrival,
+    senders.stopped_sender,
     senders.idle_key,
     senders.wide_key,
     senders.expiring_key,
@@ -133,7 +135,7 @@ class Inspector:
 
     async def has_ended(self) -> bool:
         """
-        Return whether a route, a key or a device has left a state that an insight reports. No calls are read.
+        Return whether a route, a sender, a key or a device has left a state that an insight reports. No calls are read.
         """
         present = {insight.finding for insight in await self._table.found() if insight.present}
         names = {detector.__name__ for detector in OF_STATES}

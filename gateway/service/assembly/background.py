@@ -101,6 +101,8 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
         yield Task("sign-in", assembler.sign_ins.run)
     if money.budgets is not None:
         yield Task("budgets", partial(evaluate_budgets, money.budgets, registry))
+    if assembler.sender_hours is not None:
+        yield Task("hours of senders", assembler.sender_hours.run)
     yield Task("definitions in force", money.require_publishing().follow)
     yield alone("insights", lambda: _inspect(operators))
     if money.statement_puller is not None:

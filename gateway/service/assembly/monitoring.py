@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from spool.settings import MAX_SENDERS
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.money.budgets.evaluator import BudgetEvaluator
-    from gateway.service.monitoring.snapshot import BudgetGauge
+    from gateway.service.monitoring.snapshot import BudgetGauge, SenderGauges
     from gateway.service.monitoring.spend import SpendSeries
 
 
@@ -75,6 +76,7 @@ def exposition(
             reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
             spend=spend.counts if spend else None,
             lakes=await lake_states(parts.config, storage),
+            senders=await _senders(parts, receivers),
             limits=[
                 *limits(
                     parts.config,
@@ -116,6 +118,15 @@ def spend(parts: Assembler) -> SpendSeries | None:
 
 def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
     return [Limit("server.metrics_names", allowed, spend.counts.named)] if spend else []
+
+
+async def _senders(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
+    if parts.sender_hours is None:
+        return None
+    from gateway.money.insights.rhythms import gauges
+
+    hours = await parts.sender_hours.current()
+    return await asyncio.to_thread(gauges, hours, receivers.access.keys(), now=parts.clock.now())
 
 
 def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.service.first_use import Once
     from gateway.service.monitoring.late_reports import KeptLateReports
+    from gateway.service.monitoring.sender_hours import KeptSenderHours
     from spool.registry.registry import Registry
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
@@ -90,6 +91,9 @@ class Assembler:
         self.native = native
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
+        self.sender_hours: KeptSenderHours | None = (
+            None  # None in an agent, and while the registry is damaged
+        )
         # When the intake starts, it replaces this function with one that returns the prices in use.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config, self.storage.registry)
         self.clock = clock
@@ -245,6 +249,7 @@ class Assembler:
             counters=counters if section.counter_wait else None,
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
             note_test=access.note_test,
+            note_sources=None if self.sender_hours is None else self.sender_hours.note,
         )
         self.prices = lambda: intake.prices
         if reports.is_shared:

@@ -35,6 +35,7 @@ from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.first_use import import_here
 from gateway.service.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.service.monitoring.metrics import Metrics
+from gateway.service.monitoring.sender_hours import KeptSenderHours
 from spool.clock import Clock
 from spool.errors import SpoolDamaged
 from spool.log.protocols import Observer
@@ -78,6 +79,8 @@ async def open_services(
             storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
         assembler = Assembler(config, storage, clock, stack, native=native)
         if storage.registry is not None:
+            if not is_agent:
+                assembler.sender_hours = KeptSenderHours(storage.registry.sender_hours, clock)
             assembler.late_reports = KeptLateReports(late_reports, storage.registry.late_reports)
         try:
             services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)

@@ -280,6 +280,7 @@ async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock:
         log=storage.log,
         deliveries=storage.deliveries,
         keys=registry.keys.all,
+        sender_hours=registry.sender_hours.all,
         devices=storage.devices.all,
         prices=lambda: book,
         reconciled=Reconciler(bills, clock).look,

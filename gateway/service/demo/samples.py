@@ -29,11 +29,13 @@ from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.registry.tables.sender_hours import HOUR_S, RUNNING
 from spool.registry.views import ViewDraft
 from spool.storage import Storage
 
 ACTOR = Actor("demo@example.com", "tollhouse demo")
 OLD_S = 60 * DAY_S  # age of the demo's keys
+STOPPED_SOURCE, STOPPED_S = "litellm", 6 * HOUR_S
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
 SHAPES = 40
 DEAD = 5
@@ -89,6 +91,8 @@ async def add_samples(
         await storage.log.append(_sums(now))
     if routes:
         await _routes(storage.deliveries, routes, now)
+    if "stopped-sender" in words:
+        await _stopped_sender(registry, now)
     clock.at = now - OLD_S
     await _keys(registry, clock, now, words)
     clock.at = now
@@ -105,6 +109,14 @@ async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: fr
         wide = await registry.keys.create(name="Everything", scopes=scopes, actor=ACTOR)
         last[wide[0].id] = now
     await registry.keys.accessed(last)
+
+
+async def _stopped_sender(registry: Registry, now: float) -> None:
+    """Add the hours of a gateway that sent without a key for four weeks, and stopped six hours ago."""
+    hours = range(int(now // HOUR_S) - 28 * 24, int(now // HOUR_S) + 1)
+    running = {hour: float(hour * HOUR_S) for hour in hours}
+    sent = {hour: at for hour, at in running.items() if at < now - STOPPED_S}
+    await registry.sender_hours.add({RUNNING: running, (STOPPED_SOURCE, ""): sent}, now=now)
 
 
 async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None:

@@ -51,6 +51,18 @@ class ReconciledRatio:
     ratio: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class SenderGauges:
+    """
+    The newest arrival by source and by API key, in epoch seconds, and the senders that stopped, as pairs of a kind
+    (`source` or `key`) and a name. All three are limited in length.
+    """
+
+    sources: Mapping[str, float]
+    keys: Mapping[str, float]
+    stopped: Sequence[tuple[str, str]]
+
+
 @dataclass(frozen=True)
 class Limit:
     """A limit and its use. `name` is the name of the setting."""
@@ -89,6 +101,7 @@ class Snapshot:
     budgets: Sequence[BudgetGauge] = ()
     reconciled: Sequence[ReconciledRatio] = ()
     spend: SpendCounts | None = None
+    senders: SenderGauges | None = None
     lakes: Sequence[LakeState] = ()
 
 
@@ -200,6 +213,8 @@ class SnapshotCollector:
         yield from _budgets(self.snapshot.budgets)
         yield from _reconciled(self.snapshot.reconciled)
         yield from _lakes(self.snapshot.lakes)
+        if self.snapshot.senders is not None:
+            yield from _senders(self.snapshot.senders, self.snapshot.now)
         if self.snapshot.spend is not None:
             yield from self.snapshot.spend.families()
 
@@ -315,6 +330,27 @@ def _lakes(states: Sequence[LakeState]) -> Iterator[Metric]:
             verified.add_metric([state.route], state.verdict.at)
             differs.add_metric([state.route], sum(state.verdict.differences.values()))
     yield from (landed, verified, differs)
+
+
+def _senders(senders: SenderGauges, now: float) -> Iterator[Metric]:
+    """Yield the age of the newest record by source and by key, and the senders that stopped."""
+    for name, label, newest in (
+        ("last_record_seconds", "source", senders.sources),
+        ("key_last_record_seconds", "key", senders.keys),
+    ):
+        help = f"Seconds since the newest record of the {label} arrived"
+        family = GaugeMetricFamily(f"tollhouse_{name}", help, labels=[label])
+        for value, at in newest.items():
+            family.add_metric([value], max(0.0, now - at))
+        yield family
+    stopped = GaugeMetricFamily(
+        "tollhouse_sender_stopped",
+        "1 for each source or key that is silent for much longer than usual",
+        labels=["kind", "sender"],
+    )
+    for kind, sender in senders.stopped:
+        stopped.add_metric([kind, sender], 1.0)
+    yield stopped
 
 
 def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:

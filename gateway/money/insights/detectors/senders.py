@@ -1,8 +1,8 @@
 """
 Detectors for keys, devices and clusters.
 
-They find keys that are unused, have unneeded scopes, expire soon or nearly fill a limit. They also find
-devices and clusters that stopped reporting or use outdated settings.
+They find sources and keys that stopped sending, and keys that are unused, have unneeded scopes, expire soon or nearly
+fill a limit. They also find devices and clusters that stopped reporting or use outdated settings.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.devices.states import is_mute
 from gateway.money.insights.facts import DAY_S, Facts
-from gateway.money.insights.findings import MAX_FINDINGS, day, finding, named, ordered
+from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
+from gateway.money.insights.rhythms import SOURCE, Stop, stops
 from spool.clusters import Cluster
 from spool.devices.device import ENROLLED, Device
 from spool.record import moment
-from spool.registry.insights import LOW, Finding
+from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.keys import ENABLED, Key
 from spool.registry.scopes import (
     BILLING_DROP,
@@ -50,6 +51,41 @@ _GIVES_WAY = {
     ),
     COUNTED_ITEMS: "above the limit, its oldest counters stay counted, even if they repeat calls that arrive later",
 }
+
+
+def stopped_sender(facts: Facts) -> Sequence[Finding]:
+    """
+    Find sources and keys that stopped sending, judged by their own rhythm. Their spend may be missing from now on.
+    """
+    found = stops(facts.sender_hours, facts.keys, now=facts.now)
+    return [_stopped(stop) for stop in found.reported[:MAX_FINDINGS]]
+
+
+def _stopped(stop: Stop) -> Finding:
+    is_source = stop.kind == SOURCE
+    subject = f"source {named(stop.name)}" if is_source else f"API key {named(stop.name)}"
+    others = ", ".join(named(other, "requests without a key") for other in stop.others[:MAX_ROWS])
+    other_kind = "API keys" if is_source else "sources"
+    usual = f"{stop.rhythm.usual:.0f}" if stop.rhythm.usual >= 0.5 else "less than 1"
+    return finding(
+        "stopped_sender",
+        (stop.kind, stop.name),
+        title=f"The {subject} has stopped sending",
+        seen=(
+            f"Its last records arrived at {moment(stop.last)}. Since then, it has been silent for "
+            f"{stop.rhythm.patience:.0f} or more of the hours in which it usually sends. In the six weeks before, its "
+            f"longest usual silence was {usual} of these hours. It sent with these {other_kind}: {others}."
+        ),
+        advice=(
+            "Check whether the sender runs, exports its telemetry, and reaches this Tollhouse. The log has a line for "
+            "each refused request. When records arrive again, this insight ends by itself. If the sender was removed "
+            "on purpose, disable its API key."
+        ),
+        category="reliability",
+        effort=LOW,
+        newest=stop.last,
+        concerns=Concerned(include={"source" if is_source else "sender": (stop.name,)}),
+    )
 
 
 def mute_device(facts: Facts) -> Sequence[Finding]:
@@ -134,7 +170,13 @@ def _unapplied(config: UnappliedConfig) -> Finding:
 
 
 def idle_key(facts: Facts) -> Sequence[Finding]:
-    open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
+    """Find keys that were never used, or not for a month. Keys that stopped sending have their own detector."""
+    stopped = stops(facts.sender_hours, facts.keys, now=facts.now).keys
+    open_keys = [
+        key
+        for key in facts.keys
+        if key.status == ENABLED and not key.is_expired(facts.now) and key.name not in stopped
+    ]
     return ordered(_idle(key) for key in open_keys if facts.now - _last(key) >= IDLE_S)
 
 

@@ -1,0 +1,110 @@
+"""The hours in which each key and source sent records, for the detector of senders that stopped and for `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.registry.tables.sender_hours import (
+    HOUR_S,
+    MAX_PAIRS,
+    RUNNING,
+    Pair,
+    SenderHours,
+    SenderHoursTable,
+    first_hours,
+)
+
+KEEP_EVERY_S = 60.0  # seconds until a new hour is stored
+# A later arrival in a known hour is stored this many seconds after the stored one, because most pairs send all the
+# time.
+LAST_EVERY_S = 600.0
+READ_EVERY_S = 60.0  # seconds after which the hours that other gateways stored are read again
+
+_log = logging.getLogger(__name__)
+
+
+class KeptSenderHours:
+    """
+    Notes the arrivals of this process, and adds them to the stored hours. `note` returns at once.
+    """
+
+    def __init__(self, table: SenderHoursTable, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._arrivals: dict[Pair, dict[int, float]] = {}  # not stored yet
+        self._stored: dict[Pair, SenderHours] = {}
+        self._read_at: float | None = None
+
+    def note(self, key: str, sources: Collection[str]) -> None:
+        """Note that records of these sources arrived now with a key. The key is "" if requests need no key."""
+        now = self._clock.now()
+        hour = int(now // HOUR_S)
+        for source in sources:
+            hours = self._arrivals.get((source, key))
+            if hours is None:
+                if len(self._arrivals) >= MAX_PAIRS:
+                    continue
+                hours = self._arrivals[source, key] = {}
+            hours[hour] = now
+
+    async def current(self) -> Sequence[SenderHours]:
+        """
+        Return the hours of all pairs. Arrivals of this process are always included, and arrivals of other gateways
+        after a few minutes.
+        """
+        now = self._clock.monotonic()
+        if self._read_at is None or not 0 <= now - self._read_at < READ_EVERY_S:
+            self._stored = _by_pair(await self._table.all())
+            self._read_at = now
+        current = dict(self._stored)
+        for pair, hours in self._arrivals.items():
+            stored = current.get(pair)
+            current[pair] = first_hours(pair, hours) if stored is None else stored.with_arrivals(hours)
+        return [*current.values()]
+
+    async def run(self) -> None:
+        """Store the arrivals from time to time, and when cancelled."""
+        try:
+            while True:
+                self.note(RUNNING[1], [RUNNING[0]])
+                await self._try_to_keep()
+                await asyncio.sleep(KEEP_EVERY_S)
+        finally:
+            await self._try_to_keep(everything=True)
+
+    async def _try_to_keep(self, *, everything: bool = False) -> None:
+        try:
+            await self.keep(everything=everything)
+        except SpoolError as error:
+            _log.warning(
+                "the hours in which senders reported could not be stored and are retried: %s",
+                error,
+                extra={"action": "sender_hours_not_kept"},
+            )
+
+    async def keep(self, *, everything: bool = True) -> None:
+        """Store the arrivals. Unless `everything` is set, arrivals that add little wait for a later call."""
+        due = {pair: hours for pair, hours in self._arrivals.items() if everything or self._adds(pair, hours)}
+        if not due:
+            return
+        for pair in due:
+            del self._arrivals[pair]
+        try:
+            stored = await self._table.add(due, now=self._clock.now())
+        except SpoolError:
+            for pair, hours in due.items():
+                self._arrivals[pair] = {**hours, **self._arrivals.get(pair, {})}
+            raise
+        self._stored.update(_by_pair(stored))
+
+    def _adds(self, pair: Pair, hours: Mapping[int, float]) -> bool:
+        stored = self._stored.get(pair)
+        return stored is None or max(hours) > stored.end or max(hours.values()) - stored.last >= LAST_EVERY_S
+
+
+def _by_pair(hours: Iterable[SenderHours]) -> dict[Pair, SenderHours]:
+    return {(each.source, each.key): each for each in hours}

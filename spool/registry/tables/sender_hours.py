@@ -1,0 +1,142 @@
+"""
+The hours in which each pair of a key and a source sent records. They include all processes, and survive restarts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from spool.registry.changes import Changes
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import storable
+
+KIND = "sender_hours"
+HOUR_S = 3600
+KEPT_HOURS = 6 * 7 * 24  # hours before the newest one that are stored for a pair
+# Silent pairs are deleted after this number of hours. The hours in which Tollhouse ran are stored as long.
+FORGOTTEN_HOURS = 400 * 24
+MAX_PAIRS = 5_000
+MAX_SOURCES = 100  # maximum sources per key, because another Tollhouse may name any source
+
+Pair = tuple[str, str]  # source and key; the key is "" if requests need no key
+RUNNING: Pair = ("", "")  # stands for Tollhouse itself: the hours in which it could receive records
+Arrivals = Mapping[int, float]  # by hour since the epoch: the newest arrival in that hour, in epoch seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderHours:
+    """
+    The hours in which records arrived. `end` is the newest one, in hours since the epoch. Bit n of `hours` is set
+    if a record arrived in the hour `end - n`. `last` is the newest arrival, in epoch seconds.
+    """
+
+    source: str
+    key: str
+    end: int
+    hours: int
+    last: float
+
+    def with_arrivals(self, arrivals: Arrivals) -> SenderHours:
+        parts = [self, *_singles((self.source, self.key), arrivals)]
+        return joined(parts, kept=_kept_hours((self.source, self.key)))
+
+
+def joined(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
+    """Return the hours in which any of the parts has records, under the names of the first part."""
+    end = max(part.end for part in parts)
+    hours = 0
+    for part in parts:
+        age = end - part.end
+        if age < FORGOTTEN_HOURS:
+            hours |= part.hours << age
+    last = max(part.last for part in parts)
+    return replace(parts[0], end=end, hours=hours & ((1 << kept) - 1), last=last)
+
+
+def first_hours(pair: Pair, arrivals: Arrivals) -> SenderHours:
+    """Return the hours of a pair that has sent nothing before."""
+    return joined(_singles(pair, arrivals), kept=_kept_hours(pair))
+
+
+def _singles(pair: Pair, arrivals: Arrivals) -> Sequence[SenderHours]:
+    source, key = pair
+    return [SenderHours(source=source, key=key, end=hour, hours=1, last=at) for hour, at in arrivals.items()]
+
+
+def _kept_hours(pair: Pair) -> int:
+    return FORGOTTEN_HOURS if pair == RUNNING else KEPT_HOURS
+
+
+class SenderHoursTable:
+    """The hours, stored as one document per pair. The document of a silent pair does not change."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def add(self, arrivals: Mapping[Pair, Arrivals], *, now: float) -> Sequence[SenderHours]:
+        """
+        Add arrivals and return the new hours of their pairs. A new pair beyond MAX_PAIRS or MAX_SOURCES is left out.
+        """
+
+        def work(rows: RegistryRows) -> Sequence[SenderHours]:
+            new = []
+            stored = []
+            for pair, hours in arrivals.items():
+                document = rows.document(KIND, _id(pair))
+                if document is None:
+                    new.append(pair)
+                else:
+                    stored.append(_restored(document).with_arrivals(hours))
+            stored += [first_hours(pair, arrivals[pair]) for pair in _with_room(rows, new, now)]
+            for each in stored:
+                rows.put_document(KIND, _id((each.source, each.key)), _described(each))
+            return stored
+
+        return await self._changes.change(work)
+
+    async def all(self) -> Sequence[SenderHours]:
+        documents = await self._changes.read(lambda rows: rows.documents(KIND))
+        return [_restored(document) for document in documents.values()]
+
+
+def _with_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
+    """Delete the pairs that have been silent for very long. Return the new pairs that can be stored."""
+    if not new:
+        return ()
+    oldest = now // HOUR_S - FORGOTTEN_HOURS
+    sources = Counter[str]()
+    for id, document in rows.documents(KIND).items():
+        each = _restored(document)
+        if each.end < oldest:
+            rows.delete_document(KIND, id)
+        else:
+            sources[each.key] += 1
+    fitting = []
+    for source, key in new:
+        if sources.total() < MAX_PAIRS and sources[key] < MAX_SOURCES:
+            sources[key] += 1
+            fitting.append((source, key))
+    return fitting
+
+
+def _id(pair: Pair) -> str:
+    return blake2b(json.dumps(pair).encode(), digest_size=16).hexdigest()
+
+
+def _described(each: SenderHours) -> dict[str, Any]:
+    return {
+        "source": storable(each.source),
+        "key": storable(each.key),
+        "end": each.end,
+        "hours": f"{each.hours:x}",
+        "last": each.last,
+    }
+
+
+def _restored(document: Mapping[str, Any]) -> SenderHours:
+    return SenderHours(**{**document, "hours": int(document["hours"], 16)})

@@ -1,0 +1,80 @@
+"""A sender that stops is reported once, over restarts, and its insight ends when a record arrives."""
+
+from __future__ import annotations
+
+import time
+
+from aiohttp import ClientSession
+
+from gateway.money.calls.insights import inspector
+from gateway.service.app import App
+from spool.registry.insights import Insight
+from spool.registry.tables.sender_hours import HOUR_S, RUNNING
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+
+STOPPED = 'tollhouse_sender_stopped{kind="key",sender="sender"} 1.0'
+
+
+async def insights(app: App) -> list[Insight]:
+    registry = app.services.storage.registry
+    assert registry is not None
+    return [
+        insight
+        for insight in await registry.insights.found()
+        if str(insight.finding).startswith("stopped_sender:")
+    ]
+
+
+async def stop(serving: Serving) -> None:
+    """Store four weeks in which the server's key sent each hour, and stopped eight hours ago."""
+    registry = serving.app.services.storage.registry
+    assert registry is not None
+    now = time.time()
+    hour = int(now // HOUR_S)
+    ran = {each: each * HOUR_S + 1.0 for each in range(hour - 28 * 24, hour + 1)}
+    sent = {each: at for each, at in ran.items() if each <= hour - 8}
+    await registry.sender_hours.add({RUNNING: ran, ("otel", "sender"): sent}, now=now)
+
+
+async def metrics(app: App) -> str:
+    async with ClientSession() as client, client.get(app.operator_url + "/metrics") as response:
+        return await response.text()
+
+
+async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
+    serving = await serve()
+    await stop(serving)
+    for number in range(3):
+        if number == 2:
+            await serving.app.stop()
+            serving.app = App(serving.app.config, version="0")
+            await serving.app.start()
+        merged = (await inspector(serving.app.services.operators).inspect()).merged
+        assert (number == 0, 0) == (merged.new, merged.gone)
+    [insight] = await insights(serving.app)
+    assert ("The API key sender has stopped sending", True) == (insight.title, insight.present)
+    shown = await metrics(serving.app)
+    assert STOPPED in shown
+    [age] = [
+        line for line in shown.splitlines() if line.startswith('tollhouse_last_record_seconds{source="otel"}')
+    ]
+    assert 7 * HOUR_S < float(age.split()[-1]) < 9 * HOUR_S
+    watching = inspector(serving.app.services.operators)
+    assert not await watching.has_ended()
+    assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
+    assert await watching.has_ended()
+    merged = (await watching.inspect()).merged
+    assert (0, 1) == (merged.new, merged.gone)
+    [insight] = await insights(serving.app)
+    assert not insight.present
+
+
+async def test_a_disabled_key_is_not_reported(serve: Serve) -> None:
+    serving = await serve()
+    await stop(serving)
+    registry = serving.app.services.storage.registry
+    assert registry is not None
+    await registry.keys.disable("sender", actor=ACTOR)
+    assert 0 == (await inspector(serving.app.services.operators).inspect()).merged.new
+    assert "tollhouse_sender_stopped{" not in await metrics(serving.app)
