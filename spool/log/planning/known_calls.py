@@ -204,10 +204,11 @@ class KnownCalls:
         elif rank == Rank.FINAL or (rank and has_cost(known)):
             replaces = self._costs(hours).may_replace(known, rank, record.sender_key)
         later = arriving(record)
+        devices = self._devices_of(known, later, hours)
         fields = self._compared(
-            topic, known, later, hours, is_open=self.may_amend(topic, number), replaces_cost=replaces
+            topic, known, later, devices, is_open=self.may_amend(topic, number), replaces_cost=replaces
         )
-        names = tuple(self._devices(hours).names_of(known, later, fields))
+        names = () if devices is None else tuple(devices.names_of(known, later, fields))
         if fields and self.may_amend(topic, number):
             self.amend(topic, number, known, fields)
             self._terms.amended += 1
@@ -217,7 +218,8 @@ class KnownCalls:
             self._observe(books.AMENDED_LATE, record)
             self._note_later(names, place, known, hours)
             return place
-        self._note_later(names, place, known, hours)
+        if names:
+            self._note_later(names, place, known, hours)
         if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
             names = self._costs(hours).names_of_later(known, rank, (record.sender_key,))
             self._note_later(names, place, known, hours)
@@ -228,6 +230,11 @@ class KnownCalls:
 
     def _devices(self, hours: Iterable[int]) -> DeviceReports:
         return DeviceReports(lambda name: self.place(name, hours) is not None)
+
+    def _devices_of(self, known: Inference, later: LaterReport, hours: Iterable[int]) -> DeviceReports | None:
+        """Return the precedence of the reports of a call, or None if no device reported it."""
+        devices = self._devices(hours)
+        return devices if later.is_of_device or later.claims or devices.are_heard(known) else None
 
     def _observe(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
@@ -582,11 +589,12 @@ class KnownCalls:
             said = _without_cost(later_call, known)
         devices = self._devices(hours)
         later_report = LaterReport(said, devices.of_device(later_call), devices.claims_of(later_call))
+        heard = self._devices_of(known, later_report, hours)
         compared = partial(
-            self._compared, topic, known, later_report, hours, is_open=is_open, replaces_cost=takes_cost
+            self._compared, topic, known, later_report, heard, is_open=is_open, replaces_cost=takes_cost
         )
         filled = {name: None for name in later_report.claims if getattr(known, name) is None}
-        device_names = list(devices.names_of(known, later_report, filled))
+        device_names = [] if heard is None else list(heard.names_of(known, later_report, filled))
         if is_open:
             if fields := compared():
                 self.amend(topic, number, known, fields)
@@ -648,7 +656,7 @@ class KnownCalls:
         topic: str,
         known: Inference,
         later: LaterReport,
-        hours: Iterable[int],
+        devices: DeviceReports | None,
         *,
         is_open: bool,
         replaces_cost: bool = False,
@@ -665,12 +673,12 @@ class KnownCalls:
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)
             self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
-        devices = self._devices(hours)
-        if later.decides and devices.of_device(known):
-            return self._decided(known, record, is_open=is_open)
-        if later.is_of_device and is_measured(known) and not devices.of_device(known):
-            record = added_by_device(record)
-        effective = devices.without_claims(effective, later)
+        if devices is not None:
+            if later.decides and devices.of_device(known):
+                return self._decided(known, record, is_open=is_open)
+            if later.is_of_device and is_measured(known) and not devices.of_device(known):
+                record = added_by_device(record)
+            effective = devices.without_claims(effective, later)
         fields = missing(effective, record)
         if fields:
             self._estimate_anew(effective, fields)
