@@ -15,12 +15,15 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
+from spool.ledger.work import UNITS
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
 
 OWN_TITLES = {
+    "run": "agent run",
+    "pull_request": "pull request",
     "model_family": "model", "model": "model variant",
     "provider_family": "provider", "provider": "provider variant",
 }  # fmt: skip
@@ -91,7 +94,7 @@ def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
     own_report = report(console, "")["report"]
     titles = {**own_report["names"], **OWN_TITLES}
-    assert [titles.get(each, each) for each in own_report["dimensions"]] == fields[1:]
+    assert [titles.get(each, each) for each in [*own_report["dimensions"], *UNITS]] == fields[1:]
     console.page.get_by_label("Add a filter").select_option("user")
     console.page.get_by_label("Value of user").select_option("unknown")
     chip = console.page.get_by_role("link", name="user: unknown")

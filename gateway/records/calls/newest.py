@@ -29,6 +29,7 @@ from gateway.records.calls.filters import (
 )
 from gateway.records.calls.published import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, describe, newest_of
 from spool.ledger.own_records import OwnRecord
+from spool.ledger.work import SESSION, UNITS
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
 
@@ -38,6 +39,10 @@ MOST_SOURCES = 50
 
 def _filter(name: str) -> Filter[KeptRecord]:
     return Filter(values=lambda stored: (stored.value(name),), is_open=name in OPEN_SETS, names_people=True)
+
+
+def _unit(name: str) -> Filter[KeptRecord]:
+    return Filter(values=lambda stored: stored.unit_values(name), is_open=True, names_people=name == SESSION)
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
@@ -59,6 +64,7 @@ RECORDS: List[KeptRecord] = List(
     default_sort=("number", "desc"),
     filters={
         **{name: _filter(name) for name in FIELDS},
+        **{name: _unit(name) for name in UNITS},
         TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
         DATE: Filter(
@@ -99,9 +105,11 @@ async def records_in_views(
     holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).holds(partial(value, stored)))
 
     def of(name: str) -> Filter[KeptRecord]:
+        if name in UNITS:
+            return _unit(name)
         return Filter(values=lambda stored: (value(stored, name),), names_people=True)
 
-    named = await request.reads.dimensions()
+    named = await request.reads.dimensions(units=True)
     filters = {name: of(name) for name in named if name not in listed.filters}
     out = {f"{name}!": replace(of(name), excludes=True) for name in named}
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})

@@ -13,6 +13,7 @@ from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import outcome_of
+from spool.ledger.work import UNITS, as_shown
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
@@ -67,6 +68,16 @@ class KeptRecord:
         if name == "model" and isinstance(record, Inference):
             return record.response_model or record.request_model or ""
         return getattr(record, name, None) or ""
+
+    def unit_values(self, name: str) -> tuple[str, ...]:
+        """Return the values of a unit of work for filters: its name, and its digest if costs show one."""
+        record = self.record.after if isinstance(self.record, Correction) else self.record
+        if UNITS[name].is_named:
+            return (self.value(f"{TAG}{name}"),)
+        own = getattr(record, name, None)
+        if not own:
+            return ("",)
+        return own, as_shown(name, own, session=getattr(record, "session", None))
 
     def counted(self, name: str) -> str:
         """Return the value under which totals count the record."""

@@ -6,6 +6,7 @@ import {nameOf} from "./chart.mjs";
 import {titleOf} from "./dimensions.mjs";
 import {count, exactCount, fixed, money, percent, placesOf} from "./format.mjs";
 import {html} from "./html.mjs";
+import {measureOf} from "./measures.mjs";
 import {days} from "./past.mjs";
 import {Loading, Problem, Table, amount} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
@@ -93,3 +94,13 @@ function Answer({what_if: estimate, rows, total, names, href}) {
     ${rows.length > 0 && html`<${Table} caption="Cost with another model, by group" columns=${columns} rows=${rows} foot=${{...total, isTotal: true}}
       identity=${identityBy(estimate.by)} href=${href} />`}`;
 }
+
+const OF_PLANS = {
+  paid_cost: "Calls that seats cover are left out. Fees and extra usage of seats count by day.",
+  metered_cost: "Calls that seats cover are left out.",
+  covered_cost: "Only calls that seats cover.",
+};
+
+/** What a kind of money counts: for billed costs, how complete the bills are, and the billed cost without matching calls, which people with restricted access do not get. */
+export const OfMoney = ({kind, through, days: {closed, provisional, open} = {}, unallocated, counted}) => OF_PLANS[kind] ?? html`${through ? `Bills are complete through ${through}` : "No day has a complete bill"}: ${closed} days closed,
+  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> belong to no counted calls.`}${counted && ` Days without a bill use counted costs: ${measureOf("cost").format(counted)}.`}`;

@@ -13,7 +13,11 @@ export async function knownDimensions() {
 /** Dimensions that join all variants of one model or provider. The variants themselves are other dimensions. */
 export const FAMILY = "model_family";
 export const WRITTEN = {[FAMILY]: "model", provider_family: "provider"};
-export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_family: "provider", provider: "provider variant"};
+export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_family: "provider", provider: "provider variant", run: "agent run", pull_request: "pull request"};
+
+/** Units of work. There are too many for views and budgets, and they have no costs per hour. */
+export const WORK = ["session", "run", "repository", "branch", "commit", "pull_request", "ticket"];
+export const isOfWork = (by, filters) => [...by, ...filters.map(([name]) => name.replace(/!$/, ""))].some((field) => WORK.includes(field));
 
 /** Return the label of a dimension: the name of a published one, or its id in reports. */
 export const titleOf = (titles, name) => OWN_TITLES[name] ?? titles?.[name] ?? name;

@@ -3,7 +3,7 @@ import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
-import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
+import {FAMILY, WORK, WRITTEN, isOfWork, titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
@@ -17,11 +17,11 @@ import {RangePicker, ZONES, ZonePicker, day, daysBefore, span, zoneOf} from "../
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // number of groups shown; all smaller ones become (other)
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // groups shown
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // the longest range in days for each bin size
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
 const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "parts", "hide", "asif", "cost_type", "missing"];
-const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // the dimensions that a click on a row groups by, in this order
+const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // what a click on a row groups by, in this order
 const SHOWN = ["cost", "calls", "input_tokens", "output_tokens"]; // for the columns next to the measure
 
 /** The dimensions that only some kinds of cost have, and the function that returns those of one kind. */
@@ -38,36 +38,19 @@ function asked(query, shown) {
   const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
   const many = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
-  const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !(isBilled && each === "hourly"));
-  const byDefault = bins.find((each) => many < 2 || (each !== "hourly" && many < BINS[each] / 7)) ?? "monthly";
   const by = query.getAll("by").slice(0, 2);
+  const ofWork = isOfWork(by, filters);
+  const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !((isBilled || ofWork) && each === "hourly"));
+  const byDefault = bins.find((each) => many < 2 || (each !== "hourly" && many < BINS[each] / 7)) ?? "monthly";
   const past = pastOf(query, many);
   return {
-    range, filters, kind, isBilled, isPlain, zone: zoneOf(query), by: by.length ? by : [FAMILY],
+    range, filters, kind, isBilled, isPlain, ofWork, zone: zoneOf(query), by: by.length ? by : [FAMILY],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, days: many, past, compare: past === NOTHING ? undefined : past,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     // billed costs need whole days, so the running day is included whole; then the earlier period splits no day either
     span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isPlain ? undefined : kind, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
-}
-
-/** Load the form for saving the page as a view. Its filter includes the filter of the current view. */
-async function draft(at) {
-  const {rangeOf, typedView, viewFields} = await import("../lib/view_fields.mjs");
-  return {of: await viewOf(at, rangeOf), typedView, viewFields};
-}
-
-async function viewOf({by, bin, filters, kind, range, span: {view}}, rangeOf) {
-  const outer = view ? (await get(`/views/${encodeURIComponent(view)}`)).view.filter : {};
-  const filter = {...outer};
-  for (const [name, values] of Object.entries(grouped(filters))) {
-    const excludes = name.endsWith("!");
-    const place = excludes ? `!${name.slice(0, -1)}` : name;
-    const [own, held] = [values.flatMap((value) => (value === UNKNOWN ? [null, UNKNOWN] : [value])), outer[place]];
-    filter[place] = !held ? own : excludes ? [...new Set([...held, ...own])] : own.filter((value) => held.includes(value));
-  }
-  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked)};
 }
 
 /** Return the queries of the table, of the chart, and of the full export. */
@@ -101,9 +84,8 @@ export function Page({query, session}) {
   };
   const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && at.isPlain && at.by.length === 1;
   const narrow = async (value) => { // open the form of a role that shows only this row
-    const {asLines, rangeOf} = await import("../lib/view_fields.mjs");
-    const {filter} = await viewOf({...at, filters: [...at.filters.filter(([name]) => name !== at.by[0]), [at.by[0], value]]}, rangeOf);
-    if (Object.values(filter).every((values) => values.length)) go(to("/roles", {tab: "limit", only: asLines(filter).split("\n")}));
+    const only = await (await import("../lib/costs_as_view.mjs")).filterOf(at, value);
+    if (only) go(to("/roles", {tab: "limit", only}));
     else found.reload(); // the view has changed and no longer contains the row
   };
   const [link, setLink] = useState("");
@@ -123,7 +105,7 @@ export function Page({query, session}) {
       const [value, title] = [each].flat();
       return html`<option key=${value} value=${value}>${word(title ?? value)}</option>`;
     })}</select></label>`;
-  const fields = data?.table.report.dimensions ?? at.by;
+  const fields = data ? [...data.table.report.dimensions, ...(at.isPlain || at.kind === "paid_cost" ? WORK : [])] : at.by;
   const titled = (field) => [field, titleOf(data?.table.report.names, field)];
   const chose = async (field) => {
     if (!field) return;
@@ -152,7 +134,7 @@ export function Page({query, session}) {
         <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
         ${at.isPlain && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
       <//>
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length || at.ofWork} onClick=${async () => setSaves(await (await import("../lib/costs_as_view.mjs")).draft(at))}>Save as view</button>`}</div>
     ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
     ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
@@ -162,7 +144,7 @@ export function Page({query, session}) {
     ${!data && at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}
     ${at.isPlain && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && !at.ofWork && limit, narrow: mayNarrow && !at.ofWork && narrow}} />`}<//>
     ${at.isPlain && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
@@ -274,20 +256,9 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
     ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
-    <p class="faint">${range.name} (${zone}). ${isBilled ? html`<${OfBills} ...${table.billed} />`
-      : html`Estimates use list prices. ${at.isPlain ? html`<a href=${calls(at.filters)}>Show the calls</a>` : OF_PLANS[at.kind]}`}</p>
+    <p class="faint">${range.name} (${zone}). ${!isBilled && "Estimates use list prices. "}${at.isPlain ? html`<a href=${calls(at.filters)}>Show the calls</a>` : html`<${Asked} part="OfMoney" kind=${at.kind} ...${table.billed} />`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
-
-const OF_PLANS = {
-  paid_cost: "Calls that seats cover are left out. Fees and extra usage of seats count by day.",
-  metered_cost: "Calls that seats cover are left out.",
-  covered_cost: "Only calls that seats cover.",
-};
-
-/** How complete the bills are, and the billed cost without matching calls, which people with restricted access do not get. */
-const OfBills = ({through, days: {closed, provisional, open}, unallocated, counted}) => html`${through ? `Bills are complete through ${through}` : "No day has a complete bill"}: ${closed} days closed,
-  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> belong to no counted calls.`}${counted && ` Days without a bill use counted costs: ${measureOf("cost").format(counted)}.`}`;
 
 /** Map each group to its values per bin, as numbers. */
 function courses({rows}, field, measure) {

@@ -24,6 +24,7 @@ from gateway.service.first_use import imported
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from gateway.service.schemas import OBJECT, TEXT
 from spool.ledger.queries import CostQuery
+from spool.ledger.work import UNITS
 from spool.printable import csv_pieces
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
@@ -59,6 +60,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
     known = await reads.dimensions(request.http.query.get("cost_type", ""), units=True)
+    dimensions = [name for name in known if name not in UNITS]
     question, form = await report_question(request, known)
     result = await answer(question, reads, request.now())
     streams = None if reads.is_limited else services.streams
@@ -76,7 +78,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             "per": question.per,
             "show": list(form.show),
             "top": question.top,
-            "dimensions": list(known),
+            "dimensions": dimensions,
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.whole.derived()
@@ -119,7 +121,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         place=lambda key: key[0],
         identity=identity,
         query=result.query,
-        dimensions=known,
+        dimensions=dimensions,
         most=max_rows,
     )
     return {**beside, **page}
