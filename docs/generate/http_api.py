@@ -186,7 +186,7 @@ PAGES = (
         "operator-insights",
         "Insights and notifications",
         "Read insights, and manage notifications and channels.",
-        _operators("/insights", "/notifications", "/notification-channels", "/channel-names"),
+        _operators("/insights", "/attention", "/notifications", "/notification-channels", "/channel-names"),
     ),
     ApiPage(
         "operator-recommendations",

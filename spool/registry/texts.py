@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from spool.errors import Invalid
 
 MAX_DIMENSION = 200  # maximum characters of a dimension name in an error message
-_MAX_AMOUNT = Decimal(10) ** 12
+MAX_AMOUNT = Decimal(10) ** 12
 
 
 def check_text(field: str, text: str, most: int) -> str:
@@ -43,7 +43,7 @@ def check_amount(field: str, amount: str) -> str:
         number = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
         number = Decimal("NaN")
-    if not number.is_finite() or abs(number) >= _MAX_AMOUNT or (number and number.adjusted() < -27):
+    if not number.is_finite() or abs(number) >= MAX_AMOUNT or (number and number.adjusted() < -27):
         raise Invalid(f"{field} must be a decimal number, such as 12.50")
     return f"{number:f}"
 

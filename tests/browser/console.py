@@ -209,12 +209,12 @@ class Console:
     def follow(self, title: str) -> int:
         """Go to a page by the menu, where a group opens its first page. Return the number of clicks."""
         menu = self.page.get_by_role("navigation", name="Pages")
-        link = menu.get_by_role("link", name=title, exact=True)
+        link = menu.get_by_role("link", name=_entry(title))
         path, group = place_of(title)
         if not group or link.count():
             link.click()
             return 1
-        entry = menu.get_by_role("link", name=group, exact=True)
+        entry = menu.get_by_role("link", name=_entry(group))
         is_first = f"#{path}" == str(entry.get_attribute("href")).partition("?")[0]
         entry.click()
         if is_first:
@@ -303,6 +303,11 @@ def visited(console: Console) -> Iterator[str]:
         for number, tab in enumerate(tabs, 2):
             console.open(tab)
             yield f"{name}-{number}"
+
+
+def _entry(title: str) -> re.Pattern[str]:
+    """Match the name of a menu entry, which may end with the number of its badge."""
+    return re.compile(rf"^{re.escape(title)}( \d+ critical)?$")
 
 
 def followed(console: Console) -> Iterator[str]:

@@ -39,14 +39,16 @@ def test_a_parked_route_is_mended(
     troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole
 ) -> None:
     """
-    Two clicks from the overview lead to the details of a paused route, and to *Try now*. The details say
+    Three clicks from the overview lead to the details of a paused route, and to *Try now*. The details say
     since when the route waits, which key was refused, and that nothing is lost. A replay is not needed and is
     one click further away.
     """
     console = open_console(troubled)
     console.open("/")
     page = console.page
-    page.get_by_role("link", name="your cost service refuses Tollhouse's key costs").first.click()
+    page.locator("details.attention > summary").click()
+    row = page.locator(".attention li", has_text="your cost service refuses Tollhouse's key costs")
+    row.get_by_role("link").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("your cost service refuses Tollhouse's key costs (403). Nothing is lost")
     expect(dialog.locator(".fields > div", has_text="Since")).to_contain_text("ago")
@@ -58,7 +60,7 @@ def test_a_parked_route_is_mended(
         "refuses Tollhouse's key costs (403). Nothing is lost. Another attempt did not change this",
         timeout=60_000,
     )
-    assert 2 == console.clicks()
+    assert 3 == console.clicks()
     refusing.mended.set()
     dialog.get_by_role("button", name="Try now").click()
     expect(said).to_contain_text(f"{REFUSED} is running again", timeout=60_000)

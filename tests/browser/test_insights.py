@@ -1,4 +1,4 @@
-"""Insights: the most expensive comes first, and people decide on it and comment it."""
+"""Insights: the most urgent comes first, and people decide on it and comment it."""
 
 from __future__ import annotations
 
@@ -41,16 +41,19 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     console.open("/insights")
     titles = console.page.get_by_role("rowheader")
     expect(titles).to_have_text([STUCK["title"], SPIKE["title"], GAP["title"]])
+    expect(console.page.get_by_role("columnheader", name="Severity")).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    expect(console.page.locator("a.chip")).to_have_text(
+        ["Critical 1", "Open 3", "Snoozed 0", "Done 0", "Money 2", "Operations 1"]
+    )
     console.page.get_by_role("link", name="Operation").click()
     expect(titles).to_have_text([STUCK["title"]])
     expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("critical")
     expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("$9,504.00 affected")
     console.page.get_by_role("link", name="Money").last.click()
     chosen = console.page.locator("a.chip[aria-current]")
-    expect(chosen).to_have_text("Money")
-    expect(console.page.get_by_role("columnheader", name="Cost impact")).to_have_attribute(
-        "aria-sort", "descending"
-    )
+    expect(chosen).to_have_text("Money 2")
     expect(titles).to_have_text([SPIKE["title"], GAP["title"]])
     console.page.get_by_role("link", name=SPIKE["title"]).click()
     dialog = console.page.get_by_role("dialog", name=SPIKE["title"])

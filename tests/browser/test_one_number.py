@@ -145,7 +145,9 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
         yearly.open("/")
         tile = page.locator(".numbers > div").filter(has_text="Spend in").inner_text()
         spent = FIGURE.findall(tile)[0]
-        forecast = re.search(r"Forecast: (\S+) by the end of (\w+)", tile)
+        forecast = re.search(
+            r"Forecast for (\w+)\n+(\$\S+)", page.locator(".numbers > div").nth(1).inner_text()
+        )
         yearly.open("/costs?from=mtd&by=team")
         expect(page.locator("tfoot td").first).to_be_visible()
         assert spent == page.locator(".head .figure").inner_text()
@@ -157,9 +159,42 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
         if forecast is None:
             expect(told).to_have_count(0)
         else:
-            expect(told).to_contain_text(f"Forecast: {forecast[1]} by the end of {forecast[2]}")
+            expect(told).to_contain_text(f"Forecast: {forecast[2]} by the end of {forecast[1]}")
 
     within_an_hour(check)
+
+
+def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    The line of status on Overview, the badge in the menu, the tab Critical and the rows under it have one number,
+    before and after the detectors run. On a phone, the first amount is still near the top.
+    """
+    console = open_console(troubled)
+    page = console.page
+    for has_insights in (False, True):
+        if has_insights:
+            troubled.run("insights", "run")
+        console.open("/")
+        number = console.ask("/attention")["attention"]["count"]
+        assert number > 2
+        line = page.locator("details.attention")
+        expect(line.locator("summary")).to_contain_text(f"{number} need attention")
+        expect(page.locator("nav .badge")).to_have_text(f"{number} critical")
+        line.locator("summary").click()
+        expect(line.locator("li.bad")).to_have_count(number)
+        expect(line.locator("li.wait")).to_have_text(re.compile("Nobody is notified: there is no channel"))
+        assert [] == console.audit(("minor", "moderate", "serious", "critical"), is_framed=True)
+        console.follow("Insights")
+        page.get_by_role("link", name=f"Critical {number}", exact=True).click()
+        expect(page.locator("tbody tr, section.attention li")).to_have_count(number)
+        expect(page.locator("nav .badge")).to_have_text(f"{number} critical")
+        expect(page.locator("section.attention")).to_have_count(0 if has_insights else 1)
+        assert [] == console.audit(("minor", "moderate", "serious", "critical"), is_framed=True)
+    page.set_viewport_size(NARROW)
+    console.open("/")
+    box = page.locator(".numbers dd").first.bounding_box()
+    assert box is not None and box["y"] <= 200
+    assert 0 == console.overhang()
 
 
 def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Console) -> None:

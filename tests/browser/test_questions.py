@@ -106,12 +106,15 @@ def test_why_did_spend_jump(reader: Reader) -> None:
 
 
 def test_what_is_unpriced(reader: Reader) -> None:
-    """The overview's figure "Calls without a price" links to the models without a price."""
-    reader.click(
-        reader.page.locator(".numbers > div", has_text="Calls without a price").get_by_role("link").first
-    )
-    reader.arrives("Costs")
+    """The overview's number of calls without a price leads to the models, where the same number is shown."""
+    link = reader.page.get_by_role("link", name="have no price")
+    number = (link.inner_text()).partition(" ")[0]
+    reader.click(link)
+    reader.arrives("Prices")
     expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
+    expect(
+        reader.page.get_by_text(f"{number} calls of the last 30 days have tokens but no price")
+    ).to_be_visible()
 
 
 def test_the_bill_against_what_was_counted(console: Console) -> None:
@@ -203,18 +206,19 @@ def test_who_may_send(reader: Reader) -> None:
 
 
 def test_is_anything_lost_or_stuck(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """The overview counts refused records and names each stopped route. A click shows the reason."""
+    """The overview counts rejected records and names each stopped route. Two clicks show the reason."""
     reader = Reader(open_console(troubled))
+    reader.click(reader.page.locator("details.attention > summary"))
     reader.click(reader.page.get_by_role("link", name=f"{DEAD} rejected records"))
     reader.click(reader.page.get_by_role("rowheader").first.get_by_role("link"))
     expect(reader.page.get_by_role("dialog")).to_contain_text("is not known")
     reader.arrives("Delivery")
     reader = Reader(reader.console)
-    reader.click(
-        reader.page.get_by_role(
-            "link", name="your cost service refuses Tollhouse's key costs (403). Nothing is lost"
-        )
+    reader.click(reader.page.locator("details.attention > summary"))
+    row = reader.page.locator(
+        ".attention li", has_text="your cost service refuses Tollhouse's key costs (403)"
     )
+    reader.click(row.get_by_role("link"))
     expect(reader.page.get_by_role("dialog")).to_contain_text("Nothing is lost")
     reader.arrives("Delivery")
     expect(reader.page.get_by_role("row", name=UPSTREAM)).to_be_attached()

@@ -37,14 +37,15 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 def test_the_overview_asks_once(console: Console) -> None:
     """
-    All figures of the overview are in one response. Everything needed for drawing is requested at once, before it.
+    All figures of the overview are in one response, and what needs attention in another. Everything needed for
+    drawing is requested at once, before it.
     """
     console.page.goto("about:blank")
     console.requests.clear()
     console.open("/")
     console.page.get_by_text("Spend in").wait_for()
     paths = [each.partition("/console/api")[2] for each in console.asked()]
-    assert {"/overview", "/session", "/changes", "/views?limit=1000"} == set(paths)
+    assert {"/overview", "/attention", "/session", "/changes", "/views?limit=1000"} == set(paths)
     assert 1 == paths.count("/overview")
     preloaded = console.page.locator("link[rel=modulepreload]").count()
     loaded = {url.partition(f"/{files().version}/")[2] for url in console.page.evaluate(LOADED)}

@@ -45,7 +45,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     ).payload["inspection"]
     listed = (await server.ask("GET", "/insights", sort_key="cost_impact")).payload
     [item] = listed["insights"]
-    assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
+    assert {"insights", "counts", "pagination", "filtering", "sorting"} == set(listed)
     assert item["title"] == f"The route {ROUTE} is paused"
     assert item["category"] == "delivery"
     assert item["status"] == "new"

@@ -12,6 +12,7 @@ from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json
 from spool.printable import printable
 from spool.registry.insights import EFFORTS, STATUSES
+from spool.registry.notices import SEVERITIES
 
 COLUMNS = ("id", "status", "severity", "cost_impact", "effort", "category", "title")
 
@@ -29,9 +30,10 @@ list_command(
     filters={
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
         "about": "Filter by subject. money: AI spend. operation: Tollhouse and the programs that send to it.",
+        "severity": f"Filter by severity: {', '.join(SEVERITIES)}; may repeat.",
         "hide_resolved": "true: hide insights that are addressed or ignored.",
     },
-    help="List the insights, newest first.",
+    help="List the insights: the open ones first, by severity and then by cost impact.",
 )
 
 

@@ -14,14 +14,15 @@ from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.calls.attention import seen_insights
 from gateway.money.calls.published_insights import (
     COMMENTS,
     INSIGHTS_OF_PEOPLE,
     comment_number,
     comment_rows,
+    counts,
     describe_comment,
     describe_for_people,
-    insight_rows,
 )
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import Inspector
@@ -90,13 +91,14 @@ def inspector(services: OperatorServices) -> Inspector:
 
 @call("GET", "/insights", VIEW_COSTS, "List insights", lists=INSIGHTS_OF_PEOPLE, shows=SLICED)
 async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
-    if not request.is_limited:
-        return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
-    visible = await request.reads.visible()
-    all_insights = await request.registry.insights.found()
-    return await request.list(
-        INSIGHTS_OF_PEOPLE, MemoryRows([insight for insight in all_insights if visible.insight(insight)])
-    )
+    """
+    List the insights. By default, the open ones are first, by severity and then by cost impact.
+
+    `counts` has the number of all insights by state, and the number of open insights by subject.
+    """
+    insights = await seen_insights(request)
+    page = await request.list(INSIGHTS_OF_PEOPLE, MemoryRows(insights))
+    return {**page, "counts": counts(insights)}
 
 
 @call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from gateway.http.holders.operators import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -119,7 +119,7 @@ async def discard_notifications(
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
 
 
-def shown_error(request: OperatorRequest[InstallationServices, None], error: str) -> str:
+def shown_error(request: OperatorRequest[Any, None], error: str) -> str:
     """
     Return why a message did not arrive. People who may not change channels do not see the text of
     the receiver's response.

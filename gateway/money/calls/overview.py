@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
 
-from gateway.devices.states import MUTE, SILENT
 from gateway.http.holders.operators import MoneyServices
+from gateway.http.lists import MemoryRows, PageQuery
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
@@ -16,14 +15,14 @@ from gateway.http.services import OperatorServices
 from gateway.money.budgets.declared import COST, MONTHLY
 from gateway.money.budgets.expansion import rounded
 from gateway.money.budgets.forecast import TooEarly, outlook
+from gateway.money.calls.attention import OPEN, seen_insights
 from gateway.money.calls.costs.colours import colours_of
 from gateway.money.calls.costs.marks import marks_of
 from gateway.money.calls.costs.questions import times
-from gateway.money.calls.published_insights import INSIGHTS, describe_for_people
+from gateway.money.calls.published_insights import INSIGHTS_OF_PEOPLE, describe_for_people
 from gateway.money.costs.answer import has_plans, ledger_for
 from gateway.money.costs.measures import per
 from gateway.money.costs.question import CostQuestion, check_span
-from gateway.records.calls import deliveries
 from gateway.service.errors import Refusal
 from spool.ledger import money
 from spool.ledger.costs import combined
@@ -38,19 +37,18 @@ from spool.ledger.queries import (
     CostQuery,
     CostRow,
     end_of_hour,
+    within,
 )
-from spool.listing import ListQuery
 from spool.record import AI_TELEMETRY, moment
-from spool.registry.insights import IN_PROGRESS, NEW, Insight
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
+MOST_UNPRICED = 1_000  # models without a price that are told apart
 LISTS = (MODEL_FAMILY, "team", "user")
-_OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
+_OF_MONTH = ("cost", "calls", "errors")
 _OF_DAY = ("cost", "calls")
-_OPEN = (NEW, IN_PROGRESS)
 _BORDERS = ("hourly_since", "whole_since")
 
 
@@ -97,9 +95,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
 
     All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and
     the notes cover the requested days, by default the last 30. `operation` is null for people who have
-    limited data access or may not see the operation. `insights` is null while the registry is damaged. The
-    value `rows` in the state of the totals is always null. `paid` is included if there are plans: the paid
-    costs of the month, and the fees and the overage of seats in them.
+    limited data access or may not see the operation. `insights` is null while the registry is damaged.
+    `reported` is the part of the cost of these days that sources reported. `unpriced` is the number of
+    their calls that have tokens but no price. `paid` is included if there are plans: the paid costs of the
+    month, and the fees and the overage of seats in them.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -113,10 +112,23 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     today = replace(base, since=midnight, measures=_OF_DAY)
     largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
     since = largest.since
-    daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,))
+    daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
+    unpriced = within(
+        replace(
+            largest,
+            group_by=("model", "provider"),
+            measures=("unpriced", "input_tokens", "output_tokens"),
+            top=MOST_UNPRICED,
+            top_by="unpriced",
+        ),
+        include={"cost_source": ("none",), "status": ("ok",)},
+        exclude={},
+    )
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    row_sets = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
-    month, month_before, day, day_before, by_day, *by_list = row_sets
+    row_sets = await request.ledger.costs_of(
+        [base, preceding(base), today, preceding(today), daily, unpriced, *lists]
+    )
+    month, month_before, day, day_before, by_day, without_price, *by_list = row_sets
     whole = await request.ledger.whole_since()
     predicted = (await outlook(request.ledger, base, MONTHLY, request.now())).forecast
     return {
@@ -126,11 +138,15 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "month": _beside(first, month, month_before, _OF_MONTH),
-            # the total of `GET /forecast`, or null if there is too little history
-            "forecast": None if isinstance(predicted, TooEarly) else rounded(COST, predicted.total),
+            # the total and the bounds of `GET /forecast`, or null if there is too little history
+            "forecast": None
+            if isinstance(predicted, TooEarly)
+            else {name: rounded(COST, getattr(predicted, name)) for name in ("total", "low", "high")},
             **await _paid(request, base),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
+            "reported": combined(by_day, start=since, group=()).reported,
+            "unpriced": sum(row.unpriced for row in without_price if _lacks_price(row)),
             "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
             **await marks_of(request, services.money, replace(largest, top=None)),
             "lists": {
@@ -141,6 +157,11 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "insights": await _insights(request),
         }
     }
+
+
+def _lacks_price(row: CostRow) -> bool:
+    """Return whether a price for the row's model is missing, as on the page Prices."""
+    return row.group[0] is not None and row.input_tokens + row.output_tokens > 0
 
 
 def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
@@ -179,39 +200,20 @@ async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQue
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """Describe the operation: routes, how current the totals are, rejected records, and offline devices."""
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
-    services = request.services
-    untyped_request = cast(OperatorRequest[Any, None], request)
-    devices = services.senders.devices
-    counts = devices.counts() if devices else {}
-    status = await deliveries.status(replace(untyped_request, services=services.spool))
-    counted = await described(replace(untyped_request, services=services.money), counts_rows=False)
-    return {
-        "status": status,
-        **cast(Mapping[str, object], counted),
-        "dead": len(await services.spool.deliveries.dead()),
-        "silent_devices": counts.get(SILENT, 0) + counts.get(MUTE, 0),
-        "demo": request.shared.demo_state,
-    }
+    books = await request.services.spool.log.books()
+    has_records = any(terms.get("accepted") for terms in books.topics.values())
+    return {"has_records": has_records, "demo": request.shared.demo_state}
 
 
 async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """Return the open insights with the highest impact, and the number of all open insights."""
+    """Return the most urgent open insights, and the number of all open insights."""
     try:
-        table = request.registry.insights
+        insights = await seen_insights(request, OPEN)
     except Refusal:
         return None
-    sort = INSIGHTS.sorts["cost_impact"].field
-    assert sort is not None
-    query = ListQuery(sort=sort, order="desc", identity="id", limit=LISTED, filters={"status": _OPEN})
-    if request.is_limited:
-        visible = await request.reads.visible()
-        seen: list[Insight] = [
-            insight for insight in await table.found() if visible.insight(insight) and insight.status in _OPEN
-        ]
-        seen.sort(key=lambda insight: (-float(insight.cost_impact), insight.id))
-        return {"rows": [describe_for_people(insight) for insight in seen[:LISTED]], "total_count": len(seen)}
-    page = await table.page(query)
+    sort_key, sort_order = INSIGHTS_OF_PEOPLE.default_sort
+    query = PageQuery(sort_key=sort_key, sort_order=sort_order, filters={}, limit=LISTED)
+    page = await MemoryRows(insights).page(INSIGHTS_OF_PEOPLE, query)
     return {"rows": [describe_for_people(insight) for insight in page.rows], "total_count": page.total}

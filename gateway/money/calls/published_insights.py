@@ -7,7 +7,10 @@ expect: status 200 even after a creation, a comment's text as `message`, and ref
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
@@ -19,13 +22,13 @@ from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.money.costs.times import seconds
-from gateway.service.schemas import TEXT, closed
+from gateway.service.schemas import COUNT, TEXT, closed
 from spool.errors import NotThere, RegistryDamaged
-from spool.listing import ASCENDING, ListPage, ListQuery, SortField
-from spool.registry.insights import EFFORTS, MAX_INSIGHTS, STATUSES, Comment, Draft, Insight
-from spool.registry.notices import insight_severity
+from spool.listing import DESCENDING, ListPage, SortField
+from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Draft, Insight
+from spool.registry.notices import SEVERITIES, insight_severity
 from spool.registry.registry import Registry
-from spool.registry.texts import web_link
+from spool.registry.texts import MAX_AMOUNT, web_link
 
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 Effort = Literal["not_set", "low", "medium", "high"]
@@ -36,6 +39,7 @@ RESOLVED = ("addressed", "ignored")
 NOTHING = ("",)  # values of a filter for a status or a category that no insight has
 ABOUT = "about"
 MONEY, OPERATION = "money", "operation"
+STATES = OPENED, SNOOZED, DONE = "open", "snoozed", "done"
 
 # Categories of findings whose impact is the affected spend, not money that can be saved.
 _OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
@@ -70,6 +74,23 @@ def describe_for_people(insight: Insight) -> dict[str, object]:
 
 def about(insight: Insight) -> str:
     return OPERATION if insight.category in _OF_OPERATION else MONEY
+
+
+def state_of(insight: Insight) -> str:
+    if insight.status in RESOLVED:
+        return DONE
+    return SNOOZED if insight.status == ON_HOLD else OPENED
+
+
+def urgency(insight: Insight) -> str:
+    """
+    Return a text by which insights are sorted in descending order: the open ones first, then the snoozed ones,
+    each by severity and then by cost impact.
+    """
+    state = STATES[::-1].index(state_of(insight))
+    severity = SEVERITIES.index(insight_severity(insight))
+    cost = int((MAX_AMOUNT + Decimal(insight.cost_impact)) * 1_000_000)
+    return f"{state}{severity}{cost:019}"
 
 
 def describe_comment(comment: Comment) -> dict[str, object]:
@@ -116,11 +137,26 @@ INSIGHTS: List[Insight] = List(
 INSIGHTS_OF_PEOPLE: List[Insight] = replace(
     INSIGHTS,
     show=describe_for_people,
+    sorts={**INSIGHTS.sorts, "severity": Sort(value=urgency)},
+    default_sort=("severity", DESCENDING),
     filters={
         **INSIGHTS.filters,
-        ABOUT: Filter(holds=lambda insight, value: about(insight) == value, valid_values=(MONEY, OPERATION)),
+        ABOUT: Filter(values=lambda insight: (about(insight),), valid_values=(MONEY, OPERATION)),
+        "severity": Filter(values=lambda insight: (insight_severity(insight),), valid_values=SEVERITIES),
     },
+    beside={"counts": closed(dict.fromkeys((*STATES, MONEY, OPERATION), COUNT))},
 )
+
+
+def counts(insights: Sequence[Insight]) -> dict[str, int]:
+    """Count insights by state, and the open ones also by subject."""
+    states = Counter(state_of(insight) for insight in insights)
+    subjects = Counter(about(insight) for insight in insights if state_of(insight) == OPENED)
+    return {
+        **{state: states[state] for state in STATES},
+        **{subject: subjects[subject] for subject in (MONEY, OPERATION)},
+    }
+
 
 COMMENTS: List[Comment] = List(
     root="comments",
@@ -135,19 +171,12 @@ COMMENTS: List[Comment] = List(
     beside={"insight": closed({"id": TEXT})},
 )
 
-_EVERY = ListQuery(
-    sort=SortField("id"), order=ASCENDING, identity="id", limit=MAX_INSIGHTS, filters={}, known=("category",)
-)
-
 
 class InsightRows:
-    """
-    Stored insights. The storage can filter only by status and category, so other filters are translated to these.
-    """
+    """Stored insights. The storage can filter only by status, so the other filter is translated to it."""
 
     def __init__(self, registry: Registry) -> None:
-        self._table = registry.insights
-        self._stored = StoredRows(self._table.page)
+        self._stored = StoredRows(registry.insights.page)
 
     async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
         filters = dict(wanted.filters)
@@ -156,18 +185,7 @@ class InsightRows:
                 status for status in filters.get("status", STATUSES) if status not in RESOLVED
             )
             filters["status"] = open_statuses or NOTHING
-        subjects = set(filters.pop(ABOUT, ()))
-        if len(subjects) != 1:
-            return await self._stored.page(listed, replace(wanted, filters=filters))
-        known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
-        if not known:  # the storage does not list the categories if there are too many
-            return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
-        of_operation = subjects == {OPERATION}
-        chosen = tuple(category for category in known if (category in _OF_OPERATION) == of_operation)
-        with_category = replace(listed, filters={**listed.filters, "category": Filter(field="category")})
-        return await self._stored.page(
-            with_category, replace(wanted, filters={**filters, "category": chosen or NOTHING})
-        )
+        return await self._stored.page(listed, replace(wanted, filters=filters))
 
 
 def insight_rows(registry: Registry) -> InsightRows:

@@ -36,7 +36,6 @@ def finding(
     """
     Build a finding. `subject` identifies it within its detector, so later runs recognize the same finding.
     """
-    digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
     draft = Draft(
         title=title,
         description=f"What was seen: {seen}\n\nWhat to do: {advice}",
@@ -45,8 +44,13 @@ def finding(
         cost_impact=dollars(impact),
     )
     return Finding(
-        key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels, concerns=concerns
+        key=finding_key(detector, subject), draft=draft, newest=newest, channels=channels, concerns=concerns
     )
+
+
+def finding_key(detector: str, subject: Sequence[str | None]) -> str:
+    digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
+    return f"{detector}:{digest}"
 
 
 def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:

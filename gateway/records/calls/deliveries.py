@@ -13,6 +13,7 @@ from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.service.monitoring.health import describe_nodes, describe_route
+from gateway.service.monitoring.route_trouble import trouble_of
 from spool.deliveries.routes import routes_with_refusals
 from spool.deliveries.values import (
     DELIVERY_STATES,
@@ -51,9 +52,15 @@ class TryRoute(RequestBody):
 def _show_route(route: RouteState) -> dict[str, object]:
     """
     Describe a route. `refused_24h` is the number of records that responses rejected while accepting other
-    records; `refusal` is the newest reason.
+    records; `refusal` is the newest reason. `trouble` says why the route delivers nothing, or is null.
     """
-    return {**describe_route(route), "refused_24h": route.refused_recently, "refusal": route.refusal}
+    trouble = trouble_of(route)
+    return {
+        **describe_route(route),
+        "refused_24h": route.refused_recently,
+        "refusal": route.refusal,
+        "trouble": trouble and trouble[1],
+    }
 
 
 ROUTES: List[RouteState] = List(

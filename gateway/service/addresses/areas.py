@@ -248,7 +248,10 @@ _LISTED = (
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(modules=("gateway.money.calls.allocation",), paths=("/allocation",)),
-    Area(modules=("gateway.money.calls.insights",), paths=("/insights",)),
+    Area(
+        modules=("gateway.money.calls.insights", "gateway.money.calls.attention"),
+        paths=("/insights", "/attention"),
+    ),
     Area(
         modules=("gateway.money.calls.recommendations",),
         paths=(

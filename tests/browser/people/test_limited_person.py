@@ -106,8 +106,9 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
     eva.open("/budgets")  # the page of channels is closed to this person
     expect(page.get_by_text("there is no channel. Ask an Admin to add one.")).to_be_visible()
     eva.open("/")  # the page of prices is closed as well
-    expect(page.get_by_text("not included in the total")).to_be_visible()
-    expect(page.get_by_role("link", name="set a price")).to_have_count(0)
+    expect(page.get_by_text("of the money is estimated from list prices")).to_be_visible()
+    expect(page.locator("main a[href^='#/prices']")).to_have_count(0)
+    expect(page.get_by_text("Nothing needs attention")).to_have_count(0)
     for address in ("/insights", "/recommendations"):  # the findings on these pages cover all calls
         eva.open(address)
         expect(page.get_by_role("button", name="Check now")).to_have_count(0)

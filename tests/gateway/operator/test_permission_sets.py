@@ -77,6 +77,7 @@ CALLS = {
     GET /statements
     GET /statement-pulls
     GET /reconciliation
+    GET /attention
     GET /insights
     GET /insights/{id}
     GET /insights/{id}/comments

@@ -78,6 +78,7 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
         "ambiguous",
         "refused_24h",
         "refusal",
+        "trouble",
     } == set(route)
     assert moment(server.clock.now()) == route["since"]
     assert route["route"] == ROUTE

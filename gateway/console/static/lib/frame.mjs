@@ -9,6 +9,7 @@ import {Problem, State, isOpen} from "./parts.mjs";
 import {allowNames} from "./names.mjs";
 import {useQuery} from "./query.mjs";
 
+const BADGED = "/insights"; // the page whose menu entry has the number of what needs attention
 const THEMES = ["system", "light", "dark"];
 
 export function Frame({pages: all, session, version, telemetry, leave}) {
@@ -19,6 +20,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const [searched, setSearched] = useState(null); // {word, Found}
   const look = (word) => import("./search.mjs").then(({Found}) => setSearched({word, Found})).catch(() => location.reload()); // the file belongs to another release
   const [isOpened, setOpened] = useState(false); // the menu, on a phone
+  const attention = useQuery(async () => (isOpen(session, {needs: "view_costs"}) ? (await get("/attention")).attention : null), [], ["insights", "routes", "dead", "devices", "notifications"]);
   const search = useRef(null);
   const live = useLiveState();
   const pages = all.filter((each) => isOpen(session, each));
@@ -41,10 +43,12 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         <button type="button" class="opens" aria-expanded=${isOpened} onClick=${() => setOpened(!isOpened)}>Menu</button></div>
       <${ViewPicker} query=${query} />
       <nav aria-label="Pages">${groups(pages).map(([group, members]) => {
+        const badge = members.some((each) => each.path === BADGED) && attention.data?.count > 0
+          && html` <span class="badge">${attention.data.count}<span class="unseen"> critical</span></span>`;
         const links = members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
-          aria-current=${each === page ? "page" : undefined}>${each.title}</a>`);
+          aria-current=${each === page ? "page" : undefined}>${each.title}${each.path === BADGED && badge}</a>`);
         return group && members.length > 1
-          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${members.includes(page)}>${group}</a>
+          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${members.includes(page)}>${group}${!members.includes(page) && badge}</a>
             ${members.includes(page) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
       })}</nav>
       <div class="who">
@@ -62,7 +66,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     <main id="main" tabindex="-1">
       ${isDemo && html`<${Loaded} load=${banner} session=${session} />`}
       <h1>${page?.title ?? "Page not found"}</h1>
-      ${page ? html`<${Loaded} key=${path} load=${page.load} session=${session} query=${query} telemetry=${telemetry} />`
+      ${page ? html`<${Loaded} key=${path} load=${page.load} ...${{session, query, telemetry, attention}} />`
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.</footer>
     </main>

@@ -16,7 +16,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   path: API path, such as "/devices"; root: the list's key in the response, such as "devices"; at: the page's own path
  *   caption: the name of the rows in the plural; what: the changes in the live stream that reload the page, such as ["devices"]
  *   columns: {name, title, value(row), kind, exact(row), sort: its sort key, order: its first sort order}; the first links to the row
- *   sort: [sort key, order] if the address names none; ordered(rows): the rows in the list's own order, if the address names none
+ *   sort: [sort key, order] if the address names none and the server's default is not wanted
  *   inView: whether the chosen view filters the list; ask: parameters of every request, or a function of the address
  *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
  *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
@@ -25,13 +25,12 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
- *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row; Above({query}), Before({answer, session, query, reload}): elements above the table
+ *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row; Above({query}), Before({answer, session, query, reload, attention}): elements above the table
  *   empty: shown while the list has no rows
  */
-export function ListPage({list, session, query}) {
+export function ListPage({list, session, query, attention}) {
   const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
-  const isOwn = query.get("sort") === null; // the list's own order
-  const [key, order] = isOwn ? list.sort ?? [null, null] : [query.get("sort"), query.get("order")];
+  const [key, order] = query.get("sort") === null ? list.sort ?? [null, null] : [query.get("sort"), query.get("order")];
   const view = list.inView ? query.get("view") : null;
   const parameters = {...(typeof list.ask === "function" ? list.ask(query) : list.ask), ...grouped(list.asked?.(filters) ?? filters), view, sort_key: key, sort_order: order};
   const size = list.page ?? PAGE;
@@ -49,8 +48,7 @@ export function ListPage({list, session, query}) {
   // Take the action from the current list, because choices of its fields may have loaded since the click.
   const action = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   const {data} = found;
-  const loadedRows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
-  const rows = isOwn && list.ordered ? list.ordered(loadedRows) : loadedRows;
+  const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
   const cursor = more ? more.cursor : data?.pagination.cursor;
   const next = async () => {
     const answer = await get(list.path, {cursor: cursor.next_cursor, limit: size});
@@ -70,7 +68,7 @@ export function ListPage({list, session, query}) {
   return html`
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${list.Above && html`<${list.Above} query=${query} />`}
-    ${list.Before && data && html`<${list.Before} answer=${data} session=${session} query=${query} reload=${found.reload} />`}
+    ${list.Before && data && html`<${list.Before} answer=${data} ...${{session, query, attention}} reload=${found.reload} />`}
     <div class="bar">
       ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !NO_FILTERS.includes(field))} hints=${list.hints} titles=${list.titles} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${exactCount(rows.length)} of ${exactCount(total)} ${list.caption}` : found.error ? "" : "Loading ..."}</span>

@@ -5,7 +5,6 @@ import {html, useState} from "../lib/html.mjs";
 import {ago, duration, exactCount} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Confirm, Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
-import {troubleOf} from "../lib/route_trouble.mjs";
 
 const PATH = "/delivery";
 const byRoute = (tab, route) => to(PATH, {tab, route});
@@ -23,7 +22,7 @@ async function tryNow({route}) {
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     now = (await get("/routes", {route})).routes.find((each) => each.route === route);
   }
-  return now?.state === "running" ? `${route} is running again.` : now && `${troubleOf(now)}. Another attempt did not change this.`;
+  return now?.state === "running" ? `${route} is running again.` : now && `${now.trouble} Another attempt did not change this.`;
 }
 
 const FIXES = {
@@ -46,7 +45,7 @@ const ROUTES = {
     {title: "Since", wide: true, value: (row) => (row.since ? ago(row.since) : "–"), exact: (row) => row.since},
     {title: "Reason", wide: true, value: (row) => row.reason ?? ""},
   ],
-  Details: ({row}) => html`<p><${State} word=${row.state} /> ${FIXES[row.state] ? `${troubleOf(row)}.` : row.reason}</p>
+  Details: ({row}) => html`<p><${State} word=${row.state} /> ${row.trouble ?? row.reason}</p>
     ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{
       since: row.since && `${row.since} (${ago(row.since)})`, records_waiting: row.queued, oldest_record_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
       sent_again_without_an_answer: row.ambiguous, sent_no_answer: row.unknown,

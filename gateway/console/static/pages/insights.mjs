@@ -2,13 +2,14 @@
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
+import {Causes} from "../lib/attention.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {State, commented, withCode} from "../lib/parts.mjs";
 
 const PATH = "/insights";
-const OPEN = ["new", "in_progress", "on_hold"];
+const OPEN = ["new", "in_progress"];
 const WEEK_S = 7 * 86400;
 const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"], prices: ["/prices", "Set a price"]}; // the page of a category, if it is not Costs
 const VIEWS = { // the Costs page of a category; the default is by model
@@ -17,13 +18,13 @@ const VIEWS = { // the Costs page of a category; the default is by model
 };
 const DONE = {addressed: "good", on_hold: "plain"};
 const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
-const SNOOZED = ["on_hold"];
-const VIEWS_OF_LIST = [["Open", {status: ["new", "in_progress"]}], ["Snoozed", {status: SNOOZED}], ["Done", {status: ["addressed", "ignored"]}],
-  ["Money", {status: OPEN, about: "money"}], ["Operations", {status: OPEN, about: "operation"}]];
+const CRITICAL = {status: OPEN, severity: "critical"};
+const TABS = { // by the name of their number in the answer
+  critical: ["Critical", CRITICAL], open: ["Open", {status: OPEN}], snoozed: ["Snoozed", {status: ["on_hold"]}], done: ["Done", {status: ["addressed", "ignored"]}],
+  money: ["Money", {status: OPEN, about: "money"}], operation: ["Operations", {status: OPEN, about: "operation"}],
+};
 
-const isChosen = (query, {about, status}) => query.get("about") === (about ?? null) && query.getAll("status").join() === status.join();
-/** Sort rows by state (open, snoozed, done) and severity. Rows of the same state and severity keep their order. */
-const rank = (row) => (SNOOZED.includes(row.status) ? 1 : OPEN.includes(row.status) ? 0 : 2) * 10 + Object.keys(SEVERITIES).indexOf(row.severity);
+const isChosen = (query, asked) => ["status", "about", "severity"].every((name) => query.getAll(name).join() === [asked[name] ?? []].flat().join());
 const at = (id) => `/insights/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
@@ -47,22 +48,29 @@ function Details({row}) {
       <span class="faint">${seen(each.created)}</span><br />${each.message}</p>`)}`;
 }
 
+/** Tabs with their numbers, and under Critical the problems that have no insight. */
+function Before({answer, query, attention}) {
+  const counts = {critical: attention.data?.count, ...answer.counts};
+  const others = isChosen(query, CRITICAL) ? (attention.data?.causes ?? []).filter(({severity, insight}) => severity === "critical" && !insight) : [];
+  return html`<p class="bar">${Object.entries(TABS).map(([name, [title, asked]]) => html`<a key=${name} class="chip" href=${to(PATH, asked)}
+    aria-current=${isChosen(query, asked) ? "true" : undefined}>${title} ${counts[name]}</a>`)}</p>
+    ${others.length > 0 && html`<section class="attention"><h2>Problems without an insight</h2><${Causes} causes=${others} /></section>`}`;
+}
+
 const INSIGHTS = {
-  path: PATH, root: "insights", at: PATH, caption: "insights", what: ["insights"], page: 1000,
-  sort: ["cost_impact", "desc"], ordered: (rows) => [...rows].sort((one, other) => rank(one) - rank(other)),
+  path: PATH, root: "insights", at: PATH, caption: "insights", what: ["insights"],
   identity: (row) => row.id, show: at, one: ({insight, comments}) => ({...insight, comments}), heading: (row) => row.title,
   columns: [
     {title: "Insight", value: (row) => row.title, sort: "title"},
-    {title: "Severity", value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`},
+    {title: "Severity", value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`, sort: "severity", order: "desc"},
     {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${DONE[row.status]} />`, sort: "status"},
-    {title: "Cost impact", kind: "number", value: impact, exact: (row) => `$${row.cost_impact}`, sort: "cost_impact"},
+    {title: "Cost impact", kind: "number", value: impact, exact: (row) => `$${row.cost_impact}`, sort: "cost_impact", order: "desc"},
     {title: "Effort", wide: true, value: (row) => row.effort.replace("_", " "), sort: "effort"},
     {title: "Category", wide: true, value: (row) => row.category, sort: "category"},
     {title: "Last updated", wide: true, value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
   Details,
-  Before: ({query}) => html`<p class="bar">${VIEWS_OF_LIST.map(([title, asked]) => html`<a key=${title} class="chip" href=${to(PATH, asked)}
-    aria-current=${isChosen(query, asked) ? "true" : undefined}>${title}</a>`)}</p>`,
+  Before,
   create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Tollhouse checks the newest records and this week's costs. It also does this every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} reopened, ${found.again} unchanged, ${found.gone} no longer detected.

@@ -1,11 +1,11 @@
-/** The overview: spending by model, team and user, and the health of Tollhouse. Every figure links to its details. */
+/** The overview: what needs attention, and spending by model, team and user. Every figure links to its details. */
 import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
+import {Attention} from "../lib/attention.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
-import {ago, change, count, exactCount, fixed, minus, money, percent, placesOf, sum} from "../lib/format.mjs";
-import {troubleOf} from "../lib/route_trouble.mjs";
+import {ago, change, exactCount, fixed, minus, money, per, percent, placesOf, sum} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {Copy, Loading, Problem, isOpen} from "../lib/parts.mjs";
@@ -27,18 +27,18 @@ async function load(view, shown) {
   return {...overview, now, bins, shown};
 }
 
-export function Page({session, telemetry, query: at}) {
+export function Page({session, telemetry, query: at, attention}) {
   const view = at.get("view");
   const shown = span(at);
   const query = useQuery(() => load(view, shown), [view, shown.from, shown.to]);
   const {data} = query;
-  const isEmpty = data?.operation && !data.operation.status.topics.some((topic) => topic.accepted > 0);
-  useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices", "annotations"], query.reload);
+  const isEmpty = data?.operation && !data.operation.has_records;
+  useLive(isEmpty ? ["records"] : ["ledger", "insights", "annotations"], query.reload);
   const demo = html`<${DemoMonth} state=${data?.operation?.demo} ...${{session, isEmpty}} />`;
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
-      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, session, view, at}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
+      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, session, view, at, attention}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
 const costs = (parameters) => to("/costs", parameters);
@@ -47,32 +47,27 @@ const inWords = ({name}) => name.toLowerCase();
 /** Return the shown range as address parameters of other pages. */
 const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
 
-function Figures({session, view, at, shown, reload, hidden, now, forecast, paid, today, month, days, colours, marks, truncated, operation, insights, lists, bins}) {
+function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, unpriced, colours, marks, truncated, insights, lists, bins}) {
   const write = (text) => fixed(text, placesOf([month.cost]));
   const changed = change(month.cost, month.previous.cost, write, 1);
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
+  const whole = sum(["0", ...days.map((row) => row.cost)]);
   const isLittle = changed.percent === "–";
   const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row[FAMILY]), amount: row.cost}));
   return html`
+    <${Attention} of=${attention} />
     <dl class="numbers">
       <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
-        note=${changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`}
-        more=${forecast && `Forecast: ${write(forecast)} by the end of ${name}`} />
+        note=${changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`} />
+      <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "mtd", by: FAMILY})}
+        note=${forecast ? `${write(forecast.low)} to ${write(forecast.high)}` : "too early: it needs more days of calls"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}`} href=${costs({from: "mtd", cost_type: "paid_cost", by: "charge"})}
-        note=${`includes ${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage`} more="without the usage that seats include" />`}
+        note=${`includes ${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage, without the usage that seats include`} />`}
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
-        note=${`${money(today.previous.cost)} by this hour yesterday`} more=${`${count(today.calls)} calls`} />
-      <${Tile} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}
-        href=${costs({from: "mtd", by: FAMILY, measure: "calls"})} note=${`${percent(month.errors, month.calls)} failed`} />
-      <${Tile} term="Cost per call" value=${month.calls ? money(month.cost_per_call) : "–"}
-        href=${costs({from: "mtd", by: FAMILY, measure: "cost_per_call"})} note="average, this month" />
-      <${Tile} term="Estimated from list prices" value=${percent(minus(month.cost, month.reported), month.cost)}
-        href=${costs({from: "mtd", by: "cost_source"})} note="of spend; the rest was reported by sources" />
-      <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
-        href=${costs({from: "mtd", by: FAMILY, cost_source: "none", measure: "calls"})}
-        note=${month.unpriced ? html`not included in the total${isOpen(session, {needs: "modify_billing", isWhole: true}) && html`: <a href=${to("/prices")}>set a price</a>`}` : "every call has a price"} />
+        note=${`${money(today.previous.cost)} by this hour yesterday`} />
+      <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "mtd", by: FAMILY, measure: "calls"})}
+        note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls)} failed`} />
     </dl>
-    ${operation && html`<${Health} ...${operation} />`}
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>
     <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({...addressOf(shown), [FAMILY]: model, by: "team"})}
@@ -80,16 +75,16 @@ function Figures({session, view, at, shown, reload, hidden, now, forecast, paid,
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />
     <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
     <div class="lists">${LISTS.map(([field, title, next]) => html`
-      <${Shares} key=${field} ...${{title, field, next, shown}} rows=${lists[field]} whole=${sum(["0", ...days.map((row) => row.cost)])} />`)}
+      <${Shares} key=${field} ...${{title, field, next, shown, whole}} rows=${lists[field]}>${field === FAMILY && html`<p class="faint">
+        <a href=${costs({...addressOf(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
+        ${unpriced > 0 && html`<a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...addressOf(shown), by: FAMILY, cost_source: "none", measure: "calls"})}>
+          ${exactCount(unpriced)} ${unpriced === 1 ? "call has" : "calls have"} no price</a>.`}</p>`}<//>`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 
-function Tile({term, value, exact, href, note, more}) {
-  return html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd><dd class="faint">${note}</dd>
-    ${more && html`<dd class="faint">${more}</dd>`}</div>`;
-}
+const Tile = ({term, value, exact, href, note}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd><dd class="faint">${note}</dd></div>`;
 
-function Shares({title, field, next, shown, rows, whole}) {
+function Shares({title, field, next, shown, rows, whole, children}) {
   const at = addressOf(shown);
   const all = costs({...at, by: field});
   const shares = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
@@ -98,40 +93,10 @@ function Shares({title, field, next, shown, rows, whole}) {
     <li key=${name}><a class="name" href=${name === OTHER ? all : costs({...at, [field]: name, by: next})} title=${name}>${name}</a>
       <span class="number" title=${`$${cost}`}>${money(cost)}</span>
       <svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>
-    </li>`)}</ol></section>`;
+    </li>`)}</ol>${children}</section>`;
 }
 
 const barWidth = (part, whole) => (Number(whole) > 0 ? Math.max(0, Math.min(100, (100 * Number(part)) / Number(whole))) : 0);
-
-/** Whether records are accepted, counted and delivered. Every colour comes with words. */
-function Health({status, ledger, dead: letters, silent_devices: devices}) {
-  const {space, routes} = status;
-  const troubled = routes.filter((route) => route.state !== "running");
-  const unknown = routes.reduce((all, route) => all + route.unknown, 0);
-  const lacking = ledger.missed + ledger.damaged + ledger.absurd;
-  const fine = routes.length - troubled.length;
-  const gateways = status.nodes.filter((node) => node.live).map((node) => node.name);
-  return html`<ul class="health" aria-label="Health of Tollhouse">
-    <${Fact} good=${space.writable} text=${space.writable ? "accepting records" : `not accepting records: ${space.last_error ?? "see /readyz"}`} href=${to("/tail")} />
-    <${Fact} good=${!lacking} href=${to("/costs")} text=${lacking ? `Tollhouse could not count ${count(lacking)} records`
-      : ledger.behind ? `${count(ledger.behind)} records are waiting to be counted` : "all records counted"} />
-    ${gateways.length > 0 && html`<${Fact} good=${true} href=${to("/delivery")}
-      text=${`${gateways.length} ${gateways.length === 1 ? "gateway" : "gateways"} on this storage: ${gateways.join(", ")}`} />`}
-    ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no cost service is configured, so records stay in Tollhouse" />`}
-    ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
-    ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
-      text=${troubleOf(route)} />`)}
-    <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? some(letters, "rejected record", "rejected records") : "no rejected records"} />
-    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${some(unknown, "delivery sent without an answer", "deliveries sent without an answer")} />`}
-    ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${some(devices, "laptop stopped reporting", "laptops stopped reporting")} />`}
-    <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`queue on disk ${percent(space.bytes, space.max_bytes)} full`} />
-  </ul>`;
-}
-
-const some = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
-
-const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><span aria-hidden="true">${good ? "✓" : "!"}</span> ${" "}
-  <a href=${href}>${text}</a></li>`;
 
 function Insights({rows, more}) {
   return html`<section><h2><a href=${all()}>Open insights</a></h2>

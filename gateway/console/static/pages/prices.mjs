@@ -1,7 +1,7 @@
 /** Prices that people set on top of the price list, and the models that have no price. */
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {count, money} from "../lib/format.mjs";
+import {count, exactCount, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
@@ -84,10 +84,10 @@ const list = (query) => ({
 
 /** The models of the last 30 days whose calls count as $0, each with a link that opens the form. */
 function Unpriced() {
-  const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: "cost_source=none", show: "unpriced,input_tokens"})).rows, [], ["ledger", "prices"]);
-  const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens > 0); // a failed call without tokens costs nothing
+  const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: ["cost_source=none", "status=ok"], show: "unpriced,input_tokens,output_tokens"})).rows, [], ["ledger", "prices"]);
+  const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens + row.output_tokens > 0); // the number on Overview is counted like this
   return html`<${Problem} error=${error} retry=${reload} />${rows.length > 0 && html`<section><h2>Models without a price</h2>
-    <p>Calls of the last 30 days that have tokens but no price. They count as $0 in every total.</p>
+    <p>${exactCount(rows.reduce((all, row) => all + row.unpriced, 0))} calls of the last 30 days have tokens but no price. They count as $0 in every total.</p>
     <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => to(PATH, {new: row.model, of: row.provider})}
       columns=${[{title: "Model", value: (row) => row.model}, {title: "Provider", value: (row) => row.provider || "unknown"}, {title: "Calls", kind: "number", value: (row) => count(row.unpriced)}]} /></section>`}`;
 }

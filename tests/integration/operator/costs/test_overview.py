@@ -55,7 +55,7 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
         query = {"view": made.payload["view"]["id"]}
     found = (await asked(server, "/overview", **query))["overview"]
     month = await asked(server, "/report", compare="previous", **query)
-    for name in ("cost", "reported", "calls", "errors", "unpriced", "cost_per_call"):
+    for name in ("cost", "calls", "errors", "cost_per_call"):
         assert month["total"][name] == found["month"][name], name
     assert month["total"]["previous"]["cost"] == found["month"]["previous"]["cost"]
     today = await asked(server, "/report", compare="previous", **{"from": "2026-09-21"}, **query)
@@ -83,8 +83,10 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
     marks = await asked(server, "/marks", **{"from": "2026-08-23"}, **query)
     assert marks == {name: found[name] for name in marks}
     assert "Contract begins" in [mark["text"] for mark in marks["marks"]]
-    assert found["operation"]["status"]["space"]["writable"]
-    assert 0 == found["operation"]["dead"]
+    assert found["operation"]["has_records"]
+    reported = await asked(server, "/report", show="reported", **{"from": "2026-08-23"}, **query)
+    assert reported["total"]["reported"] == found["reported"]
+    assert 0 == found["unpriced"]
     assert {"rows": [], "total_count": 0} == found["insights"]
 
 
@@ -115,3 +117,25 @@ async def test_the_days_of_the_chart_are_chosen(server: OperatorServer) -> None:
     assert "on 2026-08-26" not in [mark["text"] for mark in found["marks"]]
     for wrong in ("from=2026-06-01", "from=2026-09-10&to=2026-09-01", "from=soon"):
         assert 400 == (await server.ask("GET", f"/overview?{wrong}")).status, wrong
+
+
+async def test_calls_without_a_price_have_tokens(server: OperatorServer) -> None:
+    """
+    A failed call and a call without tokens need no price. A call without a model cannot get a price. The rest
+    is counted as on the page Prices, for the chosen days.
+    """
+    at = datetime.fromisoformat("2026-09-20T12:00+00:00").timestamp()
+    free: dict[str, Any] = {"cost": None, "cost_source": "none", "estimated_cost": None}
+    none: dict[str, Any] = {"input_tokens": None, "output_tokens": None}
+    made = [
+        *[call(100 + number, at=at, request_model="large", **free) for number in range(3)],
+        call(110, at=at, request_model="large", status="error", **free, **none),
+        call(111, at=at, request_model="mini", status="error", **free, **none),
+        call(112, at=at, request_model="silent", **free, **none),
+        call(113, at=at, **free),
+    ]
+    await add(server.services.spool.log, *made)
+    found = (await asked(server, "/overview"))["overview"]
+    assert 3 == found["unpriced"]
+    earlier = (await asked(server, "/overview", **{"from": "2026-08-21", "to": "2026-08-25"}))["overview"]
+    assert 0 == earlier["unpriced"]

@@ -62,3 +62,41 @@ async def test_more_categories_than_are_told(server: OperatorServer) -> None:
     assert ["delivery"] == await titles(server, about="operation")
     answer = await server.ask("GET", "/insights", about="money", limit="1")
     assert MOST_KNOWN + 1 == answer.payload["pagination"]["total_count"]
+
+
+async def test_the_most_urgent_come_first(server: OperatorServer) -> None:
+    """
+    Without a sort order, the open insights are first, then the snoozed ones, each by severity and cost impact.
+    Pages follow this order, and `counts` has the number of every state and subject.
+    """
+    made = [
+        ("keys", "3", "new"), ("spend", "5", "in_progress"), ("delivery", "0", "addressed"), ("spend", "-7", "new"),
+        ("delivery", "1", "on_hold"), ("delivery", "0.01", "new"), ("own", "4000000000", "ignored"),
+        ("delivery", "0.02", "new"), ("own", "99.99", "new"),
+    ]  # fmt: skip
+    for category, cost_impact, status in made:
+        draft = Draft(title=cost_impact, category=category, cost_impact=cost_impact)
+        await server.registry.insights.create(draft, status=status, actor=ACTOR)
+    expected = ["0.02", "0.01", "5", "-7", "99.99", "3", "1", "0", "4000000000"]
+    answer = await server.ask("GET", "/insights")
+    assert expected == [row["title"] for row in answer.payload["insights"]]
+    assert [{"sort_key": "severity", "sort_order": "desc"}] == answer.payload["sorting"]["current"]
+    assert {"open": 6, "snoozed": 1, "done": 2, "money": 3, "operation": 3} == answer.payload["counts"]
+    paged: list[str] = []
+    page = await server.ask("GET", "/insights", limit="4")
+    while True:
+        paged += [row["title"] for row in page.payload["insights"]]
+        cursor = page.payload["pagination"]["cursor"]
+        if not cursor["has_next"]:
+            break
+        page = await server.ask("GET", "/insights", cursor=cursor["next_cursor"], limit="4")
+    assert expected == paged
+    assert ["0.02", "0.01", "1", "0"] == await titles_in_order(server, severity="critical")
+    overview = (await server.ask("GET", "/overview")).payload["overview"]["insights"]
+    assert expected[:5] == [row["title"] for row in overview["rows"]]
+    assert 6 == overview["total_count"]
+
+
+async def titles_in_order(server: OperatorServer, **asked: str) -> list[str]:
+    answer = await server.ask("GET", "/insights", **asked)
+    return [row["title"] for row in answer.payload["insights"]]

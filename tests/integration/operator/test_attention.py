@@ -1,0 +1,184 @@
+"""What needs attention: one entry per cause, one number for every page, and only for those who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.money.calls import attention
+from spool.deliveries.values import RouteSpec
+from spool.record import AI_TELEMETRY
+from spool.registry.insights import Concerned, Draft, Finding
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.roles import FULL, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.integration.conftest import ACTOR
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.spool.contract.examples import add, call
+
+ROUTE = "archive/ai-telemetry"
+KEY = "403: forbidden (key costs)"
+PAUSED = "Forwarding of ai-telemetry is paused"
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as server:
+        await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        server.registry.notices.channels = ("desk",)
+        yield server
+
+
+async def needs(server: OperatorServer, headers: dict[str, str] | None = None) -> Any:
+    answer = await (
+        server.over_http("GET", "/attention", headers=headers) if headers else server.ask("GET", "/attention")
+    )
+    assert 200 == answer.status, answer.payload
+    return answer.payload["attention"]
+
+
+async def critical(server: OperatorServer, title: str) -> str:
+    draft = Draft(title=title, category="delivery")
+    return (await server.registry.insights.create(draft, actor=ACTOR)).id
+
+
+async def pause(server: OperatorServer) -> None:
+    await server.services.spool.deliveries.set_state(ROUTE, "parked", KEY)
+
+
+async def test_nothing_needs_attention(server: OperatorServer) -> None:
+    assert {"count": 0, "operation": True, "causes": []} == await needs(server)
+
+
+async def test_a_problem_and_its_insight_are_one_cause(server: OperatorServer) -> None:
+    """
+    A paused route counts at once, before a detector runs. Its insight adds no second entry. Another critical
+    insight does, in the order of the list of insights.
+    """
+    await pause(server)
+    early = await needs(server)
+    assert 1 == early["count"]
+    [cause] = early["causes"]
+    assert ("route", ROUTE, PAUSED, "critical", None) == tuple(
+        cause[name] for name in ("kind", "subject", "title", "severity", "insight")
+    )
+    assert f"{PAUSED}: archive refuses Tollhouse's key costs (403). Nothing is lost." == cause["text"]
+    assert 200 == (await server.ask("POST", "/insights/run", {})).status
+    later = await needs(server)
+    [insight] = await server.registry.insights.found()
+    assert 1 == later["count"]
+    assert [{**cause, "insight": insight.id}] == later["causes"]
+    own = await critical(server, "The lake lacks a day")
+    found = await needs(server)
+    assert 2 == found["count"]
+    assert [insight.id, own] == [each["insight"] for each in found["causes"]]
+
+
+@pytest.mark.parametrize(
+    ("status", "count"), [("on_hold", 0), ("ignored", 0), ("addressed", 1), ("in_progress", 1)]
+)
+async def test_people_put_a_problem_off(server: OperatorServer, status: str, count: int) -> None:
+    """A problem does not count while its insight is on hold or ignored. It counts if somebody says it is solved."""
+    await pause(server)
+    await server.ask("POST", "/insights/run", {})
+    [insight] = await server.registry.insights.found()
+    await server.ask("PATCH", f"/insights/{insight.id}", {"status": status})
+    assert count == (await needs(server))["count"]
+
+
+async def test_critical_insights_count_while_they_are_open(server: OperatorServer) -> None:
+    """The number is that of the filter of critical open insights. Insights of a lower severity do not count."""
+    ids = [await critical(server, title) for title in ("one", "two", "three")]
+    await server.registry.insights.create(Draft(title="dear", cost_impact="900"), actor=ACTOR)
+    await server.registry.insights.change(ids[0], status="in_progress", actor=ACTOR)
+    await server.registry.insights.change(ids[1], status="on_hold", actor=ACTOR)
+    listed = await server.ask("GET", "/insights?status=new&status=in_progress&severity=critical")
+    found = await needs(server)
+    assert 2 == found["count"] == listed.payload["pagination"]["total_count"]
+    assert [row["id"] for row in listed.payload["insights"]] == [
+        cause["insight"] for cause in found["causes"]
+    ]
+
+
+async def test_problems_without_an_insight(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejected records, deliveries without an answer and a full disk are causes, each with its subject."""
+    spool = server.services.spool
+    await add(spool.log, *[call(number) for number in range(3)])
+    for _ in range(2):
+        delivery = await spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        assert delivery is not None
+        await spool.deliveries.set_aside(delivery, error="no such model", status="400")
+    monkeypatch.setattr(attention, "NEARLY_FULL", 0.0)
+    found = await needs(server)
+    assert [
+        ("space", None, "The queue on disk is 0 % full"),
+        ("dead", ROUTE, f"2 rejected records of {ROUTE}"),
+    ] == [(cause["kind"], cause["subject"], cause["title"]) for cause in found["causes"]]
+    assert 2 == found["count"]
+
+
+async def test_a_missing_channel_is_a_warning(server: OperatorServer) -> None:
+    """It comes last, and does not count as critical."""
+    server.registry.notices.channels = ()
+    await pause(server)
+    found = await needs(server)
+    assert [("route", "critical"), ("no_channel", "warning")] == [
+        (cause["kind"], cause["severity"]) for cause in found["causes"]
+    ]
+    assert 1 == found["count"]
+
+
+async def test_unknown_insights_are_not_zero(server: OperatorServer) -> None:
+    """While the registry is damaged, this is a cause itself, in addition to those that are known."""
+    await pause(server)
+    server.services.installation.registry = None
+    server.services.installation.registry_problem = "registry.sqlite is damaged"
+    found = await needs(server)
+    assert [("registry", "registry.sqlite is damaged"), ("route", found["causes"][1]["text"])] == [
+        (cause["kind"], cause["text"]) for cause in found["causes"]
+    ]
+    assert 2 == found["count"]
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+async def test_people_see_only_what_they_may(server: OperatorServer, is_limited: bool) -> None:
+    """
+    Without the right to see the operation, a person learns only of insights. With limited access, only of
+    insights about visible calls.
+    """
+    headers = await signed_in(server, "none")
+    draft = RoleDraft(
+        name="Costs",
+        data_access=LIMITED if is_limited else FULL,
+        filters=(RoleFilter(dimension="team", values=("search",), mode=IS),) if is_limited else (),
+        permission_sets=(VIEW_COSTS,),
+        members=("ada@example.com",),
+    )
+    known = server.services.money.ledger.dimensions()
+    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ACTOR)
+    server.registry.notices.channels = ()
+    await pause(server)
+    await critical(server, "of all calls")
+    await server.registry.insights.merge(
+        [
+            Finding(
+                key=f"lost:{team}",
+                draft=Draft(title=f"of {team}", category="delivery"),
+                concerns=Concerned(include={"team": (team,)}),
+            )
+            for team in ("search", "ads")
+        ],
+        looked_for=(),
+    )
+    found = await needs(server, headers)
+    seen = {"of search"} if is_limited else {"of search", "of ads", "of all calls"}
+    assert seen == {cause["title"] for cause in found["causes"]}
+    assert len(seen) == found["count"]
+    assert found["operation"] is False
+    listed = await server.over_http("GET", "/insights?severity=critical", headers=headers)
+    assert seen == {row["title"] for row in listed.payload["insights"]}
+    assert len(seen) == listed.payload["counts"]["open"]
