@@ -128,13 +128,8 @@ async def test_a_device_states_no_tier(open_spool: Opener, clock: MovedClock, ma
 async def test_a_device_states_the_owner_that_no_server_knows(open_spool: Opener, clock: MovedClock) -> None:
     """A server's owner counts in every order. The device's owner counts if no server states one."""
     log = (await open_spool(hold=HOLD_S)).log
-    claimed = {
-        "user": "bob",
-        "team": "billing",
-        "session": "s-1",
-        "device": "laptop-1",
-        "request_id": "req_1",
-    }
+    claimed = {"user": "bob", "team": "billing", "session": "s-1", "device": "laptop-1"}
+    claimed |= {"request_id": "req_1", "run": "r-1", "parent_run": "r-0"}
     fields = [
         {**SERVER},
         {**DEVICE, **claimed},
@@ -145,6 +140,7 @@ async def test_a_device_states_the_owner_that_no_server_knows(open_spool: Opener
         found = await sent(log, clock, [call(number, **each) for each in order], 0)
         assert ("ada", "search") == (found.user, found.team), order
         assert ("s-1", "laptop-1", "req_1") == (found.session, found.device, found.request_id), order
+        assert ("r-1", "r-0") == (found.run, found.parent_run), order
 
 
 @pytest.mark.rule
