@@ -363,6 +363,7 @@ FIELDS: Mapping[str, str] = {
     "use_cases": "The use cases of the key.",
     "scope_count": "The number of scopes of the key.",
     "last_accessed": "When the key was last used.",
+    "last_record": "When the newest record of the key arrived. Omitted before the first record.",
     "last_test": "When a product last tested its export with the key. Omitted without a test.",
     "allowed_addresses": "The networks from which the key may be used. Omitted if it may be used from everywhere.",
     "expires_at": "When the key expires, or null.",

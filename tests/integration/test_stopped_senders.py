@@ -60,6 +60,10 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
         line for line in shown.splitlines() if line.startswith('tollhouse_last_record_seconds{source="otel"}')
     ]
     assert 7 * HOUR_S < float(age.split()[-1]) < 9 * HOUR_S
+    keys = await serving.app.services.operators.senders.access.listed_keys()
+    assert [float(int(time.time() // HOUR_S) - 8) * HOUR_S + 1.0] == [
+        getattr(key, "last_record", None) for key in keys
+    ]
     watching = inspector(serving.app.services.operators)
     assert not await watching.has_ended()
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
@@ -68,6 +72,8 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert (0, 1) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
     assert not insight.present
+    [key] = await serving.app.services.operators.senders.access.listed_keys()
+    assert time.time() - 60 < getattr(key, "last_record", 0.0) <= time.time()
 
 
 async def test_a_disabled_key_is_not_reported(serve: Serve) -> None:

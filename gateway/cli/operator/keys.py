@@ -22,6 +22,7 @@ COLUMNS = (
     "last_modified",
     "last_accessed",
     "last_test",
+    "last_record",
     "expires_at",
 )
 DETAILS = (
@@ -37,6 +38,7 @@ DETAILS = (
     "last_modified",
     "last_accessed",
     "last_test",
+    "last_record",
     "expires_at",
     "allowed_addresses",
 )

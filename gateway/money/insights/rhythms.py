@@ -10,7 +10,7 @@ Hours in which Tollhouse did not run are left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -25,6 +25,7 @@ from spool.registry.tables.sender_hours import (
     RUNNING,
     SenderHours,
     joined,
+    newest_records,
 )
 
 SOURCE, KEY = "source", "key"
@@ -183,18 +184,6 @@ def stops(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> S
         [*shown_sources.values(), *shown_keys], key=lambda stop: (-stop.last, stop.kind, stop.name)
     )
     return Stops(reported, frozenset(stopped_keys))
-
-
-def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return the newest arrival by source and by key, in epoch seconds, with the newest first."""
-    sources: dict[str, float] = {}
-    keys: dict[str, float] = {}
-    for each in sorted(hours, key=lambda each: -each.last):
-        if each.source:
-            sources.setdefault(each.source, each.last)
-            if each.key:
-                keys.setdefault(each.key, each.last)
-    return sources, keys
 
 
 def gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> SenderGauges:

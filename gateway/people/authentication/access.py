@@ -63,6 +63,10 @@ async def _nobody() -> Sequence[str]:
     return ()
 
 
+async def _no_times() -> Mapping[str, float]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """
@@ -115,11 +119,12 @@ class Bearer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedKey(Key):
     """
-    A key with facts that are not stored with it: when a product last tested its export with the key, and the
-    networks from which the key may be used. Without networks, it may be used from everywhere.
+    A key with facts that are not stored with it: when a product last tested its export with the key, when its newest
+    record arrived, and the networks from which the key may be used. Without networks, it may be used from everywhere.
     """
 
     last_test: float | None
+    last_record: float | None
     addresses: tuple[str, ...]
 
 
@@ -175,6 +180,9 @@ class Access:
         self._unwritten_tests: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
+        self.newest_records: Callable[[], Awaitable[Mapping[str, float]]] = (
+            _no_times  # returns the time of the newest record by key name
+        )
 
     def configure(self, settings: ServerSettings, legacy: LegacyKey | None) -> None:
         """Apply these settings to all later requests."""
@@ -311,10 +319,12 @@ class Access:
         """Return every key as a ListedKey, with the tests of exports that all gateways received."""
         tests = dict({} if self._registry is None else await self._registry.export_tests.all())
         tests |= {id: max(at, tests.get(id, 0.0)) for id, at in self._tests.items()}
+        records = await self.newest_records()
         return [
             ListedKey(
                 **{field.name: getattr(key, field.name) for field in fields(key)},
                 last_test=tests.get(key.id),
+                last_record=records.get(key.name),
                 addresses=tuple(name for names, _ in self._places_of(key.name) for name in names),
             )
             for key in self.keys()

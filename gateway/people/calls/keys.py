@@ -69,6 +69,7 @@ def describe(key: Key) -> dict[str, object]:
     more: dict[str, object] = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
     if isinstance(key, ListedKey):
         more |= {} if key.last_test is None else {"last_test": moment(key.last_test)}
+        more |= {} if key.last_record is None else {"last_record": moment(key.last_record)}
         more |= {"allowed_addresses": list(key.addresses)} if key.addresses else {}
     return {
         "name": key.name,

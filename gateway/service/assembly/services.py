@@ -121,6 +121,8 @@ async def _assemble(
     storage = assembler.storage
     is_agent = local is not None
     access = await assembler.start_access(local)
+    if assembler.sender_hours is not None:
+        access.newest_records = assembler.sender_hours.newest_of_keys
     if not is_agent:
         await _start_gateway(assembler, metrics)
     attribution = Attribution(config, secret=storage.secret)

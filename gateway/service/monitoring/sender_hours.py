@@ -16,6 +16,7 @@ from spool.registry.tables.sender_hours import (
     SenderHours,
     SenderHoursTable,
     first_hours,
+    newest_records,
 )
 
 KEEP_EVERY_S = 60.0  # seconds until a new hour is stored
@@ -65,6 +66,10 @@ class KeptSenderHours:
             stored = current.get(pair)
             current[pair] = first_hours(pair, hours) if stored is None else stored.with_arrivals(hours)
         return [*current.values()]
+
+    async def newest_of_keys(self) -> Mapping[str, float]:
+        """Return the time of the newest record by key, in epoch seconds."""
+        return newest_records(await self.current())[1]
 
     async def run(self) -> None:
         """Store the arrivals from time to time, and when cancelled."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -70,6 +70,18 @@ def _singles(pair: Pair, arrivals: Arrivals) -> Sequence[SenderHours]:
 
 def _kept_hours(pair: Pair) -> int:
     return FORGOTTEN_HOURS if pair == RUNNING else KEPT_HOURS
+
+
+def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Return the newest arrival by source and by key, in epoch seconds, with the newest first."""
+    sources: dict[str, float] = {}
+    keys: dict[str, float] = {}
+    for each in sorted(hours, key=lambda each: -each.last):
+        if each.source:
+            sources.setdefault(each.source, each.last)
+            if each.key:
+                keys.setdefault(each.key, each.last)
+    return sources, keys
 
 
 class SenderHoursTable:

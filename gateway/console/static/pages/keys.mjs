@@ -92,6 +92,7 @@ const KEYS = {
     {title: "Access", wide: true, value: (row) => row.use_cases.join(", ") || "fixed scopes"},
     {title: "Scopes", wide: true, kind: "number", value: (row) => row.scope_count, exact: (row) => row.scopes.join("\n"), sort: "scope_count"},
     {title: "Last used", value: (row) => used(row.last_accessed), exact: (row) => row.last_accessed, sort: "last_accessed"},
+    {title: "Last record", value: (row) => (row.last_record ? ago(row.last_record) : "none"), exact: (row) => row.last_record},
     {title: "Last test", wide: true, value: (row) => (row.last_test ? ago(row.last_test) : ""), exact: (row) => row.last_test},
     {title: "Expires", wide: true, value: (row) => expires(row.expires_at), exact: (row) => row.expires_at, sort: "expires_at"},
     {title: "Last modified", wide: true, value: (row) => ago(row.last_modified), exact: (row) => row.last_modified, sort: "last_modified"},
