@@ -12,6 +12,7 @@ from spool.registry.insights import Insight
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.test_internet_receiver import operator
 
 STOPPED = 'tollhouse_sender_stopped{kind="key",sender="sender"} 1.0'
 
@@ -64,6 +65,9 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert [float(int(time.time() // HOUR_S) - 8) * HOUR_S + 1.0] == [
         getattr(key, "last_record", None) for key in keys
     ]
+    answer = await operator(serving, "/report?by=source&range=last_7d")
+    assert ["otel"] == [*answer["last_records"]]
+    assert "last_records" not in await operator(serving, "/report?by=model&range=last_7d")
     watching = inspector(serving.app.services.operators)
     assert not await watching.has_ended()
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status

@@ -404,6 +404,7 @@ class MoneyServices(WithRegistry):
     budgets: Once[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
+    sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)
     _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)

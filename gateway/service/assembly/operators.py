@@ -153,6 +153,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         reconciliation=lambda: parts.config.reconciliation,
         budgets=budget_evaluator(storage, clock, lambda: parts.config, urls),
         allocation=lambda: parts.config.allocation,
+        sender_hours=parts.sender_hours,
         currency=lambda: parts.config.currency,
     )
 

@@ -67,8 +67,11 @@ class KeptSenderHours:
             current[pair] = first_hours(pair, hours) if stored is None else stored.with_arrivals(hours)
         return [*current.values()]
 
+    async def newest_of_sources(self) -> Mapping[str, float]:
+        """Return the time of the newest record by source, in epoch seconds."""
+        return newest_records(await self.current())[0]
+
     async def newest_of_keys(self) -> Mapping[str, float]:
-        """Return the time of the newest record by key, in epoch seconds."""
         return newest_records(await self.current())[1]
 
     async def run(self) -> None:

@@ -4,7 +4,7 @@ import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
 import {FAMILY, WORK, WRITTEN, isOfWork, titleOf} from "../lib/dimensions.mjs";
-import {amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
+import {ago, amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
@@ -217,6 +217,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const paint = measure.parts ? null : painted(ranked(chart.cells, measure.adds), chart.colours);
   const course = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
   const under = (row) => [previous && !isEstimated && amountOf(row), !isBilled && name !== "calls" && `${exactCount(row.calls)} calls`].filter(Boolean).join(" · ");
+  const lastSeen = (row) => (row.of ? undefined : table.last_records[nameOf(row[by[0]])]);
   const columns = [
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]), under: !place && under,
       mark: paint && !place && ((row) => !row.of && html`<${Square} paint=${paint.get(nameOf(row[field])) ?? "s9"} />`),
@@ -232,6 +233,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       column(each, {wide, ...(each === "cost_per_call" && {title: "Per call"})})),
     course && {title: `By ${BIN_TITLES[at.bin]}`, kind: "text", wide: 3, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`By ${BIN_TITLES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
+    table.last_records && {title: "Last seen", kind: "text", wide: 2, value: (row) => (lastSeen(row) ? ago(lastSeen(row)) : "–"), exact: lastSeen},
     menuColumn((row) => (row.of ? "all rows" : by.map((field) => nameOf(row[field])).join(", ")), (row) => {
       const isGroup = !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]]));
       const isKnown = row.of || !by.some((field) => row[field] === OTHER);

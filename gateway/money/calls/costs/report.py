@@ -26,6 +26,7 @@ from gateway.service.schemas import OBJECT, TEXT
 from spool.ledger.queries import CostQuery
 from spool.ledger.work import UNITS
 from spool.printable import csv_pieces
+from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
 
@@ -54,8 +55,9 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     counted costs. For billed money it states how final the days are. With lines=meters, a row has
     `price_lines`, which may be null: the lines that add up to its estimated cost, with the counts and the
     cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name of the first
-    dimension. It is stored once, so a name has it in every report. `has_plans` is included if there are plans,
-    so that cost_type=paid_cost adds the fees of seats.
+    dimension. It is stored once, so a name has it in every report. Grouped by source or by sender, `last_records` has
+    the arrival time of the newest record per name, for people who see all costs. `has_plans` is included if there are
+    plans, so that cost_type=paid_cost adds the fees of seats.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -109,6 +111,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         beside["colours"] = await colours_of(services.colours, question.by[0], result.rows)
     if form.as_csv:
         return _as_csv({**beside, "rows": map(rows.shown, rows.places)})
+    if not reads.is_limited:
+        beside |= await _last_records(services, question.by)
     show = rows.shown
     if form.has_lines:
         lines = await imported("gateway.money.costs.price_lines")
@@ -125,6 +129,14 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         most=max_rows,
     )
     return {**beside, **page}
+
+
+async def _last_records(services: MoneyServices, by: Sequence[str]) -> dict[str, Any]:
+    hours = services.sender_hours
+    if hours is None or tuple(by) not in (("source",), ("sender",)):
+        return {}
+    newest = await (hours.newest_of_sources() if by[0] == "source" else hours.newest_of_keys())
+    return {"last_records": {name: moment(at) for name, at in newest.items()}}
 
 
 def _span(query: CostQuery) -> dict[str, str]:
