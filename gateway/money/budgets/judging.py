@@ -6,7 +6,7 @@ The module is pure. It runs inside the transaction that stores its result, on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -31,7 +31,7 @@ from gateway.money.budgets.words import CrossedOwner, finding_of, notice_of
 from spool.ledger import money
 from spool.record import CURRENCY
 from spool.registry.insights import Finding
-from spool.registry.notices import Notice
+from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice
 from spool.registry.views import View
 
 _EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="", owners={})
@@ -110,7 +110,7 @@ class Judgement:
         notices: list[AlertNotice],
         rules: str,
     ) -> None:
-        channels = self._channels(figures)
+        channels = channels_of(figures.budget, figures.view, self.channels)
         for notice in notices:
             subject = (
                 figures.budget.id,
@@ -127,16 +127,29 @@ class Judgement:
                 (notice_of(figures, period, owner, notice, id=id, now=self.now, link=link), channels)
             )
 
-    def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
-        """
-        Return the channels of the budget. If it has none, return the channels of its view. If the view has
-        none, return all channels. Channels that are not configured are ignored.
-        """
-        for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
-            known = tuple(name for name in named if name in self.channels)
-            if known:
-                return known
-        return tuple(self.channels)
+
+def channels_of(budget: SpendBudget, view: View | None, configured: Collection[str]) -> tuple[str, ...]:
+    """
+    Return the channels of the budget. If it has none, return the channels of its view. If the view has
+    none, return all channels. Channels that are not configured are ignored.
+    """
+    for named in (budget.channels, view.channels if view else ()):
+        known = tuple(name for name in named if name in configured)
+        if known:
+            return known
+    return tuple(configured)
+
+
+def count_unheard(
+    budgets: Iterable[SpendBudget], views: Mapping[str, View], channels: Iterable[ChannelState]
+) -> int:
+    """Return the number of budgets with alerts that no channel would send, because there is none or it is parked."""
+    states = {channel.name: channel.state for channel in channels if channel.state != REMOVED}
+    with_alerts = (
+        budget for budget in budgets if percents(budget.alerts) or percents(budget.forecast_alerts)
+    )
+    chosen = (channels_of(budget, views.get(budget.view_id), states) for budget in with_alerts)
+    return sum(all(states[name] == PARKED for name in names) for names in chosen)
 
 
 def judge_all(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
 from gateway.http.holders.receivers import ReceiverServices
+from gateway.money.budgets.declared import BudgetTable
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.assembly.limits import limits
 from gateway.service.assembly.parts import Assembler
@@ -17,6 +18,7 @@ from gateway.service.monitoring.metrics import Exposition, Metrics
 from gateway.service.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
 from spool.clock import doubts
 from spool.installation import public_id
+from spool.registry.notices import ChannelState
 from spool.settings import MAX_SENDERS
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ def exposition(
     async def snapshot() -> Snapshot:
         stats = await storage.log.stats()
         step_s, held_s = doubts(parts.clock)
+        channels = await parts.channel_states()
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
         return Snapshot(
@@ -98,7 +101,8 @@ def exposition(
                 *_names(spend, parts.config.server.metrics_names),
             ],
             shares=await parts.shares(),
-            channels=await parts.channel_states(),
+            channels=channels,
+            unheard_budgets=_unheard(parts, channels),
             senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
             now=parts.clock.now(),
         )
@@ -135,6 +139,15 @@ def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     from gateway.money.budgets.evaluator import gauges
 
     return [*gauges(budgets.figures.values())]
+
+
+def _unheard(parts: Assembler, channels: Sequence[ChannelState]) -> int:
+    registry = parts.storage.registry
+    if registry is None or not (budgets := registry.table(BudgetTable).all()):
+        return 0
+    from gateway.money.budgets.judging import count_unheard
+
+    return count_unheard(budgets, {view.id: view for view in registry.views.all()}, channels)
 
 
 def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:

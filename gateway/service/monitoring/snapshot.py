@@ -99,6 +99,7 @@ class Snapshot:
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
+    unheard_budgets: int = 0  # budgets with alerts that no channel would send
     reconciled: Sequence[ReconciledRatio] = ()
     spend: SpendCounts | None = None
     senders: SenderGauges | None = None
@@ -211,6 +212,11 @@ class SnapshotCollector:
         yield held
         yield from _notifications(self.snapshot.channels, self.snapshot.now)
         yield from _budgets(self.snapshot.budgets)
+        yield _gauge(
+            "tollhouse_budgets_without_channel",
+            "Budgets with alerts that reach nobody, because there is no channel or all of theirs are parked",
+            self.snapshot.unheard_budgets,
+        )
         yield from _reconciled(self.snapshot.reconciled)
         yield from _lakes(self.snapshot.lakes)
         if self.snapshot.senders is not None:
