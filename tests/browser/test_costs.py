@@ -663,3 +663,20 @@ def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> No
     assert [("claude-sonnet-4-5", "Google", 3)] == [
         (row["model_family"], row["provider_family"], row["calls"]) for row in rows
     ]
+
+
+def test_a_source_shows_when_its_newest_record_arrived(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Costs by source has the column Last seen, and Costs by team does not. API Keys shows the same time."""
+    assert 200 == post(house.url, request([span("chatcmpl-seen")]), house.key("sender")).status
+    console = open_console(house)
+    console.open("/costs?by=source&from=2020-01-01")
+    page = console.page
+    heads = page.locator("thead th")
+    expect(heads.filter(has_text="Last seen")).to_have_count(1)
+    expect(page.locator("tbody tr").first).to_contain_text(re.compile(r"\d+ (s|min) ago"))
+    console.open("/costs?by=team&from=2020-01-01")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    expect(heads.filter(has_text="Last seen")).to_have_count(0)
+    console.open("/keys")
+    expect(heads.filter(has_text="Last record")).to_have_count(1)
+    expect(page.locator("tbody tr").first).to_contain_text(re.compile(r"\d+ (s|min) ago.*\d+ (s|min) ago"))
