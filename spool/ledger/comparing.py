@@ -408,7 +408,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
     note_charges(rows, (amounts for _, _, amounts in meters))
     rows.add_meters(width, meters)
-    rows.remove_work(start)
+    rows.drop_work(start)
     work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
     rows.add_work(work, recount.sums.work_names)
     if has_day:

@@ -214,20 +214,19 @@ def _totals(
     """
     Return totals by period and group.
 
-    The sums of units of work contain only calls that have a unit. So the totals of calls without a unit are the
+    The sums of units of work contain only calls that have a unit. So the totals of calls without any unit are the
     difference between all calls and these sums.
     """
     ask = partial(_read, rows, limit=limit, rates=rates)
     totals = ask(query)
-    unit = query.unit
-    if unit is None or not work.asks_unknown(unit, query.include, query.exclude):
+    if query.unit is None or not work.asks_unknown(query.include, query.exclude):
         return totals
     plain = replace(query.without_unit(), kept=None)
-    with_unit = ask(replace(plain, exclude={**plain.exclude, unit: ()}))
-    place = list(query.group_by).index(unit) if unit in query.group_by else None
+    with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
+    place = next((at for at, name in enumerate(query.group_by) if name in work.UNITS), None)
     for start, groups in ask(plain).items():
         for group, without in groups.items():
-            if (part := with_unit[start].get(group)) is not None:
+            if (part := with_units[start].get(group)) is not None:
                 without.include([part], -1)
             unknown = group if place is None else (*group[:place], None, *group[place:])
             if query.only is not None and unknown not in query.only:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from operator import add as add_up
 from secrets import randbits
 from typing import Any
 
@@ -29,7 +28,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
-from spool.ledger.work import UNITS, Place, Places, WorkLimits
+from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
 # Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
@@ -47,7 +46,7 @@ MOST_PRESENT, MOST_PACKED = 16, 512
 MOST_PERIODS = 10_000  # maximum number of periods for which an upper bound on their sums is kept in memory
 
 _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
-_NO_WORK: Mapping[DimensionValues, Mapping[Places, Measures]] = {}
+_NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
@@ -338,15 +337,9 @@ def work_sums(
     sums: HourlySums, hour: int, start: int, number_of: Mapping[DimensionValues, int]
 ) -> Iterator[WorkSum]:
     """Yield the sums of the units of work of an hour, under the numbers of their dimensions."""
-    added: dict[tuple[Place, int], Measures] = {}
     for values, rows in sums.work.get(hour, _NO_WORK).items():
-        number = number_of[values]
-        for places, measures in rows.items():
-            for place in places:
-                before = added.get((place, number))
-                added[place, number] = measures if before is None else list(map(add_up, before, measures))
-    for ((unit, id), number), measures in added.items():
-        yield unit, start, id, number, measures
+        for units, measures in rows.items():
+            yield start, units, number_of[values], measures
 
 
 def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> Mapping[int, Sequence[int]]:
@@ -474,16 +467,16 @@ def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
     last_month = (this_month - timedelta(days=1)).replace(day=1)
     for begin, end in ((last_month, this_month), (this_month, this_month + timedelta(days=40))):
         since, until = int(begin.timestamp()), int(end.timestamp())
-        for unit in UNITS.values():
-            count = rows.count_work(unit.number, since, until)
+        for unit in UNITS:
+            count = rows.count_work(unit, since, until)
             if count > most:
-                cheapest = rows.cheapest_work(unit.number, since, until, count - most // 2)
+                cheapest = rows.cheapest_work(unit, since, until, count - most // 2)
                 idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
-                rows.unlist_work(unit.number, [id for id, _ in idle_first[: count - most * 9 // 10]])
+                rows.unlist_work(unit, [id for id, _ in idle_first[: count - most * 9 // 10]])
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
     """Unlist the units whose retention is over."""
-    for unit in UNITS.values():
-        rows.expire_work(unit.number, int(now - limits.listed_s(unit)))
-    rows.drop_unused_names()
+    for name, unit in UNITS.items():
+        rows.expire_work(name, int(now - limits.listed_s(unit)))
+    rows.drop_unused_units()

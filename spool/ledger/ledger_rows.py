@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
 from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
+from spool.ledger.work import Units
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
@@ -22,8 +23,7 @@ T = TypeVar("T")
 # Sums of one width, for the periods that begin in [since, until): width, since, until, and the number of a
 # rollup, or 0.
 Span = tuple[int, int, int, int]
-# Sum of a unit of work: number of its kind, start of the period, number of the unit, number of the dimensions
-WorkSum = tuple[int, int, int, int, Measures]
+WorkSum = tuple[int, Units, int, Measures]  # start of the period, units of work, number of the dimensions
 # Maximum error of an approximate cost: an absolute part in billionths of a dollar, and a part relative
 # to the cost.
 WRONG, WRONG_OF = 1000.0, 1e-9
@@ -97,48 +97,48 @@ class LedgerRows(Protocol):
         """
         Add measures to the sums of units of work (see `spool.ledger.work`), and store the names of units.
 
-        The calls of a unit that is no longer listed are added to the unit REST.
+        A unit that is no longer listed is counted as REST.
         """
         ...
 
-    def work_sums(self, start: int) -> Sequence[tuple[int, int, int, Dimensions, Measures]]:
+    def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         """
-        Return the sums of units of work in a period that may be priced: number of the kind, number of the unit,
-        number and set of dimensions, measures.
-        """
-        ...
-
-    def remove_work(self, start: int, places: Iterable[tuple[int, int, int]] | None = None) -> None:
-        """
-        Delete sums of units of work in a period, by the numbers of kind, unit and dimensions. Without `places`, delete
-        all of them.
+        Return the sums of units of work in a period that may be priced: number of the set of units, number and set of
+        dimensions, measures.
         """
         ...
 
-    def count_work(self, unit: int, since: int, until: int) -> int:
+    def replace_work(
+        self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
+    ) -> None:
+        """Delete sums of units of work in a period, and add others, by the numbers of set of units and dimensions."""
+        ...
+
+    def drop_work(self, start: int) -> None:
+        """Delete the sums of units of work in a period."""
+        ...
+
+    def count_work(self, unit: str, since: int, until: int) -> int:
         """Return the number of listed units of a kind in [since, until)."""
         ...
 
-    def cheapest_work(self, unit: int, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
+    def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
         """
         Return at most `most` listed units of a kind in [since, until), the cheapest first, each with the start of its
         last period.
         """
         ...
 
-    def unlist_work(self, unit: int, ids: Collection[int]) -> None:
-        """Add all sums of these units to the unit REST. Their further calls are added to it as well."""
+    def unlist_work(self, unit: str, ids: Collection[int]) -> None:
+        """Count these units as REST, with their further calls."""
         ...
 
-    def expire_work(self, unit: int, before: int) -> None:
-        """
-        Add the sums of all units of a kind that had no calls since a time to the unit REST. Their further calls are
-        added to it as well.
-        """
+    def expire_work(self, unit: str, before: int) -> None:
+        """Count all units of a kind that had no calls since a time as REST, with their further calls."""
         ...
 
-    def drop_unused_names(self) -> None:
-        """Delete the names of units of work that have no sums."""
+    def drop_unused_units(self) -> None:
+        """Delete the sets of units and the names of units that have no sums."""
         ...
 
     def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:

@@ -234,17 +234,17 @@ class CostQuery:
 
     @property
     def unit(self) -> str | None:
-        """The unit of work that the query uses (see `spool.ledger.work`)."""
-        return work.asked(self.named)
+        """A unit of work that the query uses, None for sums without units (see `spool.ledger.work`)."""
+        return work.asked(self.group_by, self.named)
 
     def without_unit(self) -> CostQuery:
-        """Return the query without its unit of work, and without filters that use the unit."""
+        """Return the query without units of work, and without filters that use them."""
         return replace(
             self,
             group_by=[name for name in self.group_by if name not in work.UNITS],
             include={name: values for name, values in self.include.items() if name not in work.UNITS},
             exclude={name: values for name, values in self.exclude.items() if name not in work.UNITS},
-            only=None if self.unit in self.group_by else self.only,
+            only=self.only if work.UNITS.keys().isdisjoint(self.group_by) else None,
         )
 
 

@@ -148,17 +148,16 @@ def _reprice_units(rows: LedgerRows, pricer: Pricer, start: int, moves: Mapping[
 
     Units have no meters. So if a sum has meters, each part gets the same share of the new estimate as of the old one.
     """
-    parts = [part for part in rows.work_sums(start) if part[2] in moves]
+    parts = [part for part in rows.work_sums(start) if part[1] in moves]
     repriced = []
-    for unit, id, number, dimensions, measures in parts:
+    for units, number, dimensions, measures in parts:
         move = moves[number]
         if move.has_meters and move.before:
             measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
         elif (estimate := pricer.estimate_sum(token_sum(start, dimensions, measures))) is not None:
             measures[_ESTIMATED] = money.units(estimate)
-        repriced.append((unit, start, id, move.number, measures))
-    rows.remove_work(start, [(unit, id, number) for unit, id, number, _, _ in parts])
-    rows.add_work(repriced, {})
+        repriced.append((units, move.number, measures))
+    rows.replace_work(start, [(units, number) for units, number, _, _ in parts], repriced)
 
 
 def token_sum(

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import msgspec
 
 from spool.ledger import money
+from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
-from spool.ledger.work import Places, places_of
+from spool.ledger.work import Units, names_to_store, units_of
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
@@ -171,7 +172,7 @@ class HourlySums:
         # meters by hour and dimensions, only of rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
         # sums by hour, dimensions and units of work, and the names to store by the units' numbers
-        self.work: dict[int, dict[DimensionValues, dict[Places, Measures]]] = {}
+        self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
         self.work_names: dict[int, str] = {}
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
@@ -179,7 +180,7 @@ class HourlySums:
         self.tags = tuple(tags)
         self._skip = skip
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
-        self._places: dict[tuple[str | None, ...], Places] = {}
+        self._units: dict[tuple[str | None, ...], Units] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Count every record of the entries. Records for which `skip` returns True are left out."""
@@ -223,19 +224,19 @@ class HourlySums:
         if call.session is None and run is None and not has_tags:
             return None
         values = (call.session, run, *map(tags.get, UNIT_TAGS)) if has_tags else (call.session, run)
-        places = self._places.get(values)
-        if places is None:
-            if len(self._places) >= _MEMO:
-                self._places.clear()
-            found = places_of(call.session, run, tags)
-            self.work_names.update({place[1]: name for place, name in found if name})
-            places = self._places[values] = tuple([place for place, _ in found])
-        if not places:
+        units = self._units.get(values)
+        if units is None:
+            if len(self._units) >= _MEMO:
+                self._units.clear()
+            units = self._units[values] = units_of(call.session, run, tags)
+            if has_tags:
+                self.work_names.update(names_to_store(units, tags))
+        if max(units) == NO_UNIT:
             return None
         rows = self.work.setdefault(hour, {}).setdefault(key, {})
-        row = rows.get(places)
+        row = rows.get(units)
         if row is None:
-            row = rows[places] = [0] * WIDTH
+            row = rows[units] = [0] * WIDTH
         return row
 
     def note_first(self, hour: int, number: int) -> None:

@@ -1,9 +1,10 @@
 """
 Units of work: the session, agent run, repository, branch, commit, pull request or ticket of a call. Pure.
 
-There are too many of them for dimensions, so each unit has sums of its own beside the hours (table `work`). A
-unit of a call is stored as a number: the digest of its name. Names of sessions and runs are personal data, so
-only the digest is stored. The names of the other units are stored once (table `work_names`).
+There are too many of them for dimensions, so calls with units have sums of their own beside the hours (table `work`),
+one for each set of units and dimensions. A unit is stored as a number: the digest of its name. Names of sessions
+and runs are personal data, so only the digest is stored. The names of the other units are stored once (table
+`work_names`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-REST = 0  # stands for all units that are no longer listed
+REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
 OTHER = "(other)"  # value of REST in results
 _BITS = 63  # both engines store signed integers of 64 bits
 
 
-# Sums of units are numbered among the rollups: the number of the kind after this number.
-ROLLUPS = 1000
+ROLLUP = 1000  # the number of the sums by units of work among the rollups
 
 
 class WorkUnit(NamedTuple):
@@ -59,15 +59,22 @@ UNITS: Mapping[str, WorkUnit] = {
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
-_NAMED = tuple((name, unit.number) for name, unit in UNITS.items() if unit.is_named)
-Place = tuple[int, int]  # number of the kind of unit, and number of the unit
-Places = tuple[Place, ...]  # all units of a call
+Units = tuple[int, ...]  # number of the unit of each kind, in the order of UNITS
 
 
 def number_of(kind: int, name: str) -> int:
-    """Return the number of a unit. It is never REST."""
-    digest = blake2b(name.encode("utf-8", "replace"), digest_size=8, person=kind.to_bytes(1)).digest()
-    return int.from_bytes(digest) >> (64 - _BITS) or 1
+    """Return the number of a unit. It is neither REST nor NONE."""
+    return _digest(name.encode("utf-8", "replace"), kind) or 1
+
+
+def number_of_set(units: Units) -> int:
+    """Return the number of a set of units."""
+    return _digest(repr(units).encode(), 0)
+
+
+def _digest(data: bytes, kind: int) -> int:
+    digest = blake2b(data, digest_size=8, person=kind.to_bytes(1)).digest()
+    return int.from_bytes(digest) >> (64 - _BITS)
 
 
 def shown(number: int) -> str:
@@ -82,35 +89,38 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
     return shown(number_of(UNITS[unit].number, f"{session or ''}\0{name}" if unit == RUN else name))
 
 
-def places_of(session: str | None, run: str | None, tags: Mapping[str, str]) -> Sequence[tuple[Place, str]]:
-    """Return the units of a call, each with the name to store, or "" if its name is not stored."""
-    places: list[tuple[Place, str]] = []
-    if session:
-        places.append(((UNITS[SESSION].number, number_of(UNITS[SESSION].number, session)), ""))
-    if run:
-        places.append(((UNITS[RUN].number, number_of(UNITS[RUN].number, f"{session or ''}\0{run}")), ""))
-    for tag, kind in _NAMED:
-        if name := tags.get(tag):
-            places.append(((kind, number_of(kind, name)), name))
-    return places
+def units_of(session: str | None, run: str | None, tags: Mapping[str, str]) -> Units:
+    """Return the units of a call. A run's id may be unique only within its session."""
+    names = (session, f"{session or ''}\0{run}" if run else None, *map(tags.get, TAGS))
+    return tuple([number_of(kind, name) if name else NONE for kind, name in enumerate(names, start=1)])
 
 
-def asked(names: Iterable[str]) -> str | None:
+def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
+    """Return the names of the units of a call by their numbers, without names that are not stored."""
+    return {
+        number: tags[tag] for number, tag in zip(units[-len(TAGS) :], TAGS, strict=True) if number != NONE
+    }
+
+
+def asked(group_by: Sequence[str], named: Iterable[str]) -> str | None:
     """
-    Return the unit of work among the dimensions of a query, or None. Raises ValueError if there are several.
+    Return the unit of work that a query groups by, or else one that it filters by, or None. Raises ValueError if it
+    groups by several.
     """
-    units = [name for name in names if name in UNITS]
+    units = [name for name in group_by if name in UNITS]
     if len(units) > 1:
-        raise ValueError(f"a query can use one unit of work, but has {' and '.join(units)}")
-    return units[0] if units else None
+        raise ValueError(f"a query can group by one unit of work, but has {' and '.join(units)}")
+    return next((name for name in (*units, *named) if name in UNITS), None)
 
 
 def numbers_of(unit: str, values: Iterable[str | None]) -> list[int]:
-    """Return the numbers of units by the values in a query. Unknown values ("" or None) are left out."""
-    return [_number_of(unit, value) for value in values if value]
+    """Return the numbers of units by the values in a query. "" and None mean no unit."""
+    return [_number_of(unit, value) for value in values]
 
 
-def _number_of(unit: str, value: str) -> int:
+def _number_of(unit: str, value: str | None) -> int:
+    if not value:
+        return NONE
     if value == OTHER:
         return REST
     if not UNITS[unit].is_named and len(value) == 16 and not set(value) - set("0123456789abcdef"):
@@ -118,8 +128,7 @@ def _number_of(unit: str, value: str) -> int:
     return number_of(UNITS[unit].number, value)
 
 
-def asks_unknown(
-    unit: str, include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]
-) -> bool:
-    """Return True if calls without a unit pass the filters of a query."""
-    return "" in include.get(unit, ("",)) and "" not in exclude.get(unit, ())
+def asks_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:
+    """Return True if calls without any unit pass the filters of a query."""
+    included = all("" in values for name, values in include.items() if name in UNITS)
+    return included and not any("" in values for name, values in exclude.items() if name in UNITS)

@@ -26,7 +26,7 @@ from spool.ledger.queries import (
     needed_sums,
 )
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, DimensionValues, Measures, begin
-from spool.ledger.work import UNITS
+from spool.ledger.work import ROLLUP, UNITS
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.sql.ledger import CHARGES, SqlLedgerRows
@@ -133,7 +133,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     cost = (f"CAST({COST} AS text)",)
     cost_units = staticmethod(money.units)
     cast = dict.fromkeys(MONEY, "numeric")
-    digits = "lpad(to_hex(h.id), 16, '0')"
+    hexadecimal = "lpad(to_hex({}), 16, '0')"
 
     def __init__(self, connection: Connection, database: Database) -> None:
         super().__init__(PostgresConnection(connection, database.sql))
@@ -306,12 +306,12 @@ class PostgresLedgerRows(SqlLedgerRows):
         needed for units of work.
         """
         width, since, until, rollup = span
-        table = self._of_rollup(width, rollup) + (self._of_unit(query) if query else "")
+        table = self._of_units(query) if query and rollup == ROLLUP else self._of_rollup(width, rollup)
         return self._within(table, width, since, until, chosen, parameters)
 
     def _only(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
         """Return the SQL that limits the groups of a query by unit of work."""
-        if query.only is None or query.unit not in query.group_by:
+        if query.only is None or UNITS.keys().isdisjoint(query.group_by):
             return ""
         [term] = self._filters(replace(query, include={}, exclude={}), known, parameters)
         return f" WHERE {term}"

@@ -5,12 +5,12 @@ queries in its own way.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, bounded, kept, new_mark, new_marks
-from spool.ledger.ledger_rows import WRONG, WRONG_OF, WorkSum
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
+from spool.ledger.ledger_rows import WRONG, WRONG_OF
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -26,16 +26,14 @@ from spool.ledger.sums import (
     MeterSums,
     begin,
 )
-from spool.ledger.work import OTHER, REST, UNITS, numbers_of
-from spool.ledger.work import ROLLUPS as WORK_ROLLUPS
 from spool.meters import SCALE
 from spool.sql.columns import insert, upsert
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY, rolled_up
+from spool.sql.work import WORK, SqlWorkRows
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
-    from spool.ledger.queries import CostQuery
 
 
 # Maximum number of further rows that cost about as much as the last of the most expensive rows. If there are
@@ -72,18 +70,14 @@ ROLLUPS, ROLLED = (
     "rollups",
     "rolled",
 )
-WORK, NAMES, UNLISTED = "work", "work_names", "work_unlisted"  # tables of units of work
-UNLISTS = "unlists"  # key in the state: 1 if some units are no longer listed
 # the names of all amounts in other currencies (spool.currencies) sort between these two texts
 CHARGES = ("charge.", "charge/")
 _WIDTH = len(Dimensions._fields)
 _COST = 1 + len(COUNTS)  # position of the cost in a row
-# Begins a condition for the sums of all units of work, so that the index by unit and start serves it.
-_ANY_UNIT = f"unit IN ({', '.join(str(unit.number) for unit in UNITS.values())})"
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
 
 
-class SqlLedgerRows(ABC):
+class SqlLedgerRows(SqlWorkRows):
     """
     The rows of `spool.ledger.ledger_rows.LedgerRows`, as far as both engines store them in the same way.
 
@@ -101,8 +95,6 @@ class SqlLedgerRows(ABC):
     about: ClassVar[str]
     cost: ClassVar[Sequence[str]]
     cost_units: ClassVar[Callable[..., int]]
-    cast: ClassVar[Mapping[str, str]] = {}  # types of columns in sums, if not bigint
-    digits: ClassVar[str]  # expression for the number of a unit of work in `h`, as 16 digits
 
     def __init__(self, tables: SqlConnection) -> None:
         self._tables = tables
@@ -110,10 +102,6 @@ class SqlLedgerRows(ABC):
     if TYPE_CHECKING:
 
         def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
-
-    @abstractmethod
-    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
-        """Add measures to the rows of a table, by the values of the key's columns."""
 
     @abstractmethod
     def _measures(self, values: Sequence[Any]) -> Measures: ...
@@ -142,105 +130,6 @@ class SqlLedgerRows(ABC):
         rows = [((start, number), measures) for start, number, measures in sums]
         self._unmark_changed(width, {start for (start, _), _ in rows})
         self._add(TABLES[width], ("start", "key"), rows)
-
-    def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
-        sums = list(sums)
-        unlisted = set[tuple[int, int]]()
-        if self.state().get(UNLISTS):
-            ids = sorted({id for _, _, id, _, _ in sums})
-            unlisted = {
-                *self._tables.all(f"SELECT unit, id FROM {self._named(UNLISTED)} WHERE id IN :ids", ids=ids)
-            }
-        self._add(
-            WORK,
-            ("unit", "start", "id", "key"),
-            (
-                ((unit, start, REST if (unit, id) in unlisted else id, number), measures)
-                for unit, start, id, number, measures in sums
-            ),
-        )
-        self._tables.run_each(
-            f"INSERT INTO {self._named(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
-            [{"id": id, "name": bounded(name)} for id, name in sorted(names.items())],
-        )
-
-    def work_sums(self, start: int) -> Sequence[tuple[int, int, int, Dimensions, Measures]]:
-        rows = self._tables.all(
-            f"SELECT h.unit, h.id, h.key, {KEY}, {', '.join(self.shown)} FROM {self._named(WORK)} h"
-            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE {_ANY_UNIT} AND h.start = :start"
-            " AND k.kind = 'call'",
-            start=start,
-        )
-        end = 3 + _WIDTH
-        return [(*row[:3], Dimensions(*row[3:end]), self._measures(row[end:])) for row in rows]
-
-    def remove_work(self, start: int, places: Iterable[tuple[int, int, int]] | None = None) -> None:
-        if places is None:
-            self._tables.run(
-                f"DELETE FROM {self._named(WORK)} WHERE {_ANY_UNIT} AND start = :start", start=start
-            )
-            return
-        self._tables.run_each(
-            f"DELETE FROM {self._named(WORK)} WHERE unit = :unit AND start = :start AND id = :id AND key = :key",
-            [{"unit": unit, "start": start, "id": id, "key": key} for unit, id, key in sorted(places)],
-        )
-
-    def count_work(self, unit: int, since: int, until: int) -> int:
-        [count] = self._tables.one(
-            f"SELECT COUNT(DISTINCT id) FROM {self._named(WORK)}"
-            f" WHERE unit = :unit AND start >= :since AND start < :until AND id <> {REST}",
-            unit=unit,
-            since=since,
-            until=until,
-        )
-        return int(count)
-
-    def cheapest_work(self, unit: int, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
-        return self._tables.all(
-            f"SELECT h.id, MAX(h.start) FROM {self._named(WORK)} h JOIN {self._named('keys')} k ON k.id = h.key"
-            f" WHERE h.unit = :unit AND h.start >= :since AND h.start < :until AND h.id <> {REST} GROUP BY h.id"
-            f" ORDER BY SUM({self.about}), h.id LIMIT :most",
-            unit=unit,
-            since=since,
-            until=until,
-            most=most,
-        )
-
-    def unlist_work(self, unit: int, ids: Collection[int]) -> None:
-        self._unlist("unit = :unit AND id IN :ids", unit=unit, ids=[*ids])
-
-    def expire_work(self, unit: int, before: int) -> None:
-        recent = f"SELECT id FROM {self._named(WORK)} WHERE unit = :unit AND start >= :before"
-        old = f"unit = :unit AND start < :before AND id <> {REST} AND id NOT IN ({recent})"
-        self._unlist(old, unit=unit, before=before)
-
-    def drop_unused_names(self) -> None:
-        work = f"SELECT id FROM {self._named(WORK)} WHERE {_ANY_UNIT}"
-        self._tables.run(f"DELETE FROM {self._named(NAMES)} WHERE id NOT IN ({work})")
-
-    def _unlist(self, which: str, **values: object) -> None:
-        """Add the sums of units of work that match a condition to REST, and note that they are unlisted."""
-        work = self._named(WORK)
-        self._tables.run(
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id) SELECT DISTINCT unit, id FROM {work} WHERE {which}"
-            " ON CONFLICT (unit, id) DO NOTHING",
-            **values,
-        )
-        self._move_work(which, start="start", id=str(REST), **values)
-        self.set_state(**{UNLISTS: 1}, **new_marks())
-
-    def _move_work(self, which: str, *, start: str, id: str, **values: object) -> None:
-        """Add the sums that match a condition to the rows with another start or unit, and delete them."""
-        work = self._named(WORK)
-        moved = ", ".join(f"CAST(sum({name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
-        added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
-        self._tables.run(
-            f"INSERT INTO {work} AS old (unit, start, id, key, {', '.join(self.columns)})"
-            f" SELECT unit, {start}, {id}, key, {moved} FROM {work} WHERE {which} GROUP BY 1, 2, 3, 4"
-            f" ON CONFLICT (unit, start, id, key) DO UPDATE SET {added}",
-            **values,
-        )
-        self._tables.run(f"DELETE FROM {work} WHERE {which}", **values)
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         units_by_key: dict[tuple[int, int, str], int] = {}
@@ -410,12 +299,7 @@ class SqlLedgerRows(ABC):
             width=HOUR_S,
             before=before,
         )
-        self._move_work(
-            f"{_ANY_UNIT} AND start < :before AND start % {DAY_S} <> 0",
-            start=f"start - start % {DAY_S}",
-            id="id",
-            before=before,
-        )
+        self._hours_to_days(before)
         periods, old = self._named("periods"), "width = :hour AND start < :before"
         self._tables.run(
             f"INSERT INTO {periods} AS old (width, start, first)"
@@ -461,7 +345,7 @@ class SqlLedgerRows(ABC):
             meters = f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
             # a work row's period is a day only where hours are no longer stored, so a start has one meaning
-            work = f"DELETE FROM {self._named(WORK)} WHERE {_ANY_UNIT} AND start IN ({is_open})"
+            work = f"DELETE FROM {self._named(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._named('periods')} WHERE NOT frozen")
 
@@ -568,29 +452,7 @@ class SqlLedgerRows(ABC):
         """
         if not rollup:
             return f"{self._of(width)} WHERE"
-        if rollup >= WORK_ROLLUPS:
-            return f"{self._named(WORK)} WHERE unit = {rollup - WORK_ROLLUPS} AND"
         return f"{self._named(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
-
-    def _of_unit(self, query: CostQuery) -> str:
-        """Return the filters of a query by its unit of work, as SQL that ends with AND."""
-        unit = query.unit
-        if unit is None:
-            return ""
-        include, exclude = query.include.get(unit), query.exclude.get(unit, ())
-        terms = [] if include is None else [_among("IN", numbers_of(unit, include))]
-        if query.only is not None and unit in query.group_by:
-            place = list(query.group_by).index(unit)
-            terms.append(_among("IN", numbers_of(unit, [group[place] for group in query.only])))
-        if excluded := numbers_of(unit, exclude):
-            terms.append(_among("NOT IN", excluded))
-        return "".join(f" {term} AND" for term in terms)
-
-    def _shown_unit(self, unit: str) -> str:
-        """Return the SQL expression for a unit of work of `h` in a result."""
-        if not UNITS[unit].is_named:
-            return f"CASE h.id WHEN {REST} THEN '{OTHER}' ELSE {self.digits} END"
-        return f"COALESCE((SELECT n.name FROM {self._named(NAMES)} n WHERE n.id = h.id), '{OTHER}')"
 
     def _every_sum(self, width: int, before: str = "") -> str:
         """
@@ -600,10 +462,6 @@ class SqlLedgerRows(ABC):
 
     def _of_start(self, width: int) -> str:
         return f"FROM {self._of(width)} h JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
-
-
-def _among(word: str, ids: Sequence[int]) -> str:
-    return f"id {word} ({', '.join(map(str, ids)) or 'NULL'})"
 
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:

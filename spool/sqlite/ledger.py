@@ -33,10 +33,11 @@ from spool.ledger.queries import (
     needed_sums,
 )
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, begin
-from spool.ledger.work import UNITS, WORK_LIMITS, WorkLimits
+from spool.ledger.work import ROLLUP, UNITS, WORK_LIMITS, WorkLimits
 from spool.meters import SCALE
 from spool.packed.native import Native
-from spool.sql.ledger import CHARGES, TABLES, WORK, SqlLedgerRows
+from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
+from spool.sql.work import WORK
 from spool.sqlite.database import Database, SqliteConnection, Watch, damage, is_corrupt, passes_quick_check
 from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, statements
@@ -180,7 +181,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     about = f"({_LIMBS_OF_COST[0]} + {_LIMBS_OF_COST[1]} / 1e9)"
     cost = _LIMBS_OF_COST
     cost_units = staticmethod(money.joined)
-    digits = "printf('%016x', h.id)"
+    hexadecimal = "printf('%016x', {})"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
@@ -288,7 +289,8 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _of_span(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
         """Return the SQL of the sums of a span that pass the query's filters, with parameters."""
         width, since, until, rollup = span
-        table = self._of_rollup(width, rollup).replace("{schema}.", "") + self._of_unit(query)
+        table = self._of_units(query) if rollup == ROLLUP else self._of_rollup(width, rollup)
+        table = table.replace("{schema}.", "")
         return self._within(table, width, since, until, *where(query.without_unit() if query.unit else query))
 
     def _names(self, query: CostQuery) -> Sequence[str]:
@@ -302,7 +304,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _only(self, query: CostQuery) -> tuple[str, Sequence[str]]:
         """Return the SQL that limits the groups of a query by unit of work, with parameters."""
-        if query.only is None or query.unit not in query.group_by:
+        if query.only is None or UNITS.keys().isdisjoint(query.group_by):
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._names(query)]
         listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))

@@ -97,8 +97,8 @@ class CostQuestion:
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
         """
-        Raise Refusal 400 if the time range is empty or has more than `most` periods, or if the query uses several units
-        of work. Raise AskedTooMuch if its time range or its periods do not suit a unit of work.
+        Raise Refusal 400 if the time range is empty or has more than `most` periods, or if the query groups by several
+        units of work. Raise AskedTooMuch if its time range or its periods do not suit a unit of work.
         """
         check_span(self.query, most=most)
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spool.errors import NotKept
 from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, begin
-from spool.ledger.work import ROLLUPS, UNITS
+from spool.ledger.work import ROLLUP
 from spool.record import CURRENCY, border
 
 if TYPE_CHECKING:
@@ -139,9 +139,8 @@ def divided(
     moments = instants(time_ranges)
     check(rows, state["hourly"], moments)
     if query.unit is not None:
-        number = ROLLUPS + UNITS[query.unit].number
-        # one span for the rows of hours and of days, because no unit has rows for both
-        return questions(time_ranges, lambda start, end: [(HOUR_S, start, end, number)])
+        # one span for the rows of hours and of days, because no call is in both
+        return questions(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
     spans: Spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):

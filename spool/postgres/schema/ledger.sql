@@ -79,12 +79,11 @@ CREATE TABLE {schema}.ledger_days (
     PRIMARY KEY (start, key)
 );
 
--- Sums of units of work (spool/ledger/work.py) by the hours and days of the tables above. `unit` is the kind of unit
--- and `id` the unit, 0 for all units that are no longer listed.
+-- Sums of units of work (spool/ledger/work.py) by the hours and days of the tables above, and the units of each sum: 0 for
+-- a unit that is no longer listed, -1 for none.
 CREATE TABLE {schema}.ledger_work (
-    unit bigint NOT NULL,
     start bigint NOT NULL,
-    id bigint NOT NULL,
+    units bigint NOT NULL,
     key bigint NOT NULL,
     calls bigint NOT NULL,
     input_tokens bigint NOT NULL,
@@ -108,7 +107,18 @@ CREATE TABLE {schema}.ledger_work (
     latency_9 bigint NOT NULL,
     latency_10 bigint NOT NULL,
     latency_11 bigint NOT NULL,
-    PRIMARY KEY (unit, start, id, key)
+    PRIMARY KEY (start, units, key)
+);
+
+CREATE TABLE {schema}.ledger_work_units (
+    id bigint PRIMARY KEY,
+    unit_session bigint NOT NULL,
+    unit_run bigint NOT NULL,
+    unit_repository bigint NOT NULL,
+    unit_branch bigint NOT NULL,
+    unit_commit bigint NOT NULL,
+    unit_pull_request bigint NOT NULL,
+    unit_ticket bigint NOT NULL
 );
 
 CREATE TABLE {schema}.ledger_work_names (
@@ -116,7 +126,7 @@ CREATE TABLE {schema}.ledger_work_names (
     name text COLLATE "C" NOT NULL
 );
 
--- Units that are no longer listed. Their further calls are counted with id 0, so that a listed unit has all its calls.
+-- Units that are no longer listed. Their further calls are counted as 0, so that a listed unit has all its calls.
 CREATE TABLE {schema}.ledger_work_unlisted (
     unit bigint NOT NULL,
     id bigint NOT NULL,

@@ -88,12 +88,11 @@ CREATE TABLE days (
     PRIMARY KEY (start, key)
 ) STRICT, WITHOUT ROWID;
 
--- Sums of units of work (spool/ledger/work.py) by the hours and days of the tables above. `unit` is the kind of unit
--- and `id` the unit, 0 for all units that are no longer listed.
+-- Sums of units of work (spool/ledger/work.py) by the hours and days of the tables above, and the units of each sum: 0 for
+-- a unit that is no longer listed, -1 for none.
 CREATE TABLE work (
-    unit INTEGER NOT NULL,
     start INTEGER NOT NULL,
-    id INTEGER NOT NULL,
+    units INTEGER NOT NULL,
     key INTEGER NOT NULL,
     calls INTEGER NOT NULL,
     input_tokens INTEGER NOT NULL,
@@ -121,15 +120,26 @@ CREATE TABLE work (
     latency_9 INTEGER NOT NULL,
     latency_10 INTEGER NOT NULL,
     latency_11 INTEGER NOT NULL,
-    PRIMARY KEY (unit, start, id, key)
+    PRIMARY KEY (start, units, key)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE work_units (
+    id INTEGER PRIMARY KEY,
+    unit_session INTEGER NOT NULL,
+    unit_run INTEGER NOT NULL,
+    unit_repository INTEGER NOT NULL,
+    unit_branch INTEGER NOT NULL,
+    unit_commit INTEGER NOT NULL,
+    unit_pull_request INTEGER NOT NULL,
+    unit_ticket INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE work_names (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL
 ) STRICT;
 
--- Units that are no longer listed. Their further calls are counted with id 0, so that a listed unit has all its calls.
+-- Units that are no longer listed. Their further calls are counted as 0, so that a listed unit has all its calls.
 CREATE TABLE work_unlisted (
     unit INTEGER NOT NULL,
     id INTEGER NOT NULL,

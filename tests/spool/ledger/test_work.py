@@ -117,7 +117,7 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
         def lose_a_call(rows: LedgerRows) -> None:
             for start in rows.starts(HOUR, 0)[:1]:
                 rows.add(HOUR, [(start, min(rows.numbers(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
-                rows.remove_work(start)
+                rows.drop_work(start)
 
         await ledger._change(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
@@ -173,6 +173,9 @@ async def check_filters(
     filtered = {unit: tuple(wanted)}
     assert by_hand(chosen, unit, "team") == await asked(ledger, unit, "team", include=filtered)
     assert by_hand(others, unit) == await asked(ledger, unit, exclude=filtered)
+    other = next(name for name in UNITS if name != unit)
+    assert by_hand(chosen, other) == await asked(ledger, other, include=filtered)
+    assert by_hand(others, other) == await asked(ledger, other, exclude=filtered)
     teams = defaultdict[Any, int](int)
     for record in chosen.values():
         teams[(record.team,)] += 1

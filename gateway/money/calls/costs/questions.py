@@ -113,10 +113,8 @@ async def report_question(
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     base_question = await question_of(request, known)
-    if unit in UNITS and not UNITS.keys().isdisjoint({*base_question.query.named} - {unit}):
-        raise Invalid(
-            f"unit={unit} cannot be used with another unit of work; choose one of {', '.join(UNITS)}"
-        )
+    if unit in UNITS and base_question.lists_units:
+        raise Invalid(f"unit={unit} cannot be used if by={','.join(base_question.by)}; filter by it instead")
     if has_lines:
         check_one_of("lines", parameters["lines"], LINES)
         if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:

@@ -67,6 +67,11 @@ async def test_each_unit_has_its_cost(server: OperatorServer) -> None:
     assert {first: "7"} == await costs(server, "session", f"&where=session={first}")
     assert {second: "8", None: "16"} == await costs(server, "session", "&where=session!=first")
     assert {second: "8", None: "16", "(other)": "7"} == await costs(server, "session", "&top=1")
+    assert {first: "3"} == await costs(server, "session", "&where=pull_request=acme/shop%2342")
+    assert {first: "4", second: "8", None: "16"} == await costs(
+        server, "session", "&where=pull_request!=acme/shop%2342"
+    )
+    assert {None: "16"} == await costs(server, "pull_request", "&where=session=")
     sessions = await asked(server, "unit=session&show=cost,units,cost_per_unit")
     assert ("31", "2", "7.5") == tuple(sessions["total"][name] for name in ("cost", "units", "cost_per_unit"))
 
@@ -75,8 +80,7 @@ async def test_a_wrong_question_names_the_right_one(server: OperatorServer) -> N
     """Each refusal is an error of the request that says what to ask for."""
     for query, status, words in (
         ("by=session,run", 400, "one unit of work"),
-        ("by=session&where=run=a", 400, "one unit of work"),
-        ("by=session&unit=run&show=units", 400, "choose one of"),
+        ("by=session&unit=run&show=units", 400, "filter by it instead"),
         ("by=session&per=hourly", 422, "use per=daily"),
         ("by=session&from=2026-01-01&to=2026-09-01", 422, "at most 92 days"),
         ("by=session&cost_type=billed_cost", 400, "use a counted cost_type"),

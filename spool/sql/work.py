@@ -1,0 +1,230 @@
+"""The sums of units of work (spool/ledger/work.py), as far as both engines store them in the same way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from spool.ledger.counting import bounded, new_marks
+from spool.ledger.ledger_rows import WorkSum
+from spool.ledger.sums import DAY_S, Dimensions, Measures
+from spool.ledger.work import NONE, OTHER, REST, UNITS, number_of_set, numbers_of
+from spool.sql.connection import SqlConnection
+from spool.sql.dimensions import KEY
+
+if TYPE_CHECKING:
+    from spool.ledger.queries import CostQuery
+
+WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
+UNLISTS = "unlists"  # key in the state: 1 if some units are no longer listed
+_COLUMNS = {name: f"unit_{name}" for name in UNITS}  # the column of each kind of unit
+_NAMES = ", ".join(_COLUMNS.values())
+_WIDTH = len(Dimensions._fields)
+
+
+class SqlWorkRows(ABC):
+    """Methods of `spool.ledger.ledger_rows.LedgerRows` for units of work."""
+
+    columns: ClassVar[Sequence[str]]
+    shown: ClassVar[Sequence[str]]
+    about: ClassVar[str]
+    cast: ClassVar[Mapping[str, str]] = {}  # types of columns in sums, if not bigint
+    hexadecimal: ClassVar[str]  # expression for a number as 16 hexadecimal digits, with {} for the number
+    _tables: SqlConnection
+
+    if TYPE_CHECKING:
+        state: Callable[[], Mapping[str, int]]
+        set_state: Callable[..., None]
+
+    @abstractmethod
+    def _measures(self, values: Sequence[Any]) -> Measures: ...
+
+    @abstractmethod
+    def _named(self, table: str) -> str: ...
+
+    @abstractmethod
+    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
+        """Add measures to the rows of a table, by the values of the key's columns."""
+
+    def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
+        sums = list(sums)
+        unlisted = self._unlisted({number for _, units, _, _ in sums for number in units})
+        sets = {units: _listed(units, unlisted) for _, units, _, _ in sums}
+        numbers = {units: number_of_set(listed) for units, listed in sets.items()}
+        values = ", ".join(f":{name}" for name in _COLUMNS.values())
+        self._tables.run_each(
+            f"INSERT INTO {self._named(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
+            [
+                {"id": numbers[units], **dict(zip(_COLUMNS.values(), listed, strict=True))}
+                for units, listed in sorted(sets.items())
+            ],
+        )
+        self._tables.run_each(
+            f"INSERT INTO {self._named(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
+            [{"id": id, "name": bounded(name)} for id, name in sorted(names.items())],
+        )
+        self._add_sums((start, numbers[units], key, measures) for start, units, key, measures in sums)
+
+    def _add_sums(self, sums: Iterable[tuple[int, int, int, Measures]]) -> None:
+        places = (((start, units, key), measures) for start, units, key, measures in sums)
+        self._add(WORK, ("start", "units", "key"), places)
+
+    def _unlisted(self, numbers: Collection[int]) -> Collection[tuple[int, int]]:
+        if not self.state().get(UNLISTS):
+            return ()
+        statement = f"SELECT unit, id FROM {self._named(UNLISTED)} WHERE id IN :ids"
+        return {(unit, id) for unit, id in self._tables.all(statement, ids=sorted(numbers))}
+
+    def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
+        rows = self._tables.all(
+            f"SELECT h.units, h.key, {KEY}, {', '.join(self.shown)} FROM {self._named(WORK)} h"
+            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start AND k.kind = 'call'",
+            start=start,
+        )
+        end = 2 + _WIDTH
+        return [(row[0], row[1], Dimensions(*row[2:end]), self._measures(row[end:])) for row in rows]
+
+    def replace_work(
+        self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
+    ) -> None:
+        self._tables.run_each(
+            f"DELETE FROM {self._named(WORK)} WHERE start = :start AND units = :units AND key = :key",
+            [{"start": start, "units": units, "key": key} for units, key in sorted(gone)],
+        )
+        self._add_sums((start, units, key, measures) for units, key, measures in new)
+
+    def drop_work(self, start: int) -> None:
+        self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE start = :start", start=start)
+
+    def count_work(self, unit: str, since: int, until: int) -> int:
+        [count] = self._tables.one(
+            f"SELECT COUNT(DISTINCT {_COLUMNS[unit]}) FROM {self._listed_in(unit)}", since=since, until=until
+        )
+        return int(count)
+
+    def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
+        column = _COLUMNS[unit]
+        return self._tables.all(
+            f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {self._listed_in(unit)}) h"
+            f" JOIN {self._named('keys')} k ON k.id = h.key GROUP BY h.{column}"
+            f" ORDER BY SUM({self.about}), h.{column} LIMIT :most",
+            since=since,
+            until=until,
+            most=most,
+        )
+
+    def _listed_in(self, unit: str) -> str:
+        """Return the SQL of the sums of the listed units of a kind, as a table and a condition."""
+        column = _COLUMNS[unit]
+        return f"{self._work()} WHERE {column} > {REST} AND start >= :since AND start < :until"
+
+    def _work(self) -> str:
+        """Return the sums with their units as a table."""
+        columns = ", ".join(f"p.{name}" for name in _COLUMNS.values())
+        joined = f"{self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units"
+        return f"(SELECT w.*, {columns} FROM {joined}) of_units"
+
+    def unlist_work(self, unit: str, ids: Collection[int]) -> None:
+        statement = (
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id) VALUES (:unit, :id) ON CONFLICT DO NOTHING"
+        )
+        number = UNITS[unit].number
+        self._tables.run_each(statement, [{"unit": number, "id": id} for id in sorted(ids)])
+        self._join_unlisted(unit)
+
+    def expire_work(self, unit: str, before: int) -> None:
+        column = _COLUMNS[unit]
+        recent = f"SELECT {column} FROM {self._work()} WHERE start >= :before"
+        self._tables.run(
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id)"
+            f" SELECT DISTINCT CAST(:unit AS bigint), {column} FROM {self._work()}"
+            f" WHERE {column} > {REST} AND start < :before AND {column} NOT IN ({recent}) ON CONFLICT DO NOTHING",
+            unit=UNITS[unit].number,
+            before=before,
+        )
+        self._join_unlisted(unit)
+
+    def _join_unlisted(self, unit: str) -> None:
+        """Replace the unlisted units of a kind in all sets by REST, and join the sums of sets that are now equal."""
+        column, sets = _COLUMNS[unit], self._named(SETS)
+        unlisted = f"SELECT id FROM {self._named(UNLISTED)} WHERE unit = :unit"
+        statement = f"UPDATE {sets} SET {column} = {REST} WHERE {column} IN ({unlisted})"
+        if not self._tables.run(statement, unit=UNITS[unit].number):
+            return
+        self.set_state(**{UNLISTS: 1}, **new_marks())
+        equal = " AND ".join(f"p.{name} = c.{name}" for name in _COLUMNS.values())
+        copies = (
+            f"(SELECT p.id AS old, c.new FROM {sets} p JOIN (SELECT MIN(id) AS new, {_NAMES} FROM {sets}"
+            f" GROUP BY {_NAMES} HAVING COUNT(*) > 1) c ON {equal} WHERE p.id <> c.new) copies"
+        )
+        work = self._named(WORK)
+        self._join(
+            f"w.start, copies.new, w.key, {self._summed('w.')} FROM {work} w JOIN {copies} ON old = w.units"
+        )
+        old = f"SELECT old FROM {copies}"
+        self._tables.run(f"DELETE FROM {work} WHERE units IN ({old})")
+        self._tables.run(f"DELETE FROM {sets} WHERE id IN ({old})")
+
+    def _hours_to_days(self, before: int) -> None:
+        """Add the sums of hours before a midnight to those of their days."""
+        hours = f"FROM {self._named(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
+        self._join(
+            f"w.start - w.start % {DAY_S}, w.units, w.key, {self._summed('w.')} {hours}", before=before
+        )
+        hours = f"{self._named(WORK)} WHERE start < :before AND start % {DAY_S} <> 0"
+        self._tables.run(f"DELETE FROM {hours}", before=before)
+
+    def _summed(self, of: str) -> str:
+        return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
+
+    def _join(self, selected: str, **values: object) -> None:
+        """Add up selected sums by start, set of units and dimensions, and add them to the stored sums."""
+        added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
+        self._tables.run(
+            f"INSERT INTO {self._named(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
+            f" SELECT {selected} GROUP BY 1, 2, 3 ON CONFLICT (start, units, key) DO UPDATE SET {added}",
+            **values,
+        )
+
+    def drop_unused_units(self) -> None:
+        sets, used = self._named(SETS), f"SELECT units FROM {self._named(WORK)}"
+        self._tables.run(f"DELETE FROM {sets} WHERE id NOT IN ({used})")
+        kept = " UNION ".join(
+            f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
+        )
+        self._tables.run(f"DELETE FROM {self._named(NAMES)} WHERE id NOT IN ({kept})")
+
+    def _of_units(self, query: CostQuery) -> str:
+        """Return the sums that pass a query's filters by unit, as a table and the beginning of a condition."""
+        terms = list[str]()
+        for word, filters in (("IN", query.include), ("NOT IN", query.exclude)):
+            terms += [
+                _among(name, word, numbers_of(name, values))
+                for name, values in filters.items()
+                if name in UNITS and (values or word == "IN")
+            ]
+        for place, name in enumerate(query.group_by if query.only is not None else ()):
+            if name in UNITS:
+                terms.append(
+                    _among(name, "IN", numbers_of(name, [group[place] for group in query.only or ()]))
+                )
+        return f"{self._work()} WHERE {''.join(f'{term} AND ' for term in terms)}"
+
+    def _shown_unit(self, unit: str) -> str:
+        """Return the SQL expression for a unit of work of `h` in a result, "" for none."""
+        column = f"h.{_COLUMNS[unit]}"
+        name = self.hexadecimal.format(column)
+        if UNITS[unit].is_named:
+            name = f"COALESCE((SELECT n.name FROM {self._named(NAMES)} n WHERE n.id = {column}), '{OTHER}')"
+        return f"CASE {column} WHEN {NONE} THEN '' WHEN {REST} THEN '{OTHER}' ELSE {name} END"
+
+
+def _among(unit: str, word: str, numbers: Sequence[int]) -> str:
+    return f"{_COLUMNS[unit]} {word} ({', '.join(map(str, numbers)) or 'NULL'})"
+
+
+def _listed(units: tuple[int, ...], unlisted: Collection[tuple[int, int]]) -> tuple[int, ...]:
+    if not unlisted:
+        return units
+    return tuple([REST if place in unlisted else place[1] for place in enumerate(units, start=1)])
