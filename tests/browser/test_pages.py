@@ -16,7 +16,7 @@ from tests.browser.console import NARROW, WIDE, Console, followed
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
-OF_A_PAGE = 100_000  # limit in bytes that a page may load if it has no cached files
+OF_A_PAGE = 100 * 1024  # limit in bytes that a page may load if it has no cached files
 LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "wide-dark": (WIDE, "dark"),
     "phone-light": (NARROW, "light"),

@@ -77,21 +77,18 @@ export function Page({query, session}) {
   const [saves, setSaves] = useState(null);
   const [limits, setLimits] = useState(null); // the row for which somebody creates a budget
   const mayLimit = at.isPlain && may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
-  const limit = async (value) => {
-    const {QuickBudget} = await import("../lib/budget_fields.mjs");
-    const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // without names, the budget uses every channel
-    setLimits({QuickBudget, value, names: channels.map((each) => each.name)});
-  };
+  const actions = () => import("../lib/costs_actions.mjs");
+  const limit = async (value) => setLimits({...(await (await actions()).budget()), value});
   const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && at.isPlain && at.by.length === 1;
   const narrow = async (value) => { // open the form of a role that shows only this row
-    const only = await (await import("../lib/costs_as_view.mjs")).filterOf(at, value);
+    const only = await (await actions()).filterOf(at, value);
     if (only) go(to("/roles", {tab: "limit", only}));
     else found.reload(); // the view has changed and no longer contains the row
   };
   const [link, setLink] = useState("");
   /** Copy an address with fixed days, so that it shows the same days to others and later. */
-  const copy = async (address) => {
-    const text = new URL(address, location.href).href;
+  const copy = async (row, report) => {
+    const text = new URL((await actions()).fixed(row, at, report), location.href).href;
     await navigator.clipboard.writeText(text).catch(() => setLink(text));
   };
   const {data} = found;
@@ -134,7 +131,7 @@ export function Page({query, session}) {
         <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
         ${at.isPlain && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
       <//>
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length || at.ofWork} onClick=${async () => setSaves(await (await import("../lib/costs_as_view.mjs")).draft(at))}>Save as view</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length || at.ofWork} onClick=${async () => setSaves(await (await actions()).draft(at))}>Save as view</button>`}</div>
     ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
     ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
@@ -242,7 +239,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
         !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants and prices", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
         limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
         narrow && isGroup && {title: "Restrict access", act: () => narrow(row[by[0]])},
-        isKnown && {title: "Copy link", act: () => copy(fixed(row, at, table.report))},
+        isKnown && {title: "Copy link", act: () => copy(row, table.report)},
       ];
     }),
   ].filter(Boolean).map((each) => (each.wide ? {...each, kind: `${each.kind} under`} : each));
@@ -281,13 +278,6 @@ function topCalls(row, {by, filters, measure}, query) {
   const own = by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && measureOf(measure).adds ? "tokens" : "cost";
   return to("/calls", {...grouped(filters), ...grouped(own), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
-}
-
-/** Return the address of a row with fixed days. For the total, it is the address of the page. */
-function fixed(row, {by, past, range}, {previous}) {
-  const own = row.of ? {} : Object.fromEntries(by.map((field) => [field, nameOf(row[field])]));
-  const compared = previous && !["previous", "same_weekdays"].includes(past) && !past.includes("..") ? {against: days(previous).slice(0, 24).replace(" to ", "..")} : {};
-  return here({...own, ...compared, from: range.from.slice(0, 10), to: range.to ?? day(new Date())});
 }
 
 /** Return the link of a row: its filters grouped by the next dimension, or its calls if no dimension is left. Null for (other). */

@@ -1,7 +1,10 @@
-/** The page Costs as a view, and one of its rows as the filter of a role. Loaded when somebody asks for it. */
-import {grouped} from "./address.mjs";
+/** Actions of the page Costs: a view, and for one row a budget, the filter of a role or a link. Loaded when somebody asks for one. */
+import {grouped, here} from "./address.mjs";
 import {get} from "./api.mjs";
-import {UNKNOWN} from "./chart.mjs";
+import {QuickBudget} from "./budget_fields.mjs";
+import {UNKNOWN, nameOf} from "./chart.mjs";
+import {days} from "./past.mjs";
+import {day} from "./range.mjs";
 import {asLines, rangeOf, typedView, viewFields} from "./view_fields.mjs";
 
 /** Load the form for saving the page as a view. Its filter includes the filter of the current view. */
@@ -23,4 +26,17 @@ async function viewOf({by, bin, filters, kind, range, span: {view}}) {
     filter[place] = !held ? own : excludes ? [...new Set([...held, ...own])] : own.filter((value) => held.includes(value));
   }
   return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked)};
+}
+
+/** Load the form for a budget, with the names of channels. Without names, the budget uses every channel. */
+export async function budget() {
+  const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []}));
+  return {QuickBudget, names: channels.map((each) => each.name)};
+}
+
+/** Return the address of a row with fixed days. For the total, it is the address of the page. */
+export function fixed(row, {by, past, range}, {previous}) {
+  const own = row.of ? {} : Object.fromEntries(by.map((field) => [field, nameOf(row[field])]));
+  const compared = previous && !["previous", "same_weekdays"].includes(past) && !past.includes("..") ? {against: days(previous).slice(0, 24).replace(" to ", "..")} : {};
+  return here({...own, ...compared, from: range.from.slice(0, 10), to: range.to ?? day(new Date())});
 }
