@@ -320,7 +320,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     )
     listed = json.loads(run("insights", "list", *data_option, "--sort-key", "category", "--json"))
     assert ["coverage", "keys", "keys"] == [item["category"] for item in listed["insights"]]
-    assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
+    assert {"insights", "pagination", "filtering", "sorting", "counts"} == set(listed)
     id = listed["insights"][0]["id"]
     assert "What to do: " in run("insights", "show", id, *data_option)
     assert "is on_hold" in run("insights", "edit", id, *data_option, "--status", "on_hold")

@@ -91,7 +91,7 @@ def test_fees_are_in_costs_and_on_the_overview(busy: Tollhouse, open_console: Op
     console = open_console(busy)
     page = console.page
     console.open("/")
-    expect(page.locator("dl.numbers")).to_contain_text("Calls without a price")
+    expect(page.locator("dl.numbers")).to_contain_text("Calls in")
     expect(page.get_by_text("seat fees")).to_have_count(0)
     console.open("/costs")
     page.locator("summary", has_text="More").click()
