@@ -19,6 +19,7 @@ from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import main
+from gateway.devices.states import is_mute
 from gateway.http.resources.list import declared_tables
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.inspector import DETECTORS
@@ -27,7 +28,8 @@ from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill
 from gateway.service.demo.month import DAY_S, Month, Period
 from gateway.service.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
-from gateway.service.demo.workloads import WORKLOADS
+from gateway.service.demo.samples import SENDER
+from gateway.service.demo.workloads import PEOPLE, WORKLOADS
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.providers import canonical
@@ -221,7 +223,7 @@ def test_a_month_is_what_was_asked_for() -> None:
 async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
     """
     The accounting balances, the totals have every call of the log, and counters of assistants are kept
-    only for reference.
+    only for reference. Each call names the demo's sending key.
     """
     done = await filled(tmp_path, period=Period(end=NOON, days=10, records=2_000))
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
@@ -233,6 +235,7 @@ async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
         records = [record for entry in entries for record in entry.records if record is not None]
         assert done.records == len(records) == books.topics[AI_TELEMETRY]["accepted"]
         assert all(record.shadow == (record.kind == "usage_metric") for record in records)
+        assert {SENDER} == {record.sender_key for record in records if isinstance(record, Inference)}
         query = CostQuery(since=_at(0), until=_at(NOON), granularity="total")
         [row] = await ledger.costs(query)
         assert sum(not record.shadow for record in records) == row.calls
@@ -262,6 +265,19 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
         await registry.close()
         await ledger.close()
         await spool.close()
+
+
+async def test_only_the_planted_laptop_sends_no_calls(tmp_path: Path) -> None:
+    """A month that is served for days reports one laptop without calls, and not every laptop."""
+    words = ("mute-device",)
+    await filled(tmp_path, words, period=Period(end=NOON, days=2, records=200))
+    spool = await open_spool(tmp_path, settings=SpoolSettings(), clock=FakeClock(NOON))
+    try:
+        devices = spool.devices.all()
+    finally:
+        await spool.close()
+    assert len(devices) > 1
+    assert [PEOPLE[0]] == [device.user for device in devices if is_mute(device, now=NOON + 3 * DAY_S)]
 
 
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])

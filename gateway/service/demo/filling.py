@@ -35,7 +35,7 @@ from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.plants import Plants, missed
-from gateway.service.demo.samples import ACTOR, SetClock, add_plan, add_samples, publish_definition
+from gateway.service.demo.samples import ACTOR, SENDER, SetClock, add_plan, add_samples, publish_definition
 from spool.clock import Clock, SystemClock
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.record import AI_TELEMETRY, NS, Inference
@@ -296,7 +296,7 @@ async def _send(
     progress: Callable[[int], None],
 ) -> None:
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=book, shadows=Shadows(clock))
-    bearer = Bearer("demo", frozenset({INGEST}))
+    bearer = Bearer(SENDER, frozenset({INGEST}))
     sent = 0
     for _, reports in month.days():
         for first in range(0, len(reports), BATCH):

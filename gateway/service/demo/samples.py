@@ -34,6 +34,7 @@ from spool.registry.views import ViewDraft
 from spool.storage import Storage
 
 ACTOR = Actor("demo@example.com", "tollhouse demo")
+SENDER = "Demo sender"  # name of the key that sent the calls
 OLD_S = 60 * DAY_S  # age of the demo's keys
 STOPPED_SOURCE, STOPPED_S = "litellm", 6 * HOUR_S
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
@@ -99,7 +100,7 @@ async def add_samples(
 
 
 async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: frozenset[str]) -> None:
-    used = await registry.keys.create(name="Demo sender", use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
+    used = await registry.keys.create(name=SENDER, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
     reader = await registry.keys.create(name="Demo reader", scopes=["billing:read_costs"], actor=ACTOR)
     last = {used[0].id: now, reader[0].id: now - DAY_S}
     if "idle-key" in plant_names:
@@ -131,7 +132,8 @@ async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None
             enrolled_by="demo",
             last_seen=now,
             last_heartbeat=now,
-            last_telemetry=now - LATE_DAYS * DAY_S if silent else now - 600,
+            # a laptop whose newest report is telemetry never counts as one that sends no calls
+            last_telemetry=now - LATE_DAYS * DAY_S if silent else now,
         )
         await storage.devices.keep(device)
 
