@@ -4,6 +4,7 @@ Calls and the live tail: the newest records, the details of one, and records tha
 
 from __future__ import annotations
 
+import re
 import secrets
 
 from playwright.sync_api import expect
@@ -43,6 +44,12 @@ def test_one_call_tells_its_price(console: Console) -> None:
     expect(console.page.get_by_text("completions are never stored").first).to_be_visible()
     console.page.locator("tbody a").first.click()
     dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", level=2)).to_have_text(
+        re.compile(r"^[\w.:/-]+, \$[\d.,]+, \d+ \w+ \d\d:\d\d$")
+    )
+    expect(dialog.get_by_text("start time", exact=True)).to_be_hidden()
+    dialog.get_by_text("All fields").click()
+    expect(dialog.get_by_text("start time", exact=True)).to_be_visible()
     expect(dialog.get_by_role("row", name="output")).to_contain_text("$")
     expect(dialog).to_contain_text("calculated from its tokens with the price list")
     expect(dialog.get_by_role("listitem").first).to_contain_text("began")
@@ -71,18 +78,20 @@ def test_what_a_record_names_leads_to_it(busy: Tollhouse, open_console: OpenCons
     [record] = console.ask("/records?sender=billing team")["records"]
     console.open(f"/calls?open={record['id']}")
     page, dialog = console.page, console.page.get_by_role("dialog")
-    dialog.get_by_role("link", name="billing team").click()
+    dialog.get_by_role("link", name="billing team").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("API Keys")
     expect(dialog).to_contain_text("billing team")
     [record] = console.ask("/records?team=search&limit=1")["records"]
     console.open(f"/calls?open={record['id']}")
     assert [] == console.audit(within="dialog")
-    dialog.get_by_role("link", name="search", exact=True).click()
+    dialog.get_by_role("link", name="search", exact=True).first.click()
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
     assert f"from={record['start_time'][:10]}" in page.url
     looking = open_console(busy, role="viewer")
     looking.open(f"/calls?open={record['id']}")
-    expect(looking.page.get_by_role("dialog").get_by_role("link", name="search", exact=True)).to_be_visible()
+    expect(
+        looking.page.get_by_role("dialog").get_by_role("link", name="search", exact=True).first
+    ).to_be_visible()
 
 
 def test_a_record_is_found_by_its_id(console: Console) -> None:

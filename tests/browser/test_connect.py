@@ -27,7 +27,7 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
     page.get_by_role("link", name="Connect an assistant, a gateway or an SDK").click()
     assert [] == console.audit()
     console.screenshot("connect")
-    page.get_by_role("link", name="Claude Code", exact=True).click()
+    page.get_by_role("link", name="Claude Code", exact=True).first.click()
     settings = page.get_by_label(re.compile("^settings"), exact=False).first
     expect(settings).to_contain_text("authorization=KEY")
     page.get_by_role("button", name="Create a key").click()
@@ -82,6 +82,9 @@ def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: O
     console.open("/connect")
     assert console.audit() == []
     assert console.overhang() <= 0
+    choices = page.locator("ul.choices")
+    expect(choices.first.get_by_role("link")).to_have_text("OpenTelemetry: anything else")
+    expect(choices.nth(1).get_by_role("link")).to_have_count(6)
     page.get_by_label("Find").fill("nothing of this name")
     page.get_by_role("link", name="OpenTelemetry SDKs").click()
     expect(page.get_by_text("Somebody who manages API keys can create it")).to_be_visible()

@@ -47,6 +47,8 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
     rows.first.get_by_role("link").click()
     expect(dialog.locator("code").first).to_have_text(listed[0]["formula"])
     expect(dialog).to_contain_text(listed[0]["evidence"]["first_day"])
+    said = {"exact": "certain", "strong": "very likely", "weak": "likely"}[listed[0]["confidence"]]
+    expect(dialog).to_contain_text(f"· {said} ·")
     assert [] == console.audit()
     console.screenshot("recommendations-open")
     dialog.get_by_role("button", name="Comment").click()

@@ -49,7 +49,7 @@ export function Why({parameters, against}) {
   const asked = {...parameters, against, top: 3};
   const {data, error} = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
   if (error) return null; // the table below shows its own error
-  return html`<strong>${data?.comparison.sentence ?? "Comparing ..."}</strong> <a href=${here({parts: "1"})}>All parts of the change</a>`;
+  return html`<strong>${data?.comparison.sentence ?? "Comparing ..."}</strong> <a href=${here({parts: "1"})}>All parts of the change</a>.`;
 }
 
 /** A field for the other model. It offers `models`, and any other name can be typed. */

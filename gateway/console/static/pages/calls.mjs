@@ -55,7 +55,7 @@ const LIST = {
   ask: (query) => (isOfSpan(query) ? {from: span(query).from, to: span(query).to, tz: query.get("tz")} : {}),
   asked: (filters) => filters.flatMap(([name, value]) => (value === UNKNOWN ? [[name, ""], [name, UNKNOWN]] : [[name, value]])),
   hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, titles: OWN_TITLES, Above: Span,
-  identity: (row) => row.id, Details: Call,
+  identity: (row) => row.id, heading, Details: Call,
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,
   empty: html`<h2>No records yet</h2><p><a href=${to("/connect")}>Connect a sender</a>, and its calls appear here.</p>`,
@@ -88,7 +88,7 @@ function Looked({answer, query}) {
   const {records, since, until} = answer.looked_through;
   const dates = answer.filtering.current.date;
   if (!dates) {
-    return html`<p class="faint">Tollhouse searched the newest ${exactCount(records)} calls${since && html` (since ${clock(since)} UTC)`}.
+    return html`<p class="faint">Tollhouse searched the newest ${exactCount(records)} calls${since && html` (received since ${clock(since)} UTC)`}.
       ${" "}Add a filter by date to see older calls. Prompts and completions are never stored.</p>`;
   }
   const ends = [...dates].sort();
@@ -104,8 +104,20 @@ const dayOf = (date, day) => (date.length > 7 ? date
 /** Return the filters of a response that the Costs page also has. */
 const kept = ({filtering: {current: {date, state, kind, topic, session, view, from, to: until, range, tz, cost: bound, tokens: most, duration: took, ...others}}}) => others;
 
+const WHO_AND_WHERE = ["user", "team", "sender", "device", "source", "api_key", "provider", "region", "session"];
+
+/** Name a call by its model, its cost and its start, such as "gemini-2.5-pro, $1.04, 16 Nov 10:28". */
+function heading({record}) {
+  const {start_time: start} = record;
+  const at = start && new Date(start).toLocaleString("en-GB", {timeZone: "UTC", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit"}).replace(",", "");
+  return [what(record), cost(record) && money(cost(record)), at].filter(Boolean).join(", ");
+}
+
 function Call({row: {record, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}, session}) {
+  const leads = (name, value) => placeOf(name, value, record, session);
+  const known = WHO_AND_WHERE.filter((name) => record[name]).map((name) => [name, record[name]]);
   return html`
+    ${known.length > 0 && html`<h3>Who and where</h3><${Fields} of=${Object.fromEntries(known)} leads=${leads} />`}
     ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in unknown
       values.</p>`}
     <h3>What happened</h3><ol class="timeline">${steps(record, place).map(([at, text]) => html`<li key=${text}>
@@ -117,7 +129,7 @@ function Call({row: {record, why, price_lines, routes, not_stored, corrections =
     ${Object.keys(why).length > 0 && html`<h3>Why</h3><${Fields} of=${why} />`}
     ${routes.length > 0 && html`<h3>Deliveries</h3><${Table} caption="Routes" rows=${routes} columns=${ROUTES}
       identity=${(each) => each.route} />`}
-    <h3>The record</h3><${Fields} of=${record} leads=${(name, value) => placeOf(name, value, record, session)} />
+    <details><summary>All fields</summary><${Fields} of=${record} leads=${leads} /></details>
     <p class="faint">Not stored: ${not_stored.join("; ")}.</p>`;
 }
 

@@ -12,6 +12,8 @@ import {TOOLS} from "./connect_texts.mjs";
 const PATH = "/connect";
 const USE_CASE = "Send AI Telemetry";
 const kinds = [...new Set(TOOLS.map((each) => each.kind))];
+const ANY = "opentelemetry";
+const COMMON = ["litellm", "claude-code", "codex", "cursor", "bedrock", "vercel-ai"];
 
 export function Page({query, session, telemetry}) {
   const tool = TOOLS.find((each) => each.id === query.get("tool"));
@@ -21,15 +23,19 @@ export function Page({query, session, telemetry}) {
 function Choice() {
   const [word, setWord] = useState("");
   const shown = TOOLS.filter((each) => each.title.toLowerCase().includes(word.trim().toLowerCase()));
+  const choices = (tools) => html`<ul class="choices">${tools.map((each) => html`<li key=${each.id}><a href=${here({tool: each.id})}>${each.title}</a></li>`)}</ul>`;
   return html`<p>Choose the program that sends calls to Tollhouse. You get its settings, with this gateway's address and a new key.</p>
-    <label>Find <input type="search" value=${word} onInput=${(event) => setWord(event.target.value)} autocomplete="off" /></label>
+    <ul class="choices"><li><a href=${here({tool: ANY})}>OpenTelemetry: anything else</a></li></ul>
+    <h2>Used most</h2>
+    ${choices(COMMON.map((id) => TOOLS.find((each) => each.id === id)))}
+    <h2>All ${TOOLS.length}</h2>
+    <div class="bar"><label>Find <input type="search" value=${word} onInput=${(event) => setWord(event.target.value)} autocomplete="off" /></label></div>
     ${kinds.map((kind) => {
       const found = shown.filter((each) => each.kind === kind);
-      return found.length > 0 && html`<section key=${kind}><h2>${kind[0].toUpperCase() + kind.slice(1)}</h2>
-        <ul class="choices">${found.map((each) => html`<li key=${each.id}><a href=${here({tool: each.id})}>${each.title}</a></li>`)}</ul></section>`;
+      return found.length > 0 && html`<section key=${kind}><h3>${kind[0].toUpperCase() + kind.slice(1)}</h3>${choices(found)}</section>`;
     })}
     ${!shown.length && html`<p role="status">No sender is called “${word}”. Any program that sends OTLP can use the settings of
-      <a href=${here({tool: "opentelemetry"})}> OpenTelemetry SDKs</a>.</p>`}`;
+      <a href=${here({tool: ANY})}> OpenTelemetry SDKs</a>.</p>`}`;
 }
 
 /** Put this gateway's address, and the key if one exists, into the text. */

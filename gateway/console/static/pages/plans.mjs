@@ -17,6 +17,7 @@ const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const spaced = (text) => text.replaceAll("_", " ");
 const quantity = (text) => (text === null ? "everything" : exactCount(Number(text).toFixed(2).replace(/\.?0+$/, "")));
+const price = (amount, {currency}) => (currency === "USD" ? money(amount) : `${amount} ${currency}`);
 const SUMS = [amount("Paid", "paid"), amount("Fees", "fees"), amount("Extra usage", "overage"), amount("Included usage", "included_value")];
 
 const PLAN_COLUMNS = [
@@ -89,14 +90,14 @@ const list = (views) => ({
   columns: [
     {title: "Name", sort: "name", value: (row) => row.name},
     {title: "Calls of", wide: true, value: (row) => row.view_name ?? "a deleted view"},
-    {title: "Fee", kind: "number", value: (row) => `${row.fee} ${row.currency}`},
+    {title: "Fee", kind: "number", value: (row) => price(row.fee, row)},
     {title: "Includes", wide: true, value: (row) => `${row.included || "everything"}${row.included && ` ${UNITS[row.unit]}`}${row.is_pooled ? ", shared" : ""}`},
     {title: "Seats", kind: "number", value: (row) => exactCount(row.seats.length)},
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to("/costs", {view: row.view, by: "user"})}>Show costs of its view</a></p>
-    <${Fields} of=${{fee: `${row.fee} ${row.currency}`, includes: row.included ? `${row.included} ${UNITS[row.unit]}` : "everything", shared: row.is_pooled ? "yes" : "no",
+    <${Fields} of=${{fee: price(row.fee, row), includes: row.included ? `${row.included} ${UNITS[row.unit]}` : "everything", shared: row.is_pooled ? "yes" : "no",
       cycle_day: row.cycle_day,
-      extra_usage_price: `${row.overage_price} ${row.currency}`, credit_value: row.credit_value || null, billed_by: row.billed_by || null, id: row.id}} />
+      extra_usage_price: price(row.overage_price, row), credit_value: row.credit_value || null, billed_by: row.billed_by || null, id: row.id}} />
     ${row.seats.length > 0 && html`<h3>Seats</h3><${Table} caption="Seats" rows=${row.seats} columns=${HELD} identity=${(seat) => `${seat.user} ${seat.since}`} />`}`,
   create: {title: "Create a plan", needs, fields: () => planFields({}, views), run: (_, given) => send("POST", PATH, typedPlan(given)).then(() => null)},
   actions: [

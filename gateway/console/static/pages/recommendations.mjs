@@ -5,6 +5,7 @@ import {ago, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Confirm, Fields, State, Tabs, amount, commented, isOpen, withCode} from "../lib/parts.mjs";
+import {stateName} from "../lib/words.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
@@ -27,7 +28,7 @@ const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day
 
 function Details({row}) {
   return html`<p>${statusOf(row)} · <strong title=${`$${row.monthly_savings}`}>${money(row.monthly_savings)}</strong> a month${" "}
-      · ${row.confidence} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
+      · ${stateName(row.confidence)} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
     <p class="text">${withCode(row.description)}</p>
     <p class="bar"><a href=${costs(row)}>Show costs of these calls</a></p>
     <h3>How Tollhouse calculated this</h3><p><code>${row.formula}</code></p>
@@ -81,7 +82,7 @@ const LIST = {
     amount("Savings per month", "monthly_savings", "savings"),
     {...amount("Spent", "spent"), wide: true},
     {title: "Status", value: statusOf, sort: "status"},
-    {title: "Confidence", wide: true, value: (row) => row.confidence},
+    {title: "Confidence", wide: true, value: (row) => stateName(row.confidence)},
     {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
     {title: "Type", wide: true, value: typeOf, sort: "type"},
     {title: "Assignee", wide: true, value: (row) => row.assignee || "–"},
@@ -110,12 +111,12 @@ const TYPE_LIST = {
   columns: [
     {title: "Type", value: typeOf, sort: "type"},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
-    {title: "Confidence", wide: true, value: (row) => row.confidence, sort: "confidence"},
+    {title: "Confidence", wide: true, value: (row) => stateName(row.confidence), sort: "confidence"},
     {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
     {title: "Minimum per month", kind: "number", money: (row) => row.thresholds.least_savings},
     {title: "Minimum share of spend", wide: true, kind: "number", value: (row) => `${row.thresholds.least_share} %`},
   ],
-  Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{assumes: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
+  Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{assumes: row.assumptions, ...row.thresholds, confidence: stateName(row.confidence), effort: row.effort}} />`,
   actions: [
     {title: "Set minimums", needs, isWhole: true, fields: ({thresholds}) => [
       {name: "least_savings", label: "Dollars per month", value: thresholds.least_savings, required: true},
