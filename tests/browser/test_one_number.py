@@ -62,7 +62,8 @@ def within_an_hour(check: Callable[[], None]) -> None:
 
 
 def amount(text: str | None) -> Decimal:
-    return Decimal((text or "").replace("$", "").replace(",", "").replace("+", ""))
+    """Return a written amount. An amount below a cent is written as `<$0.01` or `>-$0.01`."""
+    return Decimal(re.sub(r"[$,+<>]", "", text or ""))
 
 
 def test_one_past_in_the_whole_page(yearly: Console) -> None:

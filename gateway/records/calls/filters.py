@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from spool.errors import Invalid
 from spool.ledger.sums import hour_of
+from spool.ledger.work import UNITS
 from spool.record import NS, Inference, Record
 
 _BOUND = re.compile(r"(>=?|<=?)(\d{1,15}(?:\.\d{1,18})?)", re.ASCII)
@@ -86,7 +87,7 @@ FIELDS = (
     "sender",
 )
 OPEN_SETS = ("user", "device", "session")
-FILTERS = (*FIELDS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)
+FILTERS = tuple(dict.fromkeys((*FIELDS, *UNITS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)))
 MAX_LIMIT = 200  # maximum records per page, so that a page stays small
 _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
