@@ -363,6 +363,10 @@ def observed(tollhouse: Tollhouse, recorder: Recorder) -> Mapping[str, Any]:
     seen["/overview"]["body"]["overview"].pop("insights")
     for each in seen["/insights"]["body"]["insights"]:
         each["id"] = "an insight"  # the real id is random
+    for cause in seen["/attention"]["body"]["attention"]["causes"]:
+        if cause["subject"] == cause["insight"]:
+            cause["subject"] = "an insight"
+        cause["insight"] = cause["insight"] and "an insight"
     return {**seen, **recorder.arrived()}
 
 
