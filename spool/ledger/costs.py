@@ -223,7 +223,7 @@ def _totals(
         return totals
     plain = replace(query.without_unit(), kept=None)
     with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
-    place = next((at for at, name in enumerate(query.group_by) if name in work.UNITS), None)
+    place = query.unit_place
     for start, groups in ask(plain).items():
         for group, without in groups.items():
             if (part := with_units[start].get(group)) is not None:
@@ -653,8 +653,7 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
     # the calls without a unit of work often cost most, and would take the place of a unit
-    unit = query.unit
-    place = list(query.group_by).index(unit) if unit is not None and unit in query.group_by else None
+    place = query.unit_place
     named = {group: total for group, total in groups.items() if place is None or group[place] is not None}
     sizes = {group: total.size(query.top_by) for group, total in named.items()}
     max_groups = query.top or 0

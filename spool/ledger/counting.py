@@ -467,8 +467,7 @@ def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
     last_month = (this_month - timedelta(days=1)).replace(day=1)
     for begin, end in ((last_month, this_month), (this_month, this_month + timedelta(days=40))):
         since, until = int(begin.timestamp()), int(end.timestamp())
-        for unit in UNITS:
-            count = rows.count_work(unit, since, until)
+        for unit, count in rows.count_work(since, until).items():
             if count > most:
                 cheapest = rows.cheapest_work(unit, since, until, count - most // 2)
                 idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)

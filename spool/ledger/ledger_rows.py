@@ -118,8 +118,8 @@ class LedgerRows(Protocol):
         """Delete the sums of units of work in a period."""
         ...
 
-    def count_work(self, unit: str, since: int, until: int) -> int:
-        """Return the number of listed units of a kind in [since, until)."""
+    def count_work(self, since: int, until: int) -> Mapping[str, int]:
+        """Return the number of listed units in [since, until), by kind."""
         ...
 
     def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:

@@ -237,6 +237,11 @@ class CostQuery:
         """A unit of work that the query uses, None for sums without units (see `spool.ledger.work`)."""
         return work.asked(self.group_by, self.named)
 
+    @property
+    def unit_place(self) -> int | None:
+        """The position of the unit of work among the dimensions that the query groups by, or None."""
+        return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
+
     def without_unit(self) -> CostQuery:
         """Return the query without units of work, and without filters that use them."""
         return replace(
@@ -244,7 +249,7 @@ class CostQuery:
             group_by=[name for name in self.group_by if name not in work.UNITS],
             include={name: values for name, values in self.include.items() if name not in work.UNITS},
             exclude={name: values for name, values in self.exclude.items() if name not in work.UNITS},
-            only=self.only if work.UNITS.keys().isdisjoint(self.group_by) else None,
+            only=self.only if self.unit_place is None else None,
         )
 
 

@@ -171,9 +171,9 @@ class HourlySums:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
-        # sums by hour, dimensions and units of work, and the names to store by the units' numbers
+        # sums of calls that have units of work, by hour, dimensions and units
         self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
-        self.work_names: dict[int, str] = {}
+        self.work_names: dict[int, str] = {}  # names of units, by the numbers of the units
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
         self.absurd = 0

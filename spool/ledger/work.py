@@ -78,7 +78,7 @@ def _digest(data: bytes, kind: int) -> int:
 
 
 def shown(number: int) -> str:
-    """Return the text for a unit without a stored name."""
+    """Return the digest under which results show a unit whose name is not stored."""
     return f"{number:016x}"
 
 

@@ -311,7 +311,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _only(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
         """Return the SQL that limits the groups of a query by unit of work."""
-        if query.only is None or UNITS.keys().isdisjoint(query.group_by):
+        if query.only is None or query.unit_place is None:
             return ""
         [term] = self._filters(replace(query, include={}, exclude={}), known, parameters)
         return f" WHERE {term}"

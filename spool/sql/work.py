@@ -97,27 +97,28 @@ class SqlWorkRows(ABC):
     def drop_work(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE start = :start", start=start)
 
-    def count_work(self, unit: str, since: int, until: int) -> int:
-        [count] = self._tables.one(
-            f"SELECT COUNT(DISTINCT {_COLUMNS[unit]}) FROM {self._listed_in(unit)}", since=since, until=until
+    def count_work(self, since: int, until: int) -> Mapping[str, int]:
+        counts = ", ".join(
+            f"COUNT(DISTINCT CASE WHEN {name} > {REST} THEN {name} END)" for name in _COLUMNS.values()
         )
-        return int(count)
+        row = self._tables.one(
+            f"SELECT {counts} FROM {self._work()} WHERE start >= :since AND start < :until",
+            since=since,
+            until=until,
+        )
+        return dict(zip(_COLUMNS, map(int, row), strict=True))
 
     def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
         column = _COLUMNS[unit]
+        listed = f"{self._work()} WHERE {column} > {REST} AND start >= :since AND start < :until"
         return self._tables.all(
-            f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {self._listed_in(unit)}) h"
+            f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {listed}) h"
             f" JOIN {self._named('keys')} k ON k.id = h.key GROUP BY h.{column}"
             f" ORDER BY SUM({self.about}), h.{column} LIMIT :most",
             since=since,
             until=until,
             most=most,
         )
-
-    def _listed_in(self, unit: str) -> str:
-        """Return the SQL of the sums of the listed units of a kind, as a table and a condition."""
-        column = _COLUMNS[unit]
-        return f"{self._work()} WHERE {column} > {REST} AND start >= :since AND start < :until"
 
     def _work(self) -> str:
         """Return the sums with their units as a table."""
@@ -204,11 +205,9 @@ class SqlWorkRows(ABC):
                 for name, values in filters.items()
                 if name in UNITS and (values or word == "IN")
             ]
-        for place, name in enumerate(query.group_by if query.only is not None else ()):
-            if name in UNITS:
-                terms.append(
-                    _among(name, "IN", numbers_of(name, [group[place] for group in query.only or ()]))
-                )
+        if query.only is not None and (place := query.unit_place) is not None:
+            wanted = numbers_of(query.group_by[place], [group[place] for group in query.only])
+            terms.append(_among(query.group_by[place], "IN", wanted))
         return f"{self._work()} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
     def _shown_unit(self, unit: str) -> str:

@@ -304,7 +304,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _only(self, query: CostQuery) -> tuple[str, Sequence[str]]:
         """Return the SQL that limits the groups of a query by unit of work, with parameters."""
-        if query.only is None or UNITS.keys().isdisjoint(query.group_by):
+        if query.only is None or query.unit_place is None:
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._names(query)]
         listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))

@@ -27,10 +27,6 @@ _MOST_NAMES = 8  # limit of dedup keys that a call gets from dropped spans
 Key = tuple[str, str]  # trace id, span id
 
 
-RUN, PARENT_RUN = (
-    "run",
-    "parent_run",
-)  # tags: the run of an agent that made a call, and the run that started it
 NO_WORK: Mapping[str, str] = MappingProxyType({})
 
 
