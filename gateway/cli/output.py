@@ -103,7 +103,7 @@ def title(name: str) -> str:
 
 
 def in_words(field: str, value: object) -> object:
-    """Return the word for a state or a confidence of the API. Other values are returned unchanged."""
+    """Return the word that people read for a state or a confidence of the API. Return other values unchanged."""
     return _VALUES.get(value, value) if field in _FIELDS_IN_WORDS and isinstance(value, str) else value
 
 

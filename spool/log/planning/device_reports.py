@@ -27,7 +27,7 @@ OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "s
 OWNER: Final = ("user", "team", "session", "device", "run", "parent_run")
 # Fields that a device may add to a call that a server measured, apart from tags that decide no price.
 ADDED: Final = ("request_id", "trace_id", "span_id", *OWNER)
-# Fields that a server decides, even if its report leaves them empty.
+# Fields that only servers set in a call that a server measured. A field that they leave empty stays empty.
 DECIDED: Final = frozenset(Inference.__struct_fields__) - OF_RECORD - {*ADDED, "tags"}
 _MEASURES: Final = frozenset({*TOKENS, "cost", "charges", "meters", "status", "error_type"})
 _ESTIMATE: Final = frozenset({"estimated_cost", "price_book", "cost_source"})

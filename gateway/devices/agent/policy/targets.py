@@ -239,6 +239,6 @@ ENVIRONMENT_FILES: Final = {
 
 
 def allowed_paths(system: str) -> frozenset[str]:
-    """Return the only paths that a bundle may write on a system."""
+    """Return the paths that a bundle may write on a system. All other paths are refused."""
     paths = {assistant.files[system] for assistant in MANAGED.values() if system in assistant.files}
     return frozenset(paths | {ENVIRONMENT_FILES[system]} if system in ENVIRONMENT_FILES else paths)
