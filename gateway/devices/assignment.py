@@ -7,9 +7,10 @@ there, the `X-Device-Id` header. If a device has its own key, no other sender ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import CHECK, Outcome
 from gateway.normalise.reading import tags as tag_rules
@@ -96,7 +97,7 @@ class DeviceAssignment:
 
         sessions = outcome.sessions.items()
         outcome.sessions = {window: named for window, named in sessions if not all(map(is_revoked, named))}
-        self._hear((verdict.device for verdict in verdicts.values()), bearer)
+        self._hear((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:
         """
@@ -131,11 +132,18 @@ class DeviceAssignment:
             return _Verdict(None, claimed=True)
         return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
 
-    def _hear(self, devices: Iterator[str | None], bearer: Bearer) -> None:
-        for id in {id for id in devices if id is not None}:
+    def _hear(self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer) -> None:
+        """Store the time of the telemetry of each device, and of the calls of its coding assistants."""
+        assistants: dict[str, set[str]] = {id: set() for id in devices if id is not None}
+        for record in records:
+            if isinstance(record, Inference) and record.device in assistants:
+                assistant = ASSISTANT_OF_SOURCE.get(record.source)
+                if assistant is not None:
+                    assistants[record.device].add(assistant)
+        for id, names in assistants.items():
             device = self._table.find(id)
             if device is not None:
-                self._lifecycle.heard(device, bearer)
+                self._lifecycle.heard(device, names, bearer)
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:

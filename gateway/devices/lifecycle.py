@@ -20,6 +20,7 @@ from functools import partial
 from hashlib import sha256
 
 from gateway.devices import reports, states
+from gateway.devices.fleet.facts import with_earlier
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
 from gateway.people.authentication.access import Bearer, lacking
@@ -55,6 +56,7 @@ ENROLMENTS_PER_S = 1.0
 FIRST_KEY_S = 3600.0
 HEARD_EVERY_S = 15.0  # seconds; the precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
+DEVICES_PER_STEP, STEP_S = 2000, 60.0  # each further 2,000 devices add a minute to the interval of reports
 GRACE_S = 3600.0  # seconds after a start in which devices can report before any device is deleted
 
 _log = logging.getLogger(__name__)
@@ -91,7 +93,16 @@ class DeviceLifecycle:
 
     @property
     def interval_s(self) -> float:
-        return self.settings.heartbeat_interval
+        """
+        Return the time between two reports of a device. It grows in steps with the number of devices, so that
+        at most 34 reports arrive per second: 5 minutes with 10,000 devices.
+        """
+        steps = -(-len(self.table) // DEVICES_PER_STEP)
+        interval_s = self.settings.heartbeat_interval
+        return interval_s if steps <= 1 else max(interval_s, steps * STEP_S)
+
+    def now(self) -> float:
+        return self._clock.now()
 
     def state_of(self, device: Device) -> str:
         return state_of(device, now=self._clock.now(), interval_s=self.interval_s)
@@ -138,8 +149,9 @@ class DeviceLifecycle:
         def beaten(newest: Device | None) -> Device:
             device = reported(newest)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
+            heartbeat = with_earlier(device.heartbeat, report.heartbeat)
             return device.updated(
-                last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset
+                last_heartbeat=now, last_seen=now, heartbeat=heartbeat, clock_offset_s=offset
             )
 
         return await self._keep(report.id, beaten, bearer, audited)
@@ -201,15 +213,17 @@ class DeviceLifecycle:
         except TooManyDevices as error:
             raise reports.full() from error
 
-    def heard(self, device: Device, bearer: Bearer) -> None:
-        """Record that telemetry of the device arrived, at most once every HEARD_EVERY_S."""
+    def heard(self, device: Device, assistants: Collection[str], bearer: Bearer) -> None:
+        """
+        Record that telemetry of the device arrived, and calls of these coding assistants. Do so at most once
+        every HEARD_EVERY_S.
+        """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
-        if device.last_telemetry is None or elapsed_s(device.last_telemetry, now) >= rest_s:
-            seen = states.seen(now)
-            self.table.touch(
-                device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects
-            )
+        times = (device.last_telemetry, *map(device.newest_calls.get, assistants))
+        if all(time is not None and elapsed_s(time, now) < rest_s for time in times):
+            return
+        self.table.touch(device.id, states.heard(now, assistants), expects=bearer.expects)
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy

@@ -8,7 +8,7 @@ stored, because they follow from the times of the last reports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -77,7 +77,9 @@ def approved(device: Device, now: float) -> Device:
 
 
 def reset(device: Device, now: float) -> Device:
-    after = _without_key(device, fingerprint="", flagged_at=None, held=None, enrolled_at=now)
+    # another machine may use the id from now on, so the facts of the earlier machine no longer apply
+    forgotten: dict[str, Any] = {"fingerprint": "", "heartbeat": b"", "newest_calls": {}}
+    after = _without_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
     return replace(after, reset_version=after.facts_version)
 
 
@@ -93,3 +95,14 @@ def revoked_by(name: str) -> Callable[[Device], Device]:
 def seen(now: float) -> Callable[[Device], Device]:
     """Return a change that records a report, unless another gateway recorded a later one."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
+
+
+def heard(now: float, assistants: Collection[str]) -> Callable[[Device], Device]:
+    """Return a change that records telemetry, and calls of these coding assistants."""
+
+    def changed(device: Device) -> Device:
+        calls = device.newest_calls
+        newest = {**calls, **{name: max(now, calls.get(name, now)) for name in assistants}}
+        return replace(seen(now)(device), last_telemetry=now, newest_calls=newest)
+
+    return changed

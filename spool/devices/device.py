@@ -47,6 +47,8 @@ class Device:
     last_seen: float
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
+    # by coding assistant: time of the newest call that arrived from this device
+    newest_calls: Mapping[str, float] = field(default_factory=dict)
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
     clock_offset_s: float | None = None  # device clock minus server clock
     flagged_at: float | None = None  # time at which a device with another fingerprint tried to use this id

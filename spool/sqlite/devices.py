@@ -13,7 +13,7 @@ from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 
 _COLUMNS = tuple(attribute.name for attribute in fields(Device))
-_JSON = ("labels", "operator_labels")
+_JSON = ("labels", "operator_labels", "newest_calls")
 _FLAGS = ("has_key", "key_used")
 
 # A new row replaces the previous row of the device.

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.devices.fleet.assistant_states import AssistantState, assistants_of
+from gateway.devices.fleet.facts import FACTS, decoded
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import STATES
 from gateway.http.holders.operators import SenderServices
@@ -51,10 +53,20 @@ def describe(row: Shown) -> dict[str, object]:
     }
 
 
-def details(row: Shown) -> dict[str, object]:
+def show_assistant(state: AssistantState) -> dict[str, object]:
+    return {
+        "name": state.name,
+        "state": state.state,
+        "cause": state.cause or None,
+        "version": state.version or None,
+        "newest_call": moment(state.newest),
+    }
+
+
+def details(row: Shown, *, now: float) -> dict[str, object]:
     """Describe a single device: the fields of the list, and further fields."""
     device = row.device
-    heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
+    heartbeat = decoded(device.heartbeat)
     return {
         **describe(row),
         "enrolled_by": device.enrolled_by,
@@ -65,6 +77,8 @@ def details(row: Shown) -> dict[str, object]:
         "second_fingerprint": moment(device.flagged_at),
         "spool": heartbeat.get("spool"),
         "sources": heartbeat.get("sources") or {},
+        **{name: heartbeat.get(name) for name in FACTS if name != "assistants"},
+        "assistants": [show_assistant(state) for state in assistants_of(device, now=now)],
         "upstream": {
             "id": device.upstream_id,
             "sent": device.sent_version == device.version,
@@ -191,4 +205,4 @@ def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle
 
 
 def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    return {"device": details(Shown(device, lifecycle.state_of(device)))}
+    return {"device": details(Shown(device, lifecycle.state_of(device)), now=lifecycle.now())}

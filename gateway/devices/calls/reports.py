@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from gateway.devices.fleet.facts import FACTS, read_facts
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.http.address import WRITE, Address, BodyLimit
@@ -64,6 +65,12 @@ class Report(Named, kw_only=True):
     sent_at: Text | float | None = None
     spool: SpoolDepth | None = None
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
+    # Values of these fields that do not fit are left out, see gateway.devices.fleet.facts.
+    serial: Any = None
+    os: Any = None
+    agent: Any = None
+    policy: Any = None
+    assistants: Any = None
 
 
 _DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
@@ -185,7 +192,8 @@ def _heartbeat(report: Report) -> bytes:
         fields["spool"] = report.spool
     if report.sources:
         fields["sources"] = report.sources
-    return msgspec.json.encode(fields)
+    facts = {name: getattr(report, name) for name in FACTS}
+    return msgspec.json.encode({**fields, **read_facts(facts)})
 
 
 def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:

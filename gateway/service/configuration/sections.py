@@ -347,7 +347,11 @@ class DeviceSettings:
         "how devices enrol: automatically, after an operator's approval, or not at all",
         choices=("auto", "approve", "closed"),
     )
-    heartbeat_interval: Duration = setting(60.0, "time between two heartbeats of an agent", least=1)
+    heartbeat_interval: Duration = setting(
+        60.0,
+        "time between two heartbeats of an agent; from 2,000 devices on, at least a minute for each 2,000 devices",
+        least=1,
+    )
     host_id: bool = setting(False, "whether the resource attribute `host.id` may name a device")
     max: int = setting(
         20_000,

@@ -18,6 +18,7 @@ CREATE TABLE {schema}.devices (
     last_seen       float8 NOT NULL,
     last_heartbeat  float8,
     last_telemetry  float8,
+    newest_calls    text NOT NULL,
     heartbeat       bytea NOT NULL,
     clock_offset_s  float8,
     flagged_at      float8,

@@ -18,6 +18,7 @@ CREATE TABLE devices (
     last_seen       REAL    NOT NULL,
     last_heartbeat  REAL,
     last_telemetry  REAL,
+    newest_calls    TEXT    NOT NULL,
     heartbeat       BLOB    NOT NULL,
     clock_offset_s  REAL,
     flagged_at      REAL,

@@ -1,0 +1,158 @@
+"""
+The optional facts of a heartbeat about the machine and its coding assistants.
+
+The agent may be newer than its gateway, or be altered by its user. So a value that does not fit is left out, and
+never costs the heartbeat. Every text is a closed word or has at most MAX_TEXT characters of a fixed set, so the
+facts of a device have less than 16 KiB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+MAX_TEXT = 64
+MAX_ASSISTANTS = 32
+LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
+
+REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
+NOT_INSTALLED, TELEMETRY_OFF, OVERRIDDEN = "not_installed", "telemetry_off", "overridden"
+NOT_CONFIGURED = "not_configured"
+# The causes that an agent may state, by the state that they explain.
+CAUSES: Mapping[str, tuple[str, ...]] = {
+    REPORTING: (),
+    NOT_INSTALLED: (),
+    UNKNOWN: ("no_permission", "malformed", "version"),
+    TELEMETRY_OFF: ("settings", "environment", "vendor_policy"),
+    OVERRIDDEN: (
+        "server_policy",
+        "mdm_policy",
+        "file_policy",
+        "project",
+        "environment",
+        "other_endpoint",
+    ),
+    NOT_CONFIGURED: ("no_policy", "policy_not_applied", "not_restarted"),
+    UNREACHABLE: ("agent_down", "port_taken", "proxy", "tls", "dns", "refused", "backlog"),
+    UNUSED: (),
+}
+NO_AGENT = "no_agent"  # only the gateway states this cause: no agent reports the assistant
+NO_RECORD = "no_record"  # only the gateway states this cause: the assistant was used, but no call arrived
+STATES = tuple(CAUSES)
+
+# The assistant of each source of records that runs on a machine.
+ASSISTANT_OF_SOURCE: Mapping[str, str] = {
+    "claude_code": "claude-code",
+    "codex": "codex",
+    "copilot_chat": "copilot",
+    "copilot_cli": "copilot",
+    "gemini_cli": "gemini-cli",
+    "qwen_code": "qwen-code",
+    "opencode": "opencode",
+}
+
+_WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
+_TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MAX_MIB = 2**20
+
+Reader = Callable[[Any], Any]
+
+
+def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the valid facts of a heartbeat. The result can be sent upstream as it is."""
+    return _fields(reported, FACTS)
+
+
+def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
+    """Add the facts of the earlier heartbeat that the new heartbeat does not state. Both are JSON."""
+    if not earlier:
+        return heartbeat
+    before, now = decoded(earlier), decoded(heartbeat)
+    kept = {name: before[name] for name in FACTS if name in before and name not in now}
+    return msgspec.json.encode({**now, **kept}) if kept else heartbeat
+
+
+def decoded(heartbeat: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(heartbeat, type=dict[str, Any]) if heartbeat else {}
+
+
+def epoch(text: Any) -> float | None:
+    """Return epoch seconds for an RFC 3339 time with an offset, and None for anything else."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    seconds = at.timestamp() if at.tzinfo else -1.0
+    return seconds if 0 <= seconds < LATEST_TIME else None
+
+
+def _fields(value: Any, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {}
+    fields = {name: read(value[name]) for name, read in readers.items() if name in value}
+    return {name: field for name, field in fields.items() if field is not None}
+
+
+def _matching(pattern: re.Pattern[str]) -> Reader:
+    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+
+def _time(value: Any) -> str | None:
+    return value if epoch(value) is not None else None
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _mebibytes(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= _MAX_MIB else None
+
+
+def _assistants(value: Any) -> dict[str, dict[str, Any]] | None:
+    if not isinstance(value, Mapping):
+        return None
+    valid = {
+        name: _assistant(fields)
+        for name, fields in list(value.items())[:MAX_ASSISTANTS]
+        if isinstance(name, str) and _WORD.fullmatch(name)
+    }
+    return {name: fields for name, fields in valid.items() if fields}
+
+
+def _assistant(value: Any) -> dict[str, Any]:
+    """Return the valid fields of one assistant, or nothing without a known state. A cause must fit the state."""
+    fields = _fields(value, _ASSISTANT)
+    if "state" not in fields:
+        return {}
+    if "cause" in fields and fields["cause"] not in CAUSES[fields["state"]]:
+        del fields["cause"]
+    return fields
+
+
+def _group(readers: Mapping[str, Reader]) -> Reader:
+    return lambda value: _fields(value, readers) or None
+
+
+_ASSISTANT: Mapping[str, Reader] = {
+    "state": lambda value: value if isinstance(value, str) and value in CAUSES else None,
+    "cause": _matching(_WORD),
+    "version": _matching(_TEXT),
+    "used_at": _time,
+    "configured": _flag,
+}
+FACTS: Mapping[str, Reader] = {
+    "serial": _matching(_TEXT),
+    "os": _matching(_TEXT),
+    "agent": _group({"service": _matching(_WORD), "rss_mib": _mebibytes, "started_at": _time}),
+    "policy": _group({"sha256": _matching(_SHA256), "applied_at": _time, "error": _matching(_WORD)}),
+    "assistants": _assistants,
+}

@@ -1,0 +1,182 @@
+"""Facts of machines and coding assistants in heartbeats: what is stored, left out, kept and shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.devices import lifecycle as rules
+from gateway.devices.calls.devices import Shown, details
+from spool.registry.scopes import ENROLL, HEARTBEAT
+from tests.integration.conftest import ACTOR, Serving
+from tests.integration.receivers.test_devices import ALL, ask, found, said, traces
+
+FACTS = {
+    "serial": "C02XL0GYJGH5",
+    "os": "macos 26.1",
+    "agent": {"service": "daemon", "rss_mib": 41, "started_at": "2026-11-26T08:00:00Z"},
+    "policy": {"sha256": "ab" * 32, "applied_at": "2026-11-26T08:00:00Z"},
+    "assistants": {
+        "codex": {
+            "state": "overridden",
+            "cause": "other_endpoint",
+            "version": "0.169.0",
+            "used_at": "2026-11-26T09:00:00Z",
+            "configured": True,
+        }
+    },
+}
+
+
+def shown(server: Serving, id: str = "laptop-1") -> Any:
+    """Return the device as the operator API shows it."""
+    lifecycle = server.app.services.topics.devices
+    device = found(server, id)
+    return details(Shown(device, lifecycle.state_of(device)), now=lifecycle.now())
+
+
+def calls(device: str, service: str) -> bytes:
+    """Return a call that a coding assistant reports by a span. The resource names the device."""
+    body = json.loads(traces(device))
+    resource = body["resourceSpans"][0]["resource"]
+    resource["attributes"].append({"key": "service.name", "value": {"stringValue": service}})
+    return json.dumps(body).encode()
+
+
+async def test_facts_are_stored_and_shown(serving: Serving) -> None:
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    answer = await ask(serving, "heartbeat", {"device_id": "laptop-1", **FACTS}, key)
+    assert answer.status == 200
+    assert {"device"} == said(answer).keys()
+    device = shown(serving)
+    assert {name: FACTS[name] for name in ("serial", "os", "agent", "policy")} == {
+        name: device[name] for name in ("serial", "os", "agent", "policy")
+    }
+    assert [
+        {
+            "name": "codex",
+            "state": "overridden",
+            "cause": "other_endpoint",
+            "version": "0.169.0",
+            "newest_call": None,
+        }
+    ] == device["assistants"]
+
+
+async def test_absent_facts_change_nothing(serving: Serving) -> None:
+    """A heartbeat without facts, such as that of an older agent, keeps the earlier facts. A reset forgets them."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    await ask(serving, "heartbeat", {"device_id": "laptop-1", **FACTS}, key)
+    sources = {"codex": {"records": 3}}
+    await ask(serving, "heartbeat", {"device_id": "laptop-1", "os": "macos 26.2", "sources": sources}, key)
+    device = shown(serving)
+    assert ("macos 26.2", "C02XL0GYJGH5", "overridden") == (
+        device["os"],
+        device["serial"],
+        device["assistants"][0]["state"],
+    )
+    assert sources["codex"]["records"] == device["sources"]["codex"]["records"]
+    await ask(serving, "heartbeat", {"device_id": "laptop-1", "assistants": {}}, key)
+    assert [] == shown(serving)["assistants"]
+    await serving.app.services.topics.devices.reset("laptop-1", ACTOR)
+    assert (None, None) == (shown(serving)["serial"], shown(serving)["os"])
+
+
+BAD: list[Any] = [
+    None,
+    True,
+    -1,
+    1e300,
+    2**70,
+    "",
+    "x" * 65,
+    "a\nb",
+    "\u0000",
+    "é" * 10,
+    [],
+    [[[]]],
+    {},
+    {"": {}},
+    {"codex": None},
+    {"codex": {"state": "broken"}},
+    {"codex": {"state": ["reporting"]}},
+    {"codex": {"state": {}}},
+    {"codex": {"cause": "tls"}},
+    {"sha256": "x", "applied_at": "yesterday", "error": "It failed: /home/ada"},
+    {"service": 7, "rss_mib": -1, "started_at": 0},
+    {"rss_mib": True, "started_at": "0001-01-01T00:00:00+14:00"},
+    {"started_at": "9999-12-31T23:59:59-14:00"},
+    {"../../etc": {"state": "unused"}, "x" * 65: {"state": "unused"}},
+]
+
+
+@pytest.mark.parametrize("value", BAD)
+async def test_a_bad_value_never_costs_the_heartbeat(serving: Serving, value: Any) -> None:
+    """Each value in each field: the heartbeat is stored, and nothing of the value."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    for field in FACTS:
+        answer = await ask(serving, "heartbeat", {"device_id": field, field: value, "hostname": "mill"}, key)
+        assert answer.status == 200
+        device = shown(serving, field)
+        assert ("mill", True) == (device["hostname"], device["last_heartbeat"] is not None)
+        assert not device[field]
+
+
+async def test_bad_parts_of_an_assistant_are_left_out(serving: Serving) -> None:
+    """A cause of another state and an overlong version are left out. The state stays."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    claim = {"state": "unknown", "cause": "tls", "version": "v" * 65, "used_at": "x", "more": {"a": 1}}
+    await ask(serving, "heartbeat", {"device_id": "laptop-1", "assistants": {"codex": claim}}, key)
+    assert json.loads(found(serving).heartbeat) == {"assistants": {"codex": {"state": "unknown"}}}
+
+
+async def test_stored_facts_are_small(serving: Serving) -> None:
+    """The most and longest facts that are stored have less than 16 KiB."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    claim = {
+        "state": "not_configured",
+        "cause": "policy_not_applied",
+        "version": "1" * 64,
+        "used_at": "2026-11-26T09:00:00.000000+00:00",
+        "configured": False,
+    }
+    many = {f"{n:03}{'a' * 61}": claim for n in range(100)}
+    answer = await ask(serving, "heartbeat", {**FACTS, "device_id": "laptop-1", "assistants": many}, key)
+    assert answer.status == 200
+    assert 32 == len(shown(serving)["assistants"])
+    assert 8 * 1024 < len(found(serving).heartbeat) < 16 * 1024
+
+
+async def test_nested_too_deeply(serving: Serving) -> None:
+    """A clear 400, and the server goes on."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    body = b'{"device_id": "laptop-1", "assistants": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    answer = await serving.send("/v1/ai-control-plane/heartbeat", body, key=key)
+    assert answer.status == 400
+    assert 200 == (await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)).status
+
+
+async def test_only_calls_that_arrive_make_an_assistant_reporting(serving: Serving) -> None:
+    """An agent claims it without success. After a call of the Copilot CLI from this device, it is `reporting`."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    claims = {"copilot": {"state": "reporting"}, "gemini-cli": {"state": "reporting"}}
+    for id in ("laptop-1", "laptop-2"):
+        await ask(serving, "heartbeat", {"device_id": id, "assistants": claims}, key)
+    assert ["unused", "unused"] == [each["state"] for each in shown(serving)["assistants"]]
+    assert 200 == (await serving.send("/v1/traces", calls("laptop-1", "github-copilot"), key=key)).status
+    states = [(each["name"], each["state"]) for each in shown(serving)["assistants"]]
+    assert [("copilot", "reporting"), ("gemini-cli", "unused")] == states
+    assert ["unused", "unused"] == [each["state"] for each in shown(serving, "laptop-2")["assistants"]]
+
+
+async def test_the_interval_grows_with_the_fleet(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute for each full or begun step of devices, and never below the setting."""
+    monkeypatch.setattr(rules, "DEVICES_PER_STEP", 2)
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    intervals = []
+    for n in range(5):
+        answer = await ask(serving, "heartbeat", {"device_id": f"laptop-{n}"}, key)
+        intervals.append(said(answer)["device"]["heartbeat_interval_s"])
+    assert [60, 60, 120, 120, 180] == intervals
