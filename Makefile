@@ -24,8 +24,8 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 
 # At some hours a planted finding is not detected, and the command exits with 1. The month is complete nevertheless.
 demo: $(VENV)/run.stamp  ## install the locked dependencies and show the console with a month of made-up traffic
-	@test -d tollhouse-demo || $(BIN)/tollhouse demo --data tollhouse-demo --plant all || test -d tollhouse-demo
-	@exec $(BIN)/tollhouse serve --data tollhouse-demo
+	@if test -d tollhouse-demo; then exec $(BIN)/tollhouse serve --data tollhouse-demo; \
+	else exec $(BIN)/tollhouse demo --data tollhouse-demo --plant all --serve; fi
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/docs tests/test_*.py

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from gateway.cli import configured, fail
-from gateway.cli.serve import serve_until_stopped
+from gateway.cli.serve import program, serve_until_stopped
 from gateway.service.demo.plants import PLANTS, least_month, not_shown
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
 
 USUAL_RECORDS = 30_000
+PLANTED = (
+    "Each insight about a planted problem has a comment that says so. Names of planted keys, devices and "
+    "destinations begin with 'planted'."
+)
+NEXT_STEPS = """\
+Next steps:
+    {command} serve --data {data}            start the gateway and print a link to the console
+    {command} report --data {data}           show what the calls cost
+    {command} insights list --data {data}    list the problems that Tollhouse found"""
 
 
 def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -123,7 +133,8 @@ def demo(
     )
     if filled.missed:
         fail(f"these planted findings were not detected: {', '.join(filled.missed)}")
+    if plants:
+        click.echo(PLANTED)
     if serves:
         serve_until_stopped(settings, embedded=False, shows_link=True)
-    click.echo(f"next: tollhouse report --data {data}; tollhouse insights list --data {data}")
-    click.echo(f"or in the console: tollhouse serve --data {data}")
+    click.echo(NEXT_STEPS.format(command=program(), data=shlex.quote(str(data))))

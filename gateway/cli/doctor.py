@@ -35,6 +35,7 @@ from gateway.cli.data_directory import need_data
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.output import in_words, show_json
 from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.demo.note import read_note
 from spool.clock import EARLIEST, SystemClock
 from spool.disks import mount_of, nearest
 from spool.engines import engine_of
@@ -120,6 +121,10 @@ def machine(config: Config) -> Iterator[Diagnosis]:
     """Inspect everything that needs no network."""
     yield from _versions(config)
     yield from _place(config)
+    note = read_note(config.data_dir)
+    if note is not None:
+        problems = f", with {len(note.planted)} planted problems" if note.planted else ""
+        yield Diagnosis(about="demo", status=NOTE, words=f"the data was made up by tollhouse demo{problems}")
     yield _flushes(config.data_dir)
     yield from _clock()
     yield _descriptors()

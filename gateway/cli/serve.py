@@ -57,8 +57,8 @@ def serve(
     """
     Run the gateway until SIGTERM or SIGINT.
 
-    Without a configuration file it listens on loopback and stores data in ./tollhouse-data. The first start
-    prints a key once. On a terminal, each start without a configuration file also prints a link to the console.
+    Without a configuration file it listens on loopback and stores data in ./tollhouse-data, and the first start
+    prints a key once. On a terminal, each start prints a link to the console.
     """
     flags = {
         "data_dir": str(data.absolute()) if data else None,
@@ -132,7 +132,7 @@ async def run(
         first_key = await app.first_key() if embedded else None
         # On a terminal a person reads the link. A service manager collects the output, which must hold no
         # secret after the first start.
-        is_wanted = shows_link or (embedded and (first_key is not None or sys.stdout.isatty()))
+        is_wanted = shows_link or first_key is not None or sys.stdout.isatty()
         starter = Actor(local_address(app.config), "tollhouse serve")
         _announce(app, first_key, await app.console_link(starter) if is_wanted else None)
 
@@ -232,10 +232,12 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
     click.echo(f"listening on {app.url}")
     if app.grpc_address:
         click.echo(f"listening on grpc://{app.grpc_address}")
+    if app.services.operators.installation.planted is not None:
+        click.echo("This data directory is a demo: its calls are made up.")
     if link is not None:
         click.echo(f"\nOpen the console. This link works once and expires in ten minutes:\n\n    {link}\n")
     if first_key is not None:
-        click.echo(WELCOME.format(key=first_key, url=app.url, command=_command()))
+        click.echo(WELCOME.format(key=first_key, url=app.url, command=program()))
 
 
 WELCOME = """\
@@ -261,7 +263,7 @@ Next steps:
 """
 
 
-def _command() -> str:
+def program() -> str:
     """Return how to call this program in a shell: by its name, or by its path if the shell does not find it."""
     called = Path(sys.argv[0])
     if called.name != "tollhouse" or shutil.which("tollhouse"):

@@ -29,6 +29,7 @@ from playwright.sync_api import (
 )
 
 from gateway.cli import main
+from gateway.service.demo.note import FILE
 from tests.acceptance.conftest import Tollhouse
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -127,6 +128,7 @@ def _demo(today: date, *words: str) -> Path:
     ) as aside:  # a separate thread has its own event loop, because Playwright's loop occupies this thread
         made = aside.submit(CliRunner().invoke, main, ["demo", "--data", str(data), *words]).result()
     assert made.exit_code == 0, made.output
+    (data / FILE).unlink()  # the pages then treat the data like real data
     return data
 
 

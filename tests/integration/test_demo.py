@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Collection
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import aiohttp
 import pytest
 from click.testing import CliRunner
 
@@ -24,12 +28,16 @@ from gateway.http.resources.list import declared_tables
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
+from gateway.service.app import App
+from gateway.service.configuration.sections import Config, ServerSettings
 from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill
 from gateway.service.demo.month import DAY_S, Month, Period
+from gateway.service.demo.note import FILE, read_note
 from gateway.service.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
 from gateway.service.demo.samples import SENDER
 from gateway.service.demo.workloads import PEOPLE, WORKLOADS
+from gateway.service.mounts import OPERATOR_API
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.providers import canonical
@@ -340,19 +348,19 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     id = listed["insights"][0]["id"]
     assert "What to do: " in run("insights", "show", id, *data_option)
     assert "is on_hold" in run("insights", "edit", id, *data_option, "--status", "on_hold")
-    assert "comment 1" in run(
+    assert "comment 4" in run(
         "insights", "comments", "create", id, "with the vendor", *data_option, "--as", "ada@example.com"
     )
-    assert "1 20" in run("insights", "show", id, *data_option).splitlines()[-1]
-    assert "comment 2" in run("insights", "comments", "create", id, "a mistake", *data_option)
-    assert "comment 2 deleted" in run("insights", "comments", "delete", id, "2", *data_option)
+    assert "4 20" in run("insights", "show", id, *data_option).splitlines()[-1]
+    assert "comment 5" in run("insights", "comments", "create", id, "a mistake", *data_option)
+    assert "comment 5 deleted" in run("insights", "comments", "delete", id, "5", *data_option)
     run("ledger", "rebuild", *data_option)
     done = json.loads(run("insights", "run", *data_option, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
     told = json.loads(run("insights", "show", id, *data_option, "--json"))
     assert "on_hold" == told["insight"]["status"]
-    assert [("ada@example.com", "with the vendor")] == [
-        (each["author"], each["message"]) for each in told["comments"]
+    assert [("demo@example.com", "Planted by the demo"), ("ada@example.com", "with the vendor")] == [
+        (each["author"], each["message"].partition(":")[0]) for each in told["comments"]
     ]
     assert [id] == [
         item["id"]
@@ -443,6 +451,75 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
             assert b"<title>" in page.read()
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(120)
+
+
+async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> None:
+    """
+    While an old demo is served, its laptops report and its destinations respond. Each problem that is left was planted,
+    and its name says so.
+    """
+    words = ("parked-route", "dead-letters", "unknown-arrival", "mute-device")
+    made_at = int(time.time()) - 10 * DAY_S
+    period = Period(end=made_at, days=3, records=300)
+    await fill(tmp_path, period, seed=1, plants=words, clock=FakeClock(made_at))
+    app = App(
+        Config(data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
+    )
+    await app.start()
+    try:
+        async with operator_client(tmp_path) as ask:
+            await drained(ask)
+            routes = {route["route"]: route["state"] for route in (await ask("/status"))["routes"]}
+            attention = (await ask("/attention"))["attention"]
+            devices = (await ask("/devices?limit=100"))["devices"]
+            insights = (await ask("/insights"))["insights"]
+            comments = [(await ask(f"/insights/{each['id']}/comments"))["comments"] for each in insights]
+    finally:
+        await app.stop()
+    assert routes == {
+        "planted-archive/ai-telemetry": "running",
+        "planted-service/ai-telemetry": "parked",
+        "planted-service/unit-cost": "running",
+    }
+    assert [PLANTS[word] for word in words] == attention["planted"]
+    causes = {cause["kind"]: cause["text"] or cause["title"] for cause in attention["causes"]}
+    assert {"route", "dead", "unknown", "devices", "no_channel"} == set(causes)
+    assert all("planted-" in causes[kind] for kind in ("route", "dead", "unknown"))
+    assert "1 laptop" in causes["devices"]
+    assert ["planted-mute-ada"] == [each["hostname"] for each in devices if each["state"] != "enrolled"]
+    assert sorted(f"Planted by the demo: {PLANTS[word]}." for word in words) == sorted(
+        comment["message"] for [comment] in comments
+    )
+
+
+async def drained(ask: Callable[[str], Awaitable[Any]]) -> None:
+    for _ in range(1200):
+        first, *_ = (await ask("/status"))["routes"]
+        if not first["queued"]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the planted archive does not accept its records")
+
+
+@asynccontextmanager
+async def operator_client(data: Path) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
+    """Query the operator socket of a running server."""
+    connector = aiohttp.UnixConnector(str(data / "operator.sock"))
+    async with aiohttp.ClientSession(connector=connector, headers={"X-Tollhouse-As": "test"}) as client:
+
+        async def ask(path: str) -> Any:
+            async with client.get(f"http://x{OPERATOR_API}{path}") as answer:
+                assert answer.status == 200, await answer.text()
+                return await answer.json()
+
+        yield ask
+
+
+def test_real_data_is_no_demo(tmp_path: Path) -> None:
+    """A directory without a note, or with a damaged one, is served like any other."""
+    assert read_note(tmp_path) is None
+    (tmp_path / FILE).write_text('{"planted": 3}')
+    assert read_note(tmp_path) is None
 
 
 def test_providers_have_the_names_of_real_traffic() -> None:

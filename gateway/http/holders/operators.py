@@ -183,6 +183,8 @@ class InstallationServices(WithRegistry):
     - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
       encrypts its secret.
     - `demo` is None if no server runs or if several gateways share the storage.
+    - `planted` are the problems that `tollhouse demo` planted in this data directory, in words. It is None for a data
+      directory that the command did not fill.
     """
 
     secret: bytes
@@ -205,6 +207,7 @@ class InstallationServices(WithRegistry):
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     seal_channel: Seal = _no_seal
     demo: Once[DemoMonth[Any]] | None = None
+    planted: Sequence[str] | None = None
     questions: Questions = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)
 

@@ -63,7 +63,8 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     problem that it describes are one cause. A problem does not count while its insight is on hold or ignored.
 
     `operation` is false for people who have limited data access or may not see the operation. They get only the
-    insights that they may see. A damaged registry, which stores the insights, is a cause itself.
+    insights that they may see. A damaged registry, which stores the insights, is a cause itself. `planted` are the
+    problems that `tollhouse demo` planted, in words. It is null for real data.
     """
     sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
     problems = await _problems(request) if sees_operation else []
@@ -77,6 +78,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
         "attention": {
             "count": sum(cause.severity == CRITICAL for cause in causes),
             "operation": sees_operation,
+            "planted": request.services.installation.planted,
             "causes": [
                 {
                     "kind": cause.kind,

@@ -247,6 +247,7 @@ def installation_services(
         privacy=lambda: parts.config.privacy,
         channels=parts.channel_states,
         seal_channel=parts.seal_channel,
+        planted=None if parts.demo_note is None else parts.demo_note.planted,
     )
 
 

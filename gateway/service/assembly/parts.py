@@ -48,6 +48,7 @@ from gateway.service.configuration.changes import digests
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.secret_file import signing_secret
 from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.demo.note import read_note
 from gateway.service.monitoring.metrics import Metrics
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
@@ -97,6 +98,7 @@ class Assembler:
         # When the intake starts, it replaces this function with one that returns the prices in use.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config, self.storage.registry)
         self.clock = clock
+        self.demo_note = read_note(config.data_dir)
         self.stack = stack
         self.locks = ConnectionLocks()
         server = config.server

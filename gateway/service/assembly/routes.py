@@ -13,6 +13,7 @@ from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient
+from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler
 from gateway.service.configuration.sections import Config, ConfigError
 from spool.deliveries.protocols import LANDINGS
@@ -50,7 +51,7 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
     """
     context = _upstream_context(parts, config) if config.upstream.base_url else None
     try:
-        return build_routes(
+        routes = build_routes(
             config.upstream,
             config.destinations,
             clock=parts.clock,
@@ -60,6 +61,7 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+    return [*routes, *planted_routes(parts.demo_note)]
 
 
 def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:

@@ -26,6 +26,7 @@ from gateway.service.assembly.background import (
     of_every_server,
     span_memory,
 )
+from gateway.service.assembly.demo import report_as_laptops
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
 from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.reload import Reload
@@ -147,6 +148,9 @@ async def _assemble(
         tasks.append(Task("own prices", partial(follow_own_prices, intake, assembler, storage.registry)))
     if not is_agent:
         tasks += of_a_gateway(assembler, operators, metrics, receivers.turns)
+    if assembler.demo_note is not None:
+        laptops = partial(report_as_laptops, assembler.demo_note, assembler.devices, assembler.clock)
+        tasks.append(Task("laptops of the demo", laptops))
     if spend is not None:
         tasks.append(Task("spend on /metrics", spend.run))
     return Services(

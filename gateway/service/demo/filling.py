@@ -34,8 +34,17 @@ from gateway.people.authentication.access import Bearer
 from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config
 from gateway.service.demo.month import Month, Period, Report
-from gateway.service.demo.plants import Plants, missed
-from gateway.service.demo.samples import ACTOR, SENDER, SetClock, add_plan, add_samples, publish_definition
+from gateway.service.demo.note import write_note
+from gateway.service.demo.plants import FOUND_BY, PLANTS, Plants, missed
+from gateway.service.demo.samples import (
+    ACTOR,
+    SENDER,
+    SetClock,
+    add_plan,
+    add_samples,
+    note_of,
+    publish_definition,
+)
 from spool.clock import Clock, SystemClock
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.record import AI_TELEMETRY, NS, Inference
@@ -236,6 +245,8 @@ async def fill(
         inspected = await _inspect(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)
         look = await Adviser(sources, registry.recommendations, clock).look()
+        await _comment(registry, plan.words)
+        write_note(directory, note_of(plan.words))
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
         return Filled(
             records=terms.get("accepted", 0),
@@ -244,6 +255,15 @@ async def fill(
             look=look,
             missed=missed(plants, await _titles(registry)),
         )
+
+
+async def _comment(registry: Registry, words: frozenset[str]) -> None:
+    """Comment on each insight with the planted problem that its detector should find."""
+    texts = {FOUND_BY[word]: text for word, text in PLANTS.items() if word in words}
+    for insight in await registry.insights.found():
+        text = texts.get(str(insight.finding).partition(":")[0])
+        if text is not None:
+            await registry.insights.comment(insight.id, f"Planted by the demo: {text}.", actor=ACTOR)
 
 
 async def _titles(registry: Registry) -> dict[str, list[str]]:

@@ -78,7 +78,7 @@ class Month:
         for day in self._day_starts():
             reports: list[Report] = []
             for workload in self._workloads():
-                reports += self._of_day(day, workload)
+                reports += filter(self._plants.is_reported, self._of_day(day, workload))
             reports.sort(key=_time)
             yield day, reports
 

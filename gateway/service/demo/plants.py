@@ -15,6 +15,7 @@ import msgspec
 from gateway.service.demo.workloads import (
     CLAUDE_CODE,
     INVOICES,
+    PEOPLE,
     SEARCH,
     SUMMARIES,
     SUPPORT,
@@ -22,9 +23,12 @@ from gateway.service.demo.workloads import (
     WORKLOADS,
     Workload,
 )
-from spool.record import NS, Inference
+from spool.identity import Identity
+from spool.record import NS, AiRecord, Inference
 
 DAY_S = 86400
+MUTE_LAPTOP = f"laptop-{PEOPLE[0]}"  # the planted laptop that sends no calls
+STOPPED_SOURCE, STOPPED_S = "litellm", 6 * 3600  # the planted gateway that stopped, and since when
 
 
 def _planted(
@@ -245,6 +249,7 @@ class Plants:
 
     def __init__(self, words: Collection[str], *, end: int) -> None:
         self.words = frozenset(words)
+        self._end = end
         self._today = end // DAY_S * DAY_S
         self._late = self._today - LATE_DAYS * DAY_S
         self.workloads = _added(self.words)
@@ -258,6 +263,12 @@ class Plants:
         if "no-owner" in self.words and workload is SUMMARIES:
             return OWNERLESS
         return 1.0
+
+    def is_reported(self, report: tuple[AiRecord, Identity]) -> bool:
+        """Return False for calls after the time at which their gateway stopped reporting."""
+        record, _ = report
+        has_stopped = "stopped-sender" in self.words and record.source == STOPPED_SOURCE
+        return not (has_stopped and (record.start_time or 0) >= (self._end - STOPPED_S) * NS)
 
     def hour(self, day: int, workload: Workload) -> int | None:
         """Return the hour of the day that has all calls of a workload, or None for the usual hours."""
@@ -275,6 +286,8 @@ class Plants:
             call.cache_read_tokens = call.cache_write_tokens = 0
         if day < self._late:
             return call
+        if "mute-device" in self.words and call.device == MUTE_LAPTOP:
+            call.device = None
         if "no-owner" in self.words and workload is SUMMARIES:
             call.team = call.user = None
         if self._storms(day, workload):

@@ -1,6 +1,6 @@
 """
 The demo's data besides calls: sample keys, devices, routes, unrecognized items, a plan and an allocation
-definition.
+definition. The names of planted keys, devices and routes begin with "planted".
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.configuration.sections import AllocationSettings
-from gateway.service.demo.plants import DAY_S, LATE_DAYS
-from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE
+from gateway.service.demo.note import REFUSAL, DemoNote
+from gateway.service.demo.plants import DAY_S, LATE_DAYS, MUTE_LAPTOP, PLANTS, STOPPED_S, STOPPED_SOURCE
+from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
@@ -36,12 +37,15 @@ from spool.storage import Storage
 ACTOR = Actor("demo@example.com", "tollhouse demo")
 SENDER = "Demo sender"  # name of the key that sent the calls
 OLD_S = 60 * DAY_S  # age of the demo's keys
-STOPPED_SOURCE, STOPPED_S = "litellm", 6 * HOUR_S
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
 SHAPES = 40
 DEAD = 5
 SUMS = 3
-UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
+ROUTES = {
+    "parked-route": f"planted-service/{AI_TELEMETRY}",
+    "dead-letters": f"planted-archive/{AI_TELEMETRY}",
+    "unknown-arrival": f"planted-service/{UNIT_COST}",
+}
 SEATS = ("mara", CLAUDE_CODE.users[0])  # people who have a seat; mara makes no calls
 _MOST = 10
 # The published definition of the demo. It assigns each team's calls to a cost centre.
@@ -81,22 +85,40 @@ async def add_samples(
 ) -> None:
     """Add keys and devices, and the problems named in `words`. `begin` is the start of the month."""
     now = clock.now()
-    await _devices(storage, now, begin, "mute-device" in words)
+    await _devices(storage, now, begin, _mute_laptops(words))
     if "unrecognised" in words:
         ignored = {UNRECOGNISED_AI: SHAPES}
         await storage.log.append(
             Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
         )
-    routes = [word for word in ("parked-route", "dead-letters", "unknown-arrival") if word in words]
+    routes = [word for word in ROUTES if word in words]
     if "unknown-arrival" in words:
         await storage.log.append(_sums(now))
     if routes:
         await _routes(storage.deliveries, routes, now)
-    if "stopped-sender" in words:
-        await _stopped_sender(registry, now)
+    await _sender_hours(registry, now, words)
     clock.at = now - OLD_S
     await _keys(registry, clock, now, words)
     clock.at = now
+
+
+def note_of(words: frozenset[str]) -> DemoNote:
+    mute = _mute_laptops(words)
+    return DemoNote(
+        planted=[text for word, text in PLANTS.items() if word in words],
+        laptops=[laptop for laptop in map(_laptop, PEOPLE) if laptop not in mute],
+        mute_laptops=mute,
+        routes=[name for word, name in ROUTES.items() if word in words and word != "parked-route"],
+        paused_routes=[ROUTES["parked-route"]] if "parked-route" in words else [],
+    )
+
+
+def _mute_laptops(words: frozenset[str]) -> Sequence[str]:
+    return [MUTE_LAPTOP] if "mute-device" in words else []
+
+
+def _laptop(person: str) -> str:
+    return f"laptop-{person}"
 
 
 async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: frozenset[str]) -> None:
@@ -104,28 +126,32 @@ async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: fr
     reader = await registry.keys.create(name="Demo reader", scopes=["billing:read_costs"], actor=ACTOR)
     last = {used[0].id: now, reader[0].id: now - DAY_S}
     if "idle-key" in plant_names:
-        await registry.keys.create(name="Old integration", scopes=["billing:read_costs"], actor=ACTOR)
+        await registry.keys.create(name="Planted unused key", scopes=["billing:read_costs"], actor=ACTOR)
     if "wide-key" in plant_names:
         scopes = [INGEST, "views:delete_view"]
-        wide = await registry.keys.create(name="Everything", scopes=scopes, actor=ACTOR)
+        wide = await registry.keys.create(name="Planted wide key", scopes=scopes, actor=ACTOR)
         last[wide[0].id] = now
     await registry.keys.accessed(last)
 
 
-async def _stopped_sender(registry: Registry, now: float) -> None:
-    """Add the hours of a gateway that sent without a key for four weeks, and stopped six hours ago."""
-    hours = range(int(now // HOUR_S) - 28 * 24, int(now // HOUR_S) + 1)
-    running = {hour: float(hour * HOUR_S) for hour in hours}
-    sent = {hour: at for hour, at in running.items() if at < now - STOPPED_S}
-    await registry.sender_hours.add({RUNNING: running, (STOPPED_SOURCE, ""): sent}, now=now)
+async def _sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
+    """Add the newest hour of each source. The gateway that stopped had sent in each hour of four weeks before."""
+    newest = {int(now // HOUR_S): now}
+    arrivals = {(workload.source, SENDER): newest for workload in WORKLOADS}
+    if "stopped-sender" in words:
+        hours = range(int(now // HOUR_S) - 28 * 24, int(now // HOUR_S) + 1)
+        running = {hour: float(hour * HOUR_S) for hour in hours}
+        arrivals[RUNNING] = running
+        arrivals[STOPPED_SOURCE, SENDER] = {hour: at for hour, at in running.items() if at < now - STOPPED_S}
+    await registry.sender_hours.add(arrivals, now=now)
 
 
-async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None:
+async def _devices(storage: Storage, now: float, begin: int, mute: Sequence[str]) -> None:
     for index, person in enumerate(PEOPLE):
-        silent = mute and index == 0
+        laptop = _laptop(person)
         device = Device(
-            id=f"laptop-{person}",
-            hostname=f"{person}-laptop",
+            id=laptop,
+            hostname=f"planted-mute-{person}" if laptop in mute else f"{person}-laptop",
             platform="darwin" if index % 2 else "linux",
             user=person,
             enrolled_at=float(begin),
@@ -133,28 +159,23 @@ async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None
             last_seen=now,
             last_heartbeat=now,
             # a laptop whose newest report is telemetry never counts as one that sends no calls
-            last_telemetry=now - LATE_DAYS * DAY_S if silent else now,
+            last_telemetry=now - LATE_DAYS * DAY_S if laptop in mute else now,
         )
         await storage.devices.keep(device)
 
 
 async def _routes(deliveries: Deliveries, plant_names: Sequence[str], now: float) -> None:
-    names = {
-        "parked-route": f"upstream/{AI_TELEMETRY}",
-        "dead-letters": f"archive/{AI_TELEMETRY}",
-        "unknown-arrival": UPSTREAM_SUMS,
-    }
     await deliveries.declare(
-        [RouteSpec(name=names[word], topic=topic_of(names[word])) for word in plant_names]
+        [RouteSpec(name=ROUTES[word], topic=topic_of(ROUTES[word])) for word in plant_names]
     )
     if "parked-route" in plant_names:
-        await deliveries.set_state(names["parked-route"], PARKED, "401: the key is unknown")
+        await deliveries.set_state(ROUTES["parked-route"], PARKED, REFUSAL)
     for _ in range(DEAD if "dead-letters" in plant_names else 0):
-        delivery = await deliveries.due(names["dead-letters"], now=now, max_records=1)
+        delivery = await deliveries.due(ROUTES["dead-letters"], now=now, max_records=1)
         if delivery is not None:
             await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
     if "unknown-arrival" in plant_names:
-        cut_off = await deliveries.due(names["unknown-arrival"], now=now, max_records=SUMS)
+        cut_off = await deliveries.due(ROUTES["unknown-arrival"], now=now, max_records=SUMS)
         if cut_off is not None:
             await deliveries.unknown(cut_off, reason="no answer within 30 s; the sums may have been added")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import Route, expect
 
+from gateway.service.demo.note import DemoNote, write_note
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console
@@ -112,3 +113,17 @@ def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenCon
     expect(console.page.get_by_role("alert")).to_contain_text("could not be loaded")
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
     assert not (Path(house.directory) / "tollhouse-data/demo").exists()
+
+
+def test_a_demo_directory_says_that_it_is_made_up(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Every page of a directory that `tollhouse demo` filled has a banner with the planted problems."""
+    house.stop()
+    write_note(house.data, DemoNote(planted=["a key that nobody uses", "an unused seat"]))
+    house.start()
+    console = open_console(house)
+    banner = console.page.get_by_role("complementary", name="Demo")
+    for page in ("/", "/insights"):
+        console.open(page)
+        banner.get_by_text("2 problems are planted").click()
+        expect(banner.get_by_text("a key that nobody uses")).to_be_visible()
+    assert [] == console.audit(is_framed=True)

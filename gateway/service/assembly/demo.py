@@ -1,0 +1,65 @@
+"""The made-up world around a demo: laptops that report, and destinations that accept or refuse records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from exporters.errors import Misconfigured
+from exporters.exporter import RouteConfig
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.service.demo.note import REFUSAL, DemoNote
+from spool.clock import Clock
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
+from spool.devices.device import ENROLLED, Device
+from spool.log.books import topic_of
+from spool.log.values import Entry
+
+
+class _MadeUpReceiver:
+    """A destination without a network. It accepts all records and stores none, or it refuses the key."""
+
+    in_flight = 1
+    max_records = 1000
+
+    def __init__(self, *, refuses: bool) -> None:
+        self._refuses = refuses
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        return None
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        if self._refuses:
+            raise Misconfigured(REFUSAL, status=401)
+        return Settlement(delivered=delivery.count)
+
+    async def close(self) -> None:
+        """Do nothing, because nothing is open."""
+
+
+def planted_routes(note: DemoNote | None) -> Iterator[RouteConfig]:
+    """Yield the routes that a demo planted. They have no destination in the configuration."""
+    if note is None:
+        return
+    for names, refuses in ((note.routes, False), (note.paused_routes, True)):
+        for name in names:
+            spec = RouteSpec(name=name, topic=topic_of(name))
+            yield RouteConfig(spec=spec, made_of=("demo", refuses), exporter=_MadeUpReceiver(refuses=refuses))
+
+
+async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:
+    """Send the heartbeats of the demo's laptops while the server runs."""
+    while True:
+        for id in note.laptops:
+            devices.table.touch(id, lambda device: _heard(device, clock.now(), sends_calls=True))
+        for id in note.mute_laptops:
+            devices.table.touch(id, lambda device: _heard(device, clock.now(), sends_calls=False))
+        await asyncio.sleep(devices.interval_s)
+
+
+def _heard(device: Device, now: float, *, sends_calls: bool) -> Device:
+    if device.state != ENROLLED:
+        return device
+    last_telemetry = now if sends_calls else device.last_telemetry
+    return replace(device, last_seen=now, last_heartbeat=now, last_telemetry=last_telemetry)
