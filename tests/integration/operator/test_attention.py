@@ -51,7 +51,7 @@ async def pause(server: OperatorServer) -> None:
 
 
 async def test_nothing_needs_attention(server: OperatorServer) -> None:
-    assert {"count": 0, "operation": True, "causes": []} == await needs(server)
+    assert {"count": 0, "operation": True, "planted": None, "causes": []} == await needs(server)
 
 
 async def test_a_problem_and_its_insight_are_one_cause(server: OperatorServer) -> None:
