@@ -91,10 +91,11 @@ def costs(
     """
     query = checked(rows, query)
     ask = partial(_totals, rows, limit=limit, rates=rates)
-    if query.top is None and query.kept is None:
-        totals = ask(query)
-    else:
-        totals = _folded(rows, query, limit, ask)
+    is_folded = query.top is not None or query.kept is not None
+    totals = _folded(rows, query, limit, ask) if is_folded else ask(query)
+    if is_folded and query.aggregated:  # these costs overlap, so all other groups have no sum
+        for groups in totals.values():
+            groups.pop((OTHER,) * len(query.group_by), None)
     return [
         total.row(start, group)
         for start, groups in totals.items()
@@ -508,7 +509,9 @@ def largest_groups(
         if query.unit is None:  # there may be more units of work than rows of any answer
             limit.check_rows(count)
         limit.check_time()
-    if count <= top + 1:
+    if (place := query.unit_place) is not None:  # calls without a unit would take the place of a unit
+        ranked = [(group, cost) for group, cost in ranked if group[place] is not None]
+    if count <= top + 1 or len(ranked) < top:
         return set()
     last = ranked[max(top - 1, 0)][1]
     least = last - 2 * (WRONG + WRONG_OF * abs(last))

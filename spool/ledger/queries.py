@@ -222,6 +222,8 @@ class CostQuery:
     top_by: str = "cost"  # the field of CostRow that decides which groups are the largest
     # arrangement of a bill (spool.ledger.billed) whose amounts `cost` contains; 0 for counted costs
     arranged: int = 0
+    # True if the costs of a run or session include those of the runs that it started. Such costs overlap.
+    aggregated: bool = False
 
     def shown(self, group: Group) -> Group:
         """Return the group under which the query shows a stored group."""
@@ -246,6 +248,7 @@ class CostQuery:
         """Return the query without units of work, and without filters that use them."""
         return replace(
             self,
+            aggregated=False,
             group_by=[name for name in self.group_by if name not in work.UNITS],
             include={name: values for name, values in self.include.items() if name not in work.UNITS},
             exclude={name: values for name, values in self.exclude.items() if name not in work.UNITS},

@@ -123,6 +123,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     sender_key: str | None
     session: str | None
     run: str | None
+    parent_run: str | None
     input_tokens: int | None
     output_tokens: int | None
     tags: dict[str, str]
@@ -219,16 +220,20 @@ class HourlySums:
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
     ) -> Measures | None:
         """Return the row for the units of work of a call, or None if it has none."""
-        tags, run = call.tags, None if isinstance(call, UsageMetric) else call.run
+        tags, run, parent = call.tags, None, None
+        if not isinstance(call, UsageMetric):
+            run, parent = call.run, call.parent_run
         has_tags = bool(tags) and not tags.keys().isdisjoint(UNIT_TAGS)
         if call.session is None and run is None and not has_tags:
             return None
-        values = (call.session, run, *map(tags.get, UNIT_TAGS)) if has_tags else (call.session, run)
+        values: tuple[str | None, ...] = (call.session, run, parent)
+        if has_tags:
+            values += tuple(map(tags.get, UNIT_TAGS))
         units = self._units.get(values)
         if units is None:
             if len(self._units) >= _MEMO:
                 self._units.clear()
-            units = self._units[values] = units_of(call.session, run, tags)
+            units = self._units[values] = units_of(call.session, run, parent, tags)
             if has_tags:
                 self.work_names.update(names_to_store(units, tags))
         if max(units) == NO_UNIT:

@@ -9,6 +9,7 @@ and runs are personal data, so only the digest is stored. The names of the other
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -59,7 +60,15 @@ UNITS: Mapping[str, WorkUnit] = {
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
-Units = tuple[int, ...]  # number of the unit of each kind, in the order of UNITS
+TREES = (SESSION, RUN)  # units whose runs start further runs, so they have an aggregated cost
+MAX_LEVELS = 100  # runs above a run to whose aggregated cost its calls belong
+# number of the unit of each kind, in the order of UNITS, and at the end that of the run that started the call's run
+Units = tuple[int, ...]
+KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each of Units
+# A span id, a UUID, 128 bits in hexadecimal, or a ULID. Any other id may be unique only within its session.
+_UNIQUE = re.compile(
+    "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}", re.ASCII
+)
 
 
 def number_of(kind: int, name: str) -> int:
@@ -83,23 +92,28 @@ def shown(number: int) -> str:
 
 
 def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
-    """Return a unit's value in results. A run's id may be unique only within its session."""
+    """Return a unit's value in results."""
     if UNITS[unit].is_named:
         return name
-    return shown(number_of(UNITS[unit].number, f"{session or ''}\0{name}" if unit == RUN else name))
+    return shown(number_of(UNITS[unit].number, _run(session, name) if unit == RUN else name))
 
 
-def units_of(session: str | None, run: str | None, tags: Mapping[str, str]) -> Units:
-    """Return the units of a call. A run's id may be unique only within its session."""
-    names = (session, f"{session or ''}\0{run}" if run else None, *map(tags.get, TAGS))
-    return tuple([number_of(kind, name) if name else NONE for kind, name in enumerate(names, start=1)])
+def _run(session: str | None, run: str) -> str:
+    """Return the name of a run among all runs."""
+    return run if _UNIQUE.fullmatch(run) else f"{session or ''}\0{run}"
+
+
+def units_of(session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]) -> Units:
+    """Return the units of a call."""
+    runs = [_run(session, each) if each else None for each in (run, parent if run != parent else None)]
+    names = (session, runs[0], *map(tags.get, TAGS), runs[1] if run else None)
+    return tuple([number_of(kind, name) if name else NONE for kind, name in zip(KINDS, names, strict=True)])
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
     """Return the names of the units of a call by their numbers, without names that are not stored."""
-    return {
-        number: tags[tag] for number, tag in zip(units[-len(TAGS) :], TAGS, strict=True) if number != NONE
-    }
+    numbers = units[len(TREES) : len(UNITS)]
+    return {number: tags[tag] for number, tag in zip(numbers, TAGS, strict=True) if number != NONE}
 
 
 def asked(group_by: Sequence[str], named: Iterable[str]) -> str | None:

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from spool.ledger.counting import bounded, new_marks
 from spool.ledger.ledger_rows import WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
-from spool.ledger.work import NONE, OTHER, REST, UNITS, number_of_set, numbers_of
+from spool.ledger.work import KINDS, MAX_LEVELS, NONE, OTHER, REST, RUN, UNITS, number_of_set, numbers_of
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
+from spool.sql.run_trees import above
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery
+    from spool.ledger.work import Units
 
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
 UNLISTS = "unlists"  # key in the state: 1 if some units are no longer listed
 _COLUMNS = {name: f"unit_{name}" for name in UNITS}  # the column of each kind of unit
-_NAMES = ", ".join(_COLUMNS.values())
+_PARENT = "parent_run"
+_SET = (*_COLUMNS.values(), _PARENT)  # the columns of a set of units
+_NAMES = ", ".join(_SET)
 _WIDTH = len(Dimensions._fields)
 
 
@@ -49,14 +53,14 @@ class SqlWorkRows(ABC):
 
     def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
         sums = list(sums)
-        unlisted = self._unlisted({number for _, units, _, _ in sums for number in units})
+        unlisted = self._unlisted({number for _, units, _, _ in sums for number in units if number > REST})
         sets = {units: _listed(units, unlisted) for _, units, _, _ in sums}
         numbers = {units: number_of_set(listed) for units, listed in sets.items()}
-        values = ", ".join(f":{name}" for name in _COLUMNS.values())
+        values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._named(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
             [
-                {"id": numbers[units], **dict(zip(_COLUMNS.values(), listed, strict=True))}
+                {"id": numbers[units], **dict(zip(_SET, listed, strict=True))}
                 for units, listed in sorted(sets.items())
             ],
         )
@@ -70,11 +74,15 @@ class SqlWorkRows(ABC):
         places = (((start, units, key), measures) for start, units, key, measures in sums)
         self._add(WORK, ("start", "units", "key"), places)
 
-    def _unlisted(self, numbers: Collection[int]) -> Collection[tuple[int, int]]:
-        if not self.state().get(UNLISTS):
-            return ()
-        statement = f"SELECT unit, id FROM {self._named(UNLISTED)} WHERE id IN :ids"
-        return {(unit, id) for unit, id in self._tables.all(statement, ids=sorted(numbers))}
+    def _unlisted(self, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
+        """Return the units among `numbers` that are not listed, with the run that started each run."""
+        found: dict[tuple[int, int], int] = {}
+        statement = f"SELECT unit, id, {_PARENT} FROM {self._named(UNLISTED)} WHERE id IN :ids"
+        while numbers and self.state().get(UNLISTS):
+            rows = self._tables.all(statement, ids=sorted(numbers))
+            found |= {(unit, id): parent for unit, id, parent in rows}
+            numbers = {row[2] for row in rows if row[2] > REST and (KINDS[-1], row[2]) not in found}
+        return found
 
     def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         rows = self._tables.all(
@@ -120,15 +128,29 @@ class SqlWorkRows(ABC):
             most=most,
         )
 
-    def _work(self) -> str:
-        """Return the sums with their units as a table."""
-        columns = ", ".join(f"p.{name}" for name in _COLUMNS.values())
+    def _work(self, query: CostQuery | None = None) -> str:
+        """
+        Return the sums with their units as a table. For an aggregated cost, it also has each sum under every unit
+        above its own.
+        """
         joined = f"{self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units"
-        return f"(SELECT w.*, {columns} FROM {joined}) of_units"
+        rows = f"SELECT w.*, {', '.join(f'p.{name}' for name in _COLUMNS.values())} FROM {joined}"
+        if query is None or not query.aggregated or query.unit is None:
+            return f"({rows}) of_units"
+        columns = ", ".join(
+            "a.unit" if name == query.unit else f"p.{column}" for name, column in _COLUMNS.items()
+        )
+        used = f"SELECT units FROM {self._named(WORK)} WHERE start < {int(query.until.timestamp())}"
+        used += f" AND start > {int(query.since.timestamp()) - DAY_S}"
+        tree = above(self._named(SETS), used, of_runs=query.unit == RUN)
+        return (
+            f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} JOIN {tree} a ON a.units = p.id) of_units"
+        )
 
     def unlist_work(self, unit: str, ids: Collection[int]) -> None:
         statement = (
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id) VALUES (:unit, :id) ON CONFLICT DO NOTHING"
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT})"
+            f" VALUES (:unit, :id, {self._parent(unit, ':id')}) ON CONFLICT DO NOTHING"
         )
         number = UNITS[unit].number
         self._tables.run_each(statement, [{"unit": number, "id": id} for id in sorted(ids)])
@@ -138,8 +160,8 @@ class SqlWorkRows(ABC):
         column = _COLUMNS[unit]
         recent = f"SELECT {column} FROM {self._work()} WHERE start >= :before"
         self._tables.run(
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id)"
-            f" SELECT DISTINCT CAST(:unit AS bigint), {column} FROM {self._work()}"
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT})"
+            f" SELECT DISTINCT CAST(:unit AS bigint), {column}, {self._parent(unit, column)} FROM {self._work()}"
             f" WHERE {column} > {REST} AND start < :before AND {column} NOT IN ({recent}) ON CONFLICT DO NOTHING",
             unit=UNITS[unit].number,
             before=before,
@@ -154,7 +176,9 @@ class SqlWorkRows(ABC):
         if not self._tables.run(statement, unit=UNITS[unit].number):
             return
         self.set_state(**{UNLISTS: 1}, **new_marks())
-        equal = " AND ".join(f"p.{name} = c.{name}" for name in _COLUMNS.values())
+        if unit == RUN:
+            self._join_parents(unlisted)
+        equal = " AND ".join(f"p.{name} = c.{name}" for name in _SET)
         copies = (
             f"(SELECT p.id AS old, c.new FROM {sets} p JOIN (SELECT MIN(id) AS new, {_NAMES} FROM {sets}"
             f" GROUP BY {_NAMES} HAVING COUNT(*) > 1) c ON {equal} WHERE p.id <> c.new) copies"
@@ -166,6 +190,26 @@ class SqlWorkRows(ABC):
         old = f"SELECT old FROM {copies}"
         self._tables.run(f"DELETE FROM {work} WHERE units IN ({old})")
         self._tables.run(f"DELETE FROM {sets} WHERE id IN ({old})")
+
+    def _parent(self, unit: str, id: str) -> str:
+        """Return the SQL expression for the run that started a run."""
+        if unit != RUN:
+            return str(NONE)
+        started = f"SELECT MIN(s.{_PARENT}) FROM {self._named(SETS)} s WHERE s.unit_run = {id} AND s.{_PARENT} > {REST}"
+        return f"COALESCE(({started}), {NONE})"
+
+    def _join_parents(self, unlisted: str) -> None:
+        """Let the run that started an unlisted run stand for it in the sets of the runs that it started itself."""
+        above = (
+            f"SELECT u.{_PARENT} FROM {self._named(UNLISTED)} u WHERE u.unit = :unit AND u.id = s.{_PARENT}"
+        )
+        for level in range(MAX_LEVELS + 1):
+            value = f"({above})" if level < MAX_LEVELS else NONE
+            statement = (
+                f"UPDATE {self._named(SETS)} AS s SET {_PARENT} = {value} WHERE s.{_PARENT} IN ({unlisted})"
+            )
+            if not self._tables.run(statement, unit=KINDS[-1]):
+                return
 
     def _hours_to_days(self, before: int) -> None:
         """Add the sums of hours before a midnight to those of their days."""
@@ -189,6 +233,8 @@ class SqlWorkRows(ABC):
         )
 
     def drop_unused_units(self) -> None:
+        nothing = " AND ".join(f"{name} = 0" for name in self.columns)
+        self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE {nothing}")
         sets, used = self._named(SETS), f"SELECT units FROM {self._named(WORK)}"
         self._tables.run(f"DELETE FROM {sets} WHERE id NOT IN ({used})")
         kept = " UNION ".join(
@@ -208,7 +254,7 @@ class SqlWorkRows(ABC):
         if query.only is not None and (place := query.unit_place) is not None:
             wanted = numbers_of(query.group_by[place], [group[place] for group in query.only])
             terms.append(_among(query.group_by[place], "IN", wanted))
-        return f"{self._work()} WHERE {''.join(f'{term} AND ' for term in terms)}"
+        return f"{self._work(query)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
     def _shown_unit(self, unit: str) -> str:
         """Return the SQL expression for a unit of work of `h` in a result, "" for none."""
@@ -223,7 +269,13 @@ def _among(unit: str, word: str, numbers: Sequence[int]) -> str:
     return f"{_COLUMNS[unit]} {word} ({', '.join(map(str, numbers)) or 'NULL'})"
 
 
-def _listed(units: tuple[int, ...], unlisted: Collection[tuple[int, int]]) -> tuple[int, ...]:
+def _listed(units: Units, unlisted: Mapping[tuple[int, int], int]) -> Units:
     if not unlisted:
         return units
-    return tuple([REST if place in unlisted else place[1] for place in enumerate(units, start=1)])
+    *own, parent = units
+    passed = set[int]()
+    while (KINDS[-1], parent) in unlisted and parent not in passed:
+        passed.add(parent)
+        parent = unlisted[KINDS[-1], parent]
+    listed = [REST if place in unlisted else place[1] for place in zip(KINDS, own, strict=False)]
+    return (*listed, NONE if parent in passed else parent)

@@ -118,8 +118,12 @@ CREATE TABLE {schema}.ledger_work_units (
     unit_branch bigint NOT NULL,
     unit_commit bigint NOT NULL,
     unit_pull_request bigint NOT NULL,
-    unit_ticket bigint NOT NULL
+    unit_ticket bigint NOT NULL,
+    parent_run bigint NOT NULL
 );
+
+CREATE INDEX ON {schema}.ledger_work_units (unit_run, parent_run, unit_session) WHERE unit_run > 0;
+CREATE INDEX ON {schema}.ledger_work_units (parent_run, unit_run) WHERE parent_run > 0;
 
 CREATE TABLE {schema}.ledger_work_names (
     id bigint PRIMARY KEY,
@@ -127,9 +131,11 @@ CREATE TABLE {schema}.ledger_work_names (
 );
 
 -- Units that are no longer listed. Their further calls are counted as 0, so that a listed unit has all its calls.
+-- `parent_run` is the run that started an unlisted run, to which the runs that it started belong.
 CREATE TABLE {schema}.ledger_work_unlisted (
     unit bigint NOT NULL,
     id bigint NOT NULL,
+    parent_run bigint NOT NULL,
     PRIMARY KEY (unit, id)
 );
 

@@ -131,8 +131,12 @@ CREATE TABLE work_units (
     unit_branch INTEGER NOT NULL,
     unit_commit INTEGER NOT NULL,
     unit_pull_request INTEGER NOT NULL,
-    unit_ticket INTEGER NOT NULL
+    unit_ticket INTEGER NOT NULL,
+    parent_run INTEGER NOT NULL
 ) STRICT;
+
+CREATE INDEX work_runs ON work_units (unit_run, parent_run, unit_session) WHERE unit_run > 0;
+CREATE INDEX work_parents ON work_units (parent_run, unit_run) WHERE parent_run > 0;
 
 CREATE TABLE work_names (
     id INTEGER PRIMARY KEY,
@@ -140,9 +144,11 @@ CREATE TABLE work_names (
 ) STRICT;
 
 -- Units that are no longer listed. Their further calls are counted as 0, so that a listed unit has all its calls.
+-- `parent_run` is the run that started an unlisted run, to which the runs that it started belong.
 CREATE TABLE work_unlisted (
     unit INTEGER NOT NULL,
     id INTEGER NOT NULL,
+    parent_run INTEGER NOT NULL,
     PRIMARY KEY (unit, id)
 ) STRICT, WITHOUT ROWID;
 

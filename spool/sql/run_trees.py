@@ -1,0 +1,42 @@
+"""SQL of the trees of runs: the runs and sessions above a call, to whose aggregated cost it belongs."""
+
+from __future__ import annotations
+
+from spool.ledger.work import MAX_LEVELS, REST
+
+# A run has one parent: of several, the one with the smallest number. If runs start each other in a circle, the one
+# with the smallest number has no parent. Both rules do not depend on the order of the reports.
+_ABOVE = """(
+WITH RECURSIVE parents (run, parent) AS (
+  SELECT unit_run, MIN(parent_run) FROM {sets} WHERE unit_run > {rest} AND parent_run > {rest} GROUP BY unit_run
+), begun (units, own, run) AS (
+  SELECT s.id, r.run, r.parent FROM {sets} s JOIN parents r ON r.run = s.unit_run WHERE s.id IN ({used})
+  UNION ALL SELECT s.id, s.unit_run, s.parent_run FROM {sets} s
+  WHERE s.unit_run = {rest} AND s.parent_run > {rest} AND s.id IN ({used})
+), climbed (units, own, run, level) AS (
+  SELECT units, own, run, 1 FROM begun UNION ALL
+  SELECT c.units, c.own, r.parent, c.level + 1 FROM climbed c JOIN parents r ON r.run = c.run WHERE c.level < {most}
+), nearest (units, own, run, level) AS (
+  SELECT units, own, run, MIN(level) FROM climbed GROUP BY units, own, run
+), cut (run) AS (
+  SELECT own FROM nearest GROUP BY own
+  HAVING MIN(CASE WHEN run = own THEN 0 ELSE 1 END) = 0 AND MIN(run) = own
+), stops (units, level) AS (
+  SELECT units, MIN(level) FROM nearest WHERE run IN (SELECT run FROM cut) GROUP BY units
+), above (units, run) AS (
+  SELECT n.units, n.run FROM nearest n LEFT JOIN stops s ON s.units = n.units
+  WHERE n.level <= COALESCE(s.level, {most}) AND n.own NOT IN (SELECT run FROM cut)
+) {chosen})"""
+_RUNS = "SELECT units, run AS unit FROM above"
+_SESSIONS = """SELECT DISTINCT a.units, s.unit_session AS unit FROM above a JOIN {sets} s ON s.unit_run = a.run
+  JOIN {sets} o ON o.id = a.units WHERE s.unit_run > {rest} AND s.unit_session > {rest}
+  AND s.unit_session <> o.unit_session"""
+
+
+def above(sets: str, used: str, *, of_runs: bool) -> str:
+    """
+    Return a table with the columns `units` and `unit`: for each set of units among `used`, the runs above its run,
+    or the other sessions of these runs.
+    """
+    names = {"sets": sets, "rest": REST, "used": used, "most": MAX_LEVELS}
+    return _ABOVE.format(**names, chosen=(_RUNS if of_runs else _SESSIONS).format(**names))
