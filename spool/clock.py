@@ -10,6 +10,7 @@ old only because of the jump is delayed further.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -53,13 +54,14 @@ STOPPED_S = 86_400.0  # seconds; if the last commit is older at a start, the clo
 WITNESSES = 5  # number of the last nine arriving calls that must agree on the time
 # largest difference in seconds between calls that agree, because calls are reported some time after they began
 NEAR_S = 600.0
-_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
 _log = logging.getLogger(__name__)
 
 
 # Clock in seconds that never goes back. It also counts the time for which the machine sleeps.
-time_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
+if sys.platform == "win32":
+    time_since_boot = time.monotonic
+else:
+    time_since_boot = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SteadyClock:

@@ -9,6 +9,8 @@ import errno
 import os
 import re
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 FSYNC, MEMORY = "fsync", "memory"
+REPLACE_S = 2.0  # seconds
 MOUNTS = Path("/proc/self/mountinfo")  # list of mounts; only Linux has it
 
 _MEMORY = {"tmpfs", "ramfs"}
@@ -187,12 +190,35 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 def flush_file(path: Path) -> None:
     """Flush a file, so that the writes of other programs survive a power cut."""
-    _flush(path, os.O_RDONLY)
+    _flush(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
 
 
 def flush_directory(directory: Path) -> None:
-    """Flush a directory, so that its created, renamed and deleted files survive a power cut."""
-    _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
+    """
+    Flush a directory, so that its created, renamed and deleted files survive a power cut. Windows cannot open
+    directories, and its file system logs these changes by itself.
+    """
+    if sys.platform != "win32":
+        _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def replace_file(draft: Path, path: Path) -> None:
+    """
+    Rename a draft to `path`, and replace the file there. On Windows, repeat the rename for up to REPLACE_S while a
+    virus scanner or another reader has the file open.
+    """
+    if sys.platform != "win32":
+        draft.replace(path)
+    else:
+        deadline = time.monotonic() + REPLACE_S
+        while True:
+            try:
+                draft.replace(path)
+                return
+            except PermissionError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
 
 
 def _flush(path: Path, flags: int) -> None:

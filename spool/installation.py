@@ -12,7 +12,7 @@ import secrets
 from hashlib import blake2b
 from pathlib import Path
 
-from spool.disks import flush_directory, new_file
+from spool.disks import flush_directory, new_file, replace_file
 from spool.errors import SpoolError
 
 FILE = "installation.secret"
@@ -65,5 +65,5 @@ def make_secret(path: Path, secret: bytes) -> None:
     draft.unlink(missing_ok=True)
     with new_file(draft) as file:
         file.write(secret)
-    draft.rename(path)
+    replace_file(draft, path)
     flush_directory(path.parent)

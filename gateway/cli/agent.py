@@ -84,6 +84,11 @@ directory_option = click.option(
     metavar="HOST:PORT",
     help='Loopback address on which assistants send OTLP over gRPC; "" turns it off.',
 )
+@click.option(
+    "--until-stdin-ends",
+    is_flag=True,
+    help="Stop when standard input ends as well. A Windows service stops the agent this way.",
+)
 @click.pass_context
 def agent(
     context: click.Context,
@@ -94,6 +99,7 @@ def agent(
     device_id: str | None,
     listen: str | None,
     grpc_listen: str | None,
+    until_stdin_ends: bool,
 ) -> None:
     """
     Run on a laptop: forward coding assistants' telemetry.
@@ -123,7 +129,7 @@ def agent(
 
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
-        sys.exit(asyncio.run(_run(settings, reread)))
+        sys.exit(asyncio.run(_run(settings, reread, stdin_stops=until_stdin_ends)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
@@ -159,7 +165,7 @@ def _problems(config: Config) -> Iterator[str]:
             )
 
 
-async def _run(config: Config, reread: Callable[[], Config]) -> int:
+async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: bool = False) -> int:
     from gateway.service.app import App
 
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
@@ -187,7 +193,7 @@ async def _run(config: Config, reread: Callable[[], Config]) -> int:
             click.echo(f"device {own_identity.device_id}, forwarding to {config.agent.gateway}")
             await stack.enter_async_context(_linked(forwarding, own_identity, recorder, app))
 
-        return await run_app(app, announce)
+        return await run_app(app, announce, stdin_stops=stdin_stops)
 
 
 def _forwarding(config: Config) -> Config:

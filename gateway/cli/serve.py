@@ -139,9 +139,10 @@ async def run(
     return await run_app(app, announce)
 
 
-async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
+async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_stops: bool = False) -> int:
     """
-    Start the app, call `announce`, and serve until a signal, a takeover or the end of a background task.
+    Start the app, call `announce`, and serve until a signal, a takeover or the end of a background task. With
+    `stdin_stops`, the end of standard input stops the app as well.
     """
     from gateway.service.app import StartAbandoned
 
@@ -153,11 +154,10 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
         asked_to_stop.set()
         app.abandon()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
     reload = _Reload(app, manager)
-    # this handler replaces the default, with which SIGHUP would end the process
-    loop.add_signal_handler(signal.SIGHUP, reload.ask)
+    _handle_signals(loop, stop, reload.ask)
+    if stdin_stops:
+        threading.Thread(target=_watch_stdin, args=(loop, stop), daemon=True, name="stdin").start()
     starting = asyncio.create_task(manager.start(), name="starting")
     try:
         await app.start()
@@ -177,6 +177,28 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
         with exit_after(loop):
             await app.stop()
         watch.cancel()
+
+
+def _handle_signals(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[], None], reload: Callable[[], None]
+) -> None:
+    if sys.platform == "win32":  # where the loop has no handlers of signals, and no signal asks for a reload
+        for number in (signal.SIGINT, signal.SIGBREAK):
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    # this handler replaces the default, with which SIGHUP would end the process
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call `stop` on the event loop when standard input ends. Runs in a thread."""
+    with suppress(OSError):  # a standard input that cannot be read has ended
+        while os.read(0, 4096):
+            pass
+    with suppress(RuntimeError):  # the loop has stopped for another reason
+        loop.call_soon_threadsafe(stop)
 
 
 async def _until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:

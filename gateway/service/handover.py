@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,35 +42,41 @@ class HandOver:
         self._directory = directory
         self._sockets = sockets
         self._grpc = grpc
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener: socket.socket | None = None
         self._file: SocketFile | None = None
         self._task: asyncio.Task[None] | None = None
         self.asked = asyncio.Event()
 
     def start(self) -> None:
-        """Delete the socket of a killed process, and listen."""
+        """
+        Delete the socket of a killed process, and listen. Do nothing on Windows, where Python has no such sockets.
+        """
+        if sys.platform == "win32":
+            return
+        listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = self._directory / FILE
         path.unlink(missing_ok=True)
         with _address(self._directory) as address:
-            self._listener.bind(address)
+            listener.bind(address)
         self._file = SocketFile(path)
         path.chmod(0o600)
-        self._listener.listen()
-        self._listener.setblocking(False)
-        self._task = asyncio.create_task(self._serve(), name="hand-over")
+        listener.listen()
+        listener.setblocking(False)
+        self._task = asyncio.create_task(self._serve(listener), name="hand-over")
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         if self._file is not None:
             self._file.remove()
 
-    async def _serve(self) -> None:
+    async def _serve(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            connection, _ = await loop.sock_accept(self._listener)
+            connection, _ = await loop.sock_accept(listener)
             with connection:
                 try:
                     async with asyncio.timeout(ANSWER_S):
@@ -87,7 +94,8 @@ class HandOver:
             return
         sockets = self._sockets()
         message = json.dumps({"sockets": list(sockets), "grpc": self._grpc}).encode()
-        socket.send_fds(connection, [message], list(sockets.values()))
+        if sys.platform != "win32":  # nothing listens there
+            socket.send_fds(connection, [message], list(sockets.values()))
         if await loop.sock_recv(connection, MAX_MESSAGE) == _GO:
             _log.info("another process takes over", extra={"action": "handed_over"})
             self.asked.set()
@@ -108,6 +116,8 @@ class Predecessor:
 
         Raises OSError if the server ends or does not respond.
         """
+        if sys.platform == "win32":
+            return None
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(ANSWER_S)
         try:
@@ -154,7 +164,7 @@ def _address(directory: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path
         return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield f"/proc/self/fd/{descriptor}/{FILE}"
     finally:

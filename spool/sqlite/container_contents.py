@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spool.container_files.values import MAX_HEAD_BYTES
-from spool.disks import flush_directory, make_directory, new_file
+from spool.disks import flush_directory, make_directory, new_file, replace_file
 
 DIRECTORY = "container-files"
 DRAFT = ".part"
@@ -112,7 +112,7 @@ class DiskDraft:
 
     async def keep(self) -> None:
         def work() -> None:
-            self._path.rename(self._final)
+            replace_file(self._path, self._final)
             flush_directory(self._final.parent)
 
         await asyncio.to_thread(work)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 from spool.disks import flush_directory, make_directory
 from spool.errors import NOT_FINISHED, NotAllowed, SpoolLocked, SpoolUnavailable, UnfinishedCopy
+from spool.file_locks import lock_at_once
 from spool.settings import LOCK_FILE
 
 SPOOL, REGISTRY, LEDGER = "spool.sqlite", "registry.sqlite", "ledger.sqlite"
@@ -47,9 +48,10 @@ def lock_directory(directory: Path) -> DirectoryLock:
     except OSError as error:
         raise SpoolUnavailable(f"the data directory {directory} cannot be used: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_at_once(descriptor)
     except OSError as error:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
         os.close(descriptor)
         owner = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {owner}: stop it, or use another data directory"
@@ -57,7 +59,8 @@ def lock_directory(directory: Path) -> DirectoryLock:
     # errors are ignored, because the process id in the file is only information, and the disk may be full
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, str(os.getpid()).encode())
     return DirectoryLock(descriptor)
 
 
@@ -67,6 +70,8 @@ def _make_private(directory: Path) -> None:
     can read it.
     """
     make_directory(directory, 0o700)
+    if sys.platform == "win32":
+        return  # modes mean nothing there; the directory inherits the rights of its parent
     mode = directory.stat().st_mode & 0o777
     if not mode & 0o077:
         return

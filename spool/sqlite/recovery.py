@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from spool.clock import Clock
-from spool.disks import flush_directory
+from spool.disks import flush_directory, replace_file
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sqlite.damage import notes, numbers, write_ahead_log
@@ -138,7 +138,7 @@ def _keep_log(path: Path, kept_log: Path) -> None:
         shutil.copyfileobj(source, target)
         target.flush()
         os.fsync(target.fileno())
-    draft.rename(kept_log)
+    replace_file(draft, kept_log)
     flush_directory(path.parent)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from spool import disks
@@ -78,7 +79,7 @@ class Reserve:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, size)
+                _fill(descriptor, size)
             finally:
                 os.close(descriptor)
         except OSError as error:  # the disk has no space or no inode, or a quota is exceeded
@@ -104,3 +105,13 @@ class Reserve:
             return (self._directory / name).stat().st_size >= size
         except FileNotFoundError:
             return False
+
+
+def _fill(descriptor: int, size: int) -> None:
+    """Make a file take `size` bytes on the disk."""
+    if sys.platform == "linux":
+        os.posix_fallocate(descriptor, 0, size)
+    else:  # only written bytes are sure to take space
+        block = bytes(1 << 20)
+        for begin in range(0, size, len(block)):
+            os.write(descriptor, block[: size - begin])

@@ -73,7 +73,9 @@ def lower_priority() -> None:
 
 
 def _set_slice(nanoseconds: int) -> None:
-    number = _SCHED_SETATTR.get(platform.machine()) if sys.platform == "linux" else None
+    if sys.platform != "linux":
+        return
+    number = _SCHED_SETATTR.get(platform.machine())
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return  # the service runs under another scheduling policy, which does not use such slices
     nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spool.devices.device import is_device_id
+from spool.disks import replace_file
 
 FILE = "device.json"
 KEY_FILE = "device.key"
@@ -61,7 +62,7 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    draft.rename(path)
+    replace_file(draft, path)
 
 
 def _generated_id() -> str:

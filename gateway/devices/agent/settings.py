@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -20,6 +21,7 @@ import msgspec
 from gateway.devices.agent.assistants import Assistant
 from gateway.devices.agent.edits import MISSING, NotEditable
 from gateway.devices.agent.identity import write_private
+from spool.disks import replace_file
 
 __all__ = ["Edited", "NotEditable", "configured_for", "undo", "write"]
 
@@ -176,11 +178,12 @@ def _replace_file(path: Path, data: bytes, mode: int) -> None:
     draft = path.with_name(f"{path.name}.tollhouse-new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        os.fchmod(file.fileno(), mode)
+        if sys.platform != "win32":
+            os.fchmod(file.fileno(), mode)  # the mode at creation is without the bits of umask
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    draft.rename(path)
+    replace_file(draft, path)
 
 
 def _record_path(directory: Path, assistant: Assistant, path: Path) -> Path:

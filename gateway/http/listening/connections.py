@@ -8,11 +8,13 @@ of that owner have a pending request, the new connection is refused.
 
 from __future__ import annotations
 
-import resource
 import sys
 from typing import Protocol
 
 from gateway.service.configuration.sections import ServerSettings
+
+if sys.platform != "win32":
+    import resource
 
 # number of open files that Tollhouse requests at its start; the default limits need fewer
 DESCRIPTORS = 65_536
@@ -94,10 +96,11 @@ class Connections:
 
 def raise_descriptor_limit() -> None:
     """Raise the limit of open files for this process, up to DESCRIPTORS. The usual soft limit is 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < new_limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
+    if sys.platform != "win32":  # no process has such a limit there
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+        if soft != resource.RLIM_INFINITY and soft < new_limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
 
 
 def connection_limit(server: ServerSettings) -> int:
@@ -106,10 +109,17 @@ def connection_limit(server: ServerSettings) -> int:
 
     `server.max_connections` and the process's file descriptors limit it.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    descriptors = sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    descriptors = _descriptors()
     room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
     return min(server.max_connections, room) // (2 if server.grpc_listen else 1)
+
+
+def _descriptors() -> int:
+    if sys.platform != "win32":
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            return soft
+    return sys.maxsize
 
 
 def operator_connections(server: ServerSettings) -> Connections:

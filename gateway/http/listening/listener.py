@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -237,6 +238,9 @@ async def close_server(server: asyncio.Server) -> None:
     asyncio loses a connection that was accepted in the turn before `close`: it stays open, and nobody closes it. So
     accept nothing for two turns first, in which every accepted connection reaches its protocol.
     """
+    if sys.platform == "win32":  # where the event loop has no readers
+        server.close()
+        return
     for listening in server.sockets:
         asyncio.get_running_loop().remove_reader(listening.fileno())
     for _ in range(2):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import shutil
 import socket
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from aiohttp.typedefs import Handler
 from gateway.http.listening.listener import close_server
 from gateway.http.operator.admission import LOCAL
 from gateway.service.mounts import OPERATOR_API, socket_path
+from spool.disks import replace_file
 
 MAX_PATH_BYTES = 100
 STOP_S = 2.0  # seconds that running commands have to finish at a stop; each of two steps may take this long
@@ -63,7 +65,12 @@ class OperatorSocket:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Path:
-        """Delete the files of a killed process, listen, and return the path of the socket."""
+        """
+        Delete the files of a killed process, listen, and return the path of the socket. Nothing listens on Windows,
+        where Python has no such sockets.
+        """
+        if sys.platform == "win32":
+            return self._directory / "operator.sock"
         path = self._place()
         # Bind, restrict the file mode, then listen, so that no other user can connect in between.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -112,7 +119,7 @@ class OperatorSocket:
 def _write(path: Path, text: str) -> None:
     draft = path.with_suffix(".new")
     draft.write_text(text, "utf-8")
-    draft.rename(path)
+    replace_file(draft, path)
 
 
 @web.middleware

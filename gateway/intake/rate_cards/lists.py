@@ -9,6 +9,7 @@ packaged list is newer. Files are complete before they get their name, so a read
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.service.configuration.sections import PriceSettings
+from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"
 _KEPT: Final = 5  # lists in the data directory; older ones are deleted
@@ -108,7 +110,7 @@ def store(data_dir: Path, card: Card) -> Path:
         os.link(draft, path)  # fails if another command has stored a list in the meantime
     finally:
         Path(draft).unlink()
-    _flush(directory)
+    flush_directory(directory)
     for old in existing[: -_KEPT + 1]:
         old.unlink(missing_ok=True)
     return path
@@ -120,20 +122,12 @@ def undo(data_dir: Path) -> Path | None:
     if not existing:
         return None
     existing[-1].unlink()
-    _flush(existing[-1].parent)
+    flush_directory(existing[-1].parent)
     return existing[-1]
 
 
 def _give_to_owner(data_dir: Path, path: Path) -> None:
     """Let the server read what root stored, because it runs as the owner of the data directory."""
-    if os.geteuid() == 0:
+    if sys.platform != "win32" and os.geteuid() == 0:
         owner = data_dir.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
-
-
-def _flush(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

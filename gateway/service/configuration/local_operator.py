@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 from collections.abc import Iterator
 
 from gateway.service.configuration.sections import Config
@@ -33,12 +34,15 @@ def system_user() -> str | None:
     """Return the user who runs this process, or None in a container whose user has no name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):
+    except (KeyError, OSError, ImportError):  # Windows has no table of users to look in
         return None
 
 
 def _candidates(config: Config) -> Iterator[str]:
-    user, nameless = system_user(), f"uid{os.getuid()}"
+    user = system_user()
+    nameless = "user"
+    if sys.platform != "win32":
+        nameless = f"uid{os.getuid()}"
     yield config.operators.local.get(user or nameless, "")
     yield f"{user or nameless}@{socket.gethostname()}"
     yield f"{nameless}@localhost"

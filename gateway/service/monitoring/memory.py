@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -32,12 +33,13 @@ def settle_after_start() -> None:
     reference cycles, and all other objects are freed without the collector.
     """
     gc.collect()
-    with suppress(OSError, AttributeError):  # only the C library of Linux has mallopt
-        library = ctypes.CDLL(None)
-        library.malloc_trim(0)
-        # Without this threshold, malloc keeps freed blocks of up to 32 MiB, which are 100 MiB after a
-        # few large bodies.
-        library.mallopt(_MMAP_THRESHOLD, _LARGE)
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library may lack mallopt
+            library = ctypes.CDLL(None)
+            library.malloc_trim(0)
+            # Without this threshold, malloc keeps freed blocks of up to 32 MiB, which are 100 MiB after a
+            # few large bodies.
+            library.mallopt(_MMAP_THRESHOLD, _LARGE)
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
 

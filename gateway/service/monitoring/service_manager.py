@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -28,10 +29,11 @@ class ServiceManager:
 
     def tell(self, *lines: str) -> None:
         """Send one message. A failure is logged and has no other effect."""
-        if not self._address:
+        if sys.platform == "win32" or not self._address:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             _log.warning(
@@ -45,7 +47,7 @@ class ServiceManager:
         """
         Announce a reload. The message has the current time, by which systemd distinguishes it from later reloads.
         """
-        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     async def start(self) -> None:
         """

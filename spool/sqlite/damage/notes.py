@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
-from spool.disks import flush_directory
+from spool.disks import flush_directory, replace_file
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
@@ -119,5 +119,5 @@ def write_durably(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    draft.rename(path)
+    replace_file(draft, path)
     flush_directory(path.parent)

@@ -1,0 +1,151 @@
+"""The agent imports few modules, and none of its own modules needs a name that Windows or macOS lacks."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import ROOT, Tollhouse, wait_for
+from tests.acceptance.payloads import post, request, span
+from tests.acceptance.test_devices import FLEET
+
+PROGRAM = Path(__file__).with_name("windows_names.py")
+OURS = ("gateway", "spool", "exporters")
+AGENT = """
+data_dir = "agent-data"
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[spool]
+hold = "0s"
+[agent]
+gateway = "{url}"
+enrolment_key_file = "{directory}/enrolment.key"
+"""
+# Libraries and parts of a gateway that an agent must not load. Each takes memory on every laptop.
+NOT_IMPORTED = (
+    "grpc", "psycopg", "pyarrow", "obstore", "aiokafka", "jwt", "cryptography", "yaml",
+    "spool.postgres", "exporters.lake", "gateway.console", "gateway.mcp", "gateway.cli.operator",
+    "gateway.intake.receivers.otlp_grpc", "gateway.service.addresses.table", "gateway.service.demo",
+    "gateway.money.insights", "gateway.money.recommendations", "gateway.bills.reconciliation",
+    "gateway.bills.statements", "gateway.http.openapi",
+    "gateway.devices.agent.policy.bundle", "gateway.devices.agent.policy.applied",
+)  # fmt: skip
+
+
+class Laptop:
+    """An agent in a process whose standard input stays open until `close`."""
+
+    def __init__(self, directory: Path, gateway: Tollhouse) -> None:
+        self.directory = directory
+        directory.mkdir()
+        (directory / "enrolment.key").write_text(gateway.key("enrolment", *FLEET))
+        (directory / "agent.toml").write_text(AGENT.format(url=gateway.url, directory=directory))
+        self.url = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        words = [sys.executable, str(PROGRAM), "modules", "agent", "--config", "agent.toml"]
+        with (self.directory / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*words, "--until-stdin-ends"],
+                cwd=self.directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        found = re.fullmatch(r"listening on (http://\S+)\n", self._process.stdout.readline())
+        assert found, (self.directory / "log").read_text()
+        self.url = found[1]
+
+    def close(self) -> int:
+        """Close the agent's standard input. Return its exit code."""
+        assert self._process is not None
+        self._process.communicate(timeout=60)
+        return self._process.returncode
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def modules(self) -> list[str]:
+        return (self.directory / "modules").read_text().split()
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Let an agent without POSIX names enrol, spool, be killed, and forward. Yield the modules that it imported."""
+    directory = tmp_path_factory.mktemp("portable")
+    gateway = Tollhouse(directory / "gateway", GATEWAY)
+    laptop: Any = None
+    try:
+        gateway.start()
+        laptop = Laptop(directory / "laptop", gateway)
+        laptop.start()
+        wait_for((directory / "laptop/agent-data/device.key").exists, 60, "the device's own key")
+        assert 200 == post(laptop.url, request([span("chatcmpl-" + "a" * 24)]), "").status
+        wait_for(lambda: len(gateway.records()) == 1, 60, "the first call")
+        gateway.stop()
+        assert 200 == post(laptop.url, request([span("chatcmpl-" + "b" * 24)]), "").status
+        laptop.kill()
+        gateway.start()
+        (directory / "laptop/agent.toml").write_text(
+            AGENT.format(url=gateway.url, directory=directory / "laptop")
+        )
+        laptop.start()
+        wait_for(lambda: len(gateway.records()) == 2, 60, "the call that was on disk")
+        assert 0 == laptop.close()
+        yield laptop.modules
+    finally:
+        if laptop is not None:
+            laptop.kill()
+        gateway.kill()
+
+
+GATEWAY = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[spool]
+hold = "0s"
+[[destinations]]
+name = "archive"
+type = "ndjson"
+path = "records.ndjson"
+"""
+
+
+def test_the_agent_runs_without_names_of_posix_and_imports_little(modules: list[str]) -> None:
+    """The fixture has shown that it runs. Here: no part of a gateway is among its modules."""
+    found = [
+        name for name in modules if any(name == part or name.startswith(part + ".") for part in NOT_IMPORTED)
+    ]
+    assert not found
+    ours = [name for name in modules if name.partition(".")[0] in OURS]
+    assert 300 < len(ours) < 460, len(ours)
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
+def test_types_of_the_agent_on_other_systems(modules: list[str], platform: str) -> None:
+    """mypy knows the names of each system: none that is missing there is used."""
+    ours = [word for name in modules if name.partition(".")[0] in OURS for word in ("-m", name)]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--platform", platform, "--no-warn-unreachable", "--follow-imports", "silent",
+         "--cache-dir", f".mypy_cache/{platform}", *ours],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stdout + done.stderr
