@@ -5,15 +5,20 @@ decoded objects is estimated before decoding.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import IO, Final
 
 from spool.errors import Invalid
 
 MAX_ROW: Final = 1024 * 1024  # maximum characters per row
 MAX_ROWS: Final = 5_000_000  # maximum rows per file
+MAX_TABLE_ROWS: Final = 100_000  # maximum rows of a table of people or machines
+SEPARATORS: Final = (",", ";", "\t")  # cell separators that spreadsheets write
 # maximum bytes of a JSON text together with the objects that it decodes to
 MAX_DECODED: Final = 160 * 1024 * 1024
 _SMALL: Final = 256 * 1024  # JSON texts up to this number of bytes are decoded without a check
@@ -74,6 +79,39 @@ class BoundedLines:
 
     def end_row(self) -> None:
         self._taken = 0
+
+
+def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """
+    Yield line numbers and rows of a CSV table in UTF-8. The first line shows which of the separators it uses.
+
+    Raises Invalid if there are more than MAX_TABLE_ROWS rows, UnicodeDecodeError, and csv.Error.
+    """
+    lines = BoundedLines(name, io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
+    first = next(lines, "")
+    rows = csv.reader(chain([first], lines), strict=True, delimiter=max(separators, key=first.count))
+    for count, row in enumerate(rows):
+        lines.end_row()
+        if count > MAX_TABLE_ROWS:
+            raise Invalid(f"{name} has more than {MAX_TABLE_ROWS} rows")
+        yield rows.line_num, row
+
+
+def column_places(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
+    """
+    Return the place of the column of each field, or None. A field has column names in order of preference.
+
+    Only letters and digits are compared, so "Created at", "created_at" and "createdAt" are equal.
+    """
+    columns = [plain_name(cell) for cell in head]
+    return {
+        field: next((columns.index(name) for name in map(plain_name, wanted) if name in columns), None)
+        for field, wanted in names.items()
+    }
+
+
+def plain_name(column: str) -> str:
+    return "".join(filter(str.isalnum, column.lower()))
 
 
 class KnownDigests:

@@ -26,6 +26,9 @@ PATH: Mapping[str, str] = {
     "version": "The number of the version, or `latest`.",
 }
 QUERY: Mapping[str, str] = {
+    "inventory.source": "The MDM that exported the list: `jamf`, `intune`, `kandji` or `csv`.",
+    "inventory.confirm": "Whether to import a list that lacks more than a third of the machines; default: `false`.",
+    "inventory.admit": "Whether to enrol each serial number as a device; default: `false`.",
     "against": "The period to compare with: `previous`, `same_weekdays`, a word of `range`, or `FIRST..LAST`.",
     "applied": "The version of the configuration that the agent uses now.",
     "base_version": "The version on which the new one is based. If it is not the latest, the request is rejected.",
@@ -105,6 +108,7 @@ FILTERS: Mapping[str, str] = {
     "created_by": "Only items that this person created.",
     "date": "Only calls of this day (UTC).",
     "enabled": "Only items that are enabled (`true`) or disabled (`false`).",
+    "expected": "Only machines of the inventory (`true`), or only other devices (`false`).",
     "every": "Only weekly (`week`) or monthly (`month`) reports.",
     "is_broken": "Only items that cannot be evaluated (`true`), or all others (`false`).",
     "is_builtin": "Only built-in items (`true`), or all others (`false`).",

@@ -101,7 +101,9 @@ PAGES = (
         "operator-devices",
         "Devices and clusters",
         "Manage devices, clusters and files of container metrics.",
-        _operators("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
+        _operators(
+            "/devices", "/fleet", "/unenrolled", "/clusters", "/container-metrics", "/container-files"
+        ),
     ),
     ApiPage(
         "operator-records",

@@ -80,6 +80,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "gateway.cli.operator.devices",
             "List, admit, approve, revoke and delete devices.",
         ),
+        "fleet": (
+            "gateway.cli.operator.fleet",
+            "Show which machines and assistants report, and why others do not.",
+        ),
         "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
         "events": ("gateway.cli.operator.events", "Send and list usage events."),

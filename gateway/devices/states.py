@@ -26,7 +26,7 @@ MUTE_AFTER_S = 86_400.0  # seconds without telemetry, so long that a night witho
 def state_of(device: Device, *, now: float, interval_s: float) -> str:
     if device.state != ENROLLED:
         return device.state
-    if now > _silent_after(device, interval_s):
+    if now > silent_after(device, interval_s):
         return SILENT
     return MUTE if is_mute(device, now=now) else ENROLLED
 
@@ -43,11 +43,11 @@ def changes_after(device: Device, *, now: float, interval_s: float) -> float:
     """
     if device.state != ENROLLED:
         return inf
-    times = (_silent_after(device, interval_s), _mute_after(device))
+    times = (silent_after(device, interval_s), _mute_after(device))
     return min((time for time in times if time >= now), default=inf)
 
 
-def _silent_after(device: Device, interval_s: float) -> float:
+def silent_after(device: Device, interval_s: float) -> float:
     return device.quiet_since + MISSED * interval_s
 
 

@@ -24,6 +24,7 @@ from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.export_tests import ExportTestTable
 from spool.registry.tables.insights import InsightTable
+from spool.registry.tables.inventory import InventoryTable
 from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.late_reports import LateReportTable
@@ -71,6 +72,7 @@ class Registry:
         self.sender_hours = SenderHoursTable(changes)
         self.export_tests = ExportTestTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
+        self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # currency rates by month
@@ -108,6 +110,7 @@ class Registry:
                 registry.keys,
                 registry.assistant_tools,
                 registry.cluster_configs,
+                registry.inventory,
                 registry.frozen_rates,
                 registry.billed_invoices,
                 registry.closed_months,

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from spool.bounded_reading import BoundedLines, check_json
+from spool.bounded_reading import SEPARATORS, check_json, column_places, plain_name, table_rows
 from spool.errors import Invalid
 from spool.people import People
 from spool.registry.operators import Actor
@@ -66,11 +64,9 @@ _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
 MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a seat list
-MAX_ROWS = 100_000  # maximum rows of a table, far above the number of seats in any plan
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
 _MOST_MS = 10**14  # largest valid time in milliseconds; it is after the year 5000
 _FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # roles at Cursor that have no seat
-_SEPARATORS = (",", ";", "\t")  # cell separators that spreadsheets write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +195,7 @@ def _of_github(row: Mapping[str, Any]) -> ListedSeat:
 
 
 def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
-    role = _plain(str(row.get("role") or ""))
+    role = plain_name(str(row.get("role") or ""))
     if row.get("isRemoved") or role in _FREE_ROLES:
         return None
     return ListedSeat(user=str(row["email"]))
@@ -235,39 +231,24 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
 }
 
 
-def _rows(name: str, content: bytes, *separators: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line numbers and rows of a table. Raises Invalid if there are more than MAX_ROWS rows."""
-    lines = BoundedLines(name, io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
-    first = next(lines, "")
-    rows = csv.reader(chain([first], lines), strict=True, delimiter=max(separators, key=first.count))
-    for count, row in enumerate(rows):
-        lines.end_row()
-        if count > MAX_ROWS:
-            raise Invalid(f"{name} has more than {MAX_ROWS} rows")
-        yield rows.line_num, row
-
-
 def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
-    rows = _rows(name, content, *_SEPARATORS)
+    rows = table_rows(name, content, SEPARATORS)
     _, head = next(rows, (1, []))
-    columns = [_plain(cell) for cell in head]
-    places = {
-        field_name: next(
-            (columns.index(column_name) for column_name in map(_plain, names) if column_name in columns), None
-        )
-        for field_name, names in (
-            ("user", _USER),
-            ("since", _SINCE),
-            ("until", _UNTIL),
-            ("team", _TEAM),
-            ("tier", _TIER),
-            ("status", _STATUS),
-            ("role", _ROLE),
-        )
-    }
+    places = column_places(
+        head,
+        {
+            "user": _USER,
+            "since": _SINCE,
+            "until": _UNTIL,
+            "team": _TEAM,
+            "tier": _TIER,
+            "status": _STATUS,
+            "role": _ROLE,
+        },
+    )
     lines = [(line, row) for line, row in rows if any(row)]
     if places["user"] is None:
-        places["user"] = _addresses([row for _, row in lines], len(columns))
+        places["user"] = _addresses([row for _, row in lines], len(head))
     if places["user"] is None:
         raise Invalid(f"{name} has no column of users; name a column one of {', '.join(_USER)}")
     for line, row in lines:
@@ -307,11 +288,7 @@ def _is_address(cell: str) -> bool:
 def _has_no_seat(cells: Mapping[str, str]) -> bool:
     if cells["status"].lower() in _GONE:
         return True
-    return _plain(cells["tier"]) in _NO_TIERS or _plain(cells["role"]) in _FREE_ROLES
-
-
-def _plain(column: str) -> str:
-    return "".join(filter(str.isalnum, column.lower()))
+    return plain_name(cells["tier"]) in _NO_TIERS or plain_name(cells["role"]) in _FREE_ROLES
 
 
 def _cell(row: Sequence[str], column: int | None) -> str:
@@ -332,7 +309,7 @@ def read_names(name: str, content: bytes) -> dict[str, str]:
     """
     try:
         user_names = {}
-        for line_number, (_, row) in enumerate(_rows(name, content, ","), start=1):
+        for line_number, (_, row) in enumerate(table_rows(name, content, ","), start=1):
             if row and len(row) != 2:
                 raise Invalid(
                     f"{name}: line {line_number} must have two cells: the name in the list, and the user name "
@@ -367,7 +344,7 @@ def chosen(
 
 def _tier(name: str) -> str:
     """Normalize a tier's name: "Premium seat" becomes "premium"."""
-    return _plain(name).removesuffix("seats").removesuffix("seat")
+    return plain_name(name).removesuffix("seats").removesuffix("seat")
 
 
 def _once(seats: Sequence[ListedSeat]) -> ListedSeat:

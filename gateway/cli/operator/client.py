@@ -143,13 +143,14 @@ class OperatorClient:
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """
-        Send one request; return status and response. Raises ConfigError, SpoolError, OSError or ClientError
-        if there is no response.
+        Send one request; return status and response. A body of bytes is sent as CSV.
+
+        Raises ConfigError, SpoolError, OSError or ClientError if there is no response.
         """
         headers = self._headers
         if body is not None:
-            headers["Content-Type"] = "application/json"
-        data = None if body is None else orjson.dumps(body)
+            headers["Content-Type"] = "text/csv" if isinstance(body, bytes) else "application/json"
+        data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         async with self._asked(method, path, query, headers, data) as response:
             return response.status, orjson.loads(await response.read())
 

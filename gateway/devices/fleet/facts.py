@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 MAX_TEXT = 64
-MAX_ASSISTANTS = 32
 LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 
 REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
@@ -54,6 +53,8 @@ ASSISTANT_OF_SOURCE: Mapping[str, str] = {
     "qwen_code": "qwen-code",
     "opencode": "opencode",
 }
+# The names of assistants in heartbeats. The list is closed, because each name becomes a label of metrics.
+ASSISTANTS = tuple(dict.fromkeys(ASSISTANT_OF_SOURCE.values()))
 
 _WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
 _TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
@@ -120,11 +121,7 @@ def _mebibytes(value: Any) -> float | None:
 def _assistants(value: Any) -> dict[str, dict[str, Any]] | None:
     if not isinstance(value, Mapping):
         return None
-    valid = {
-        name: _assistant(fields)
-        for name, fields in list(value.items())[:MAX_ASSISTANTS]
-        if isinstance(name, str) and _WORD.fullmatch(name)
-    }
+    valid = {name: _assistant(value[name]) for name in ASSISTANTS if name in value}
     return {name: fields for name, fields in valid.items() if fields}
 
 

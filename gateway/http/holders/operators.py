@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.bills.statements.puller import StatementPuller
     from gateway.clusters.clusters import Clusters
+    from gateway.devices.fleet.fleet import Fleet
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.holders.demo_month import DemoMonth
     from gateway.http.lists import Rows
@@ -303,6 +304,7 @@ class SenderServices(WithRegistry):
     access: Access
     listed_devices: Rows[Any]
     devices: DeviceLifecycle | None = None
+    fleet: Fleet | None = None
     clusters: Clusters | None = None
     container_files: ContainerFiles | None = None
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
@@ -316,6 +318,13 @@ class SenderServices(WithRegistry):
         if self.devices is None:
             raise Refusal(503, "no_devices", "devices are not managed here")
         return self.devices
+
+    def require_fleet(self) -> Fleet:
+        """Return the fleet. Raises Refusal 503 as `require_devices` does."""
+        self.require_devices()
+        if self.fleet is None:
+            raise Refusal(503, "no_fleet", "the fleet is not managed here")
+        return self.fleet
 
     def require_container_files(self) -> ContainerFiles:
         """Return the files of container metrics. Raises Refusal 503 if this process has none."""

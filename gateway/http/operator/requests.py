@@ -191,15 +191,15 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         ) from None
 
 
-async def read_bounded(request: web.Request) -> bytes:
+async def read_bounded(request: web.Request, *, most: int = MAX_BODY_BYTES) -> bytes:
     """
-    Read the body. Raises Refusal 413 above MAX_BODY_BYTES, because server.max_body_bytes does not apply here.
+    Read the body. Raises Refusal 413 above `most` bytes, because server.max_body_bytes does not apply here.
     """
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise Refusal(413, "too_large", f"the body is larger than {MAX_BODY_BYTES // 1024} KiB")
+        if len(body) > most:
+            raise Refusal(413, "too_large", f"the body is larger than {most // 1024} KiB")
     return bytes(body)
 
 

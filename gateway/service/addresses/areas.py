@@ -181,8 +181,12 @@ _LISTED = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.devices.calls.devices", "gateway.clusters.calls.clusters"),
-        paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
+        modules=(
+            "gateway.devices.calls.devices",
+            "gateway.devices.calls.fleet",
+            "gateway.clusters.calls.clusters",
+        ),
+        paths=("/devices", "/fleet", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),
     Area(
         modules=(

@@ -61,6 +61,7 @@ def exposition(
         channels = await parts.channel_states()
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
+        coverage = await parts.fleet.coverage()
         return Snapshot(
             clock_step_s=step_s,
             clock_held_s=held_s,
@@ -72,6 +73,8 @@ def exposition(
             routes=[*states, *routes.syncs()],
             fenced=storage.deliveries.fenced,
             devices=devices.counts(),
+            fleet_states=coverage.states,
+            assistants=coverage.assistants,
             clusters=parts.clusters.counts(),
             waiting_files=await storage.container_files.waiting(),
             failed_attempts=receivers.access.failed_attempts,

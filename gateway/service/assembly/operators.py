@@ -210,6 +210,7 @@ def sender_services(parts: Assembler, access: Access) -> SenderServices:
         clock=parts.clock,
         access=access,
         devices=parts.devices,
+        fleet=parts.fleet,
         listed_devices=ListedDevices(parts.devices, parts.clock),
         clusters=parts.clusters,
         container_files=storage.container_files,

@@ -19,6 +19,7 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.clusters.clusters import Clusters
 from gateway.devices.assignment import DeviceAssignment
+from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
@@ -125,6 +126,7 @@ class Assembler:
             people=self.people(config),
         )
         registry = storage.registry
+        self.fleet = Fleet(self.devices, lambda: None if registry is None else registry.inventory.current)
         self.clusters = Clusters(
             storage.clusters,
             devices=self.devices,

@@ -86,6 +86,9 @@ class Snapshot:
     routes: Sequence[RouteState] = ()
     fenced: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)
+    # machines of the fleet by state, and devices by the state of each assistant
+    fleet_states: Mapping[str, int] = field(default_factory=dict)
+    assistants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     clusters: Mapping[str, int] = field(default_factory=dict)
     waiting_files: WaitingFiles | None = None
     failed_attempts: int = 0
@@ -198,6 +201,20 @@ class SnapshotCollector:
         yield forgotten
         yield from self._routes(self.snapshot.routes)
         yield _by_state("devices", "Devices by state", self.snapshot.devices)
+        yield _by_state(
+            "fleet_devices",
+            "Machines of the inventory by state, or all devices if there is no inventory",
+            self.snapshot.fleet_states,
+        )
+        assistants = GaugeMetricFamily(
+            "tollhouse_fleet_assistants",
+            "Devices by coding assistant and its state",
+            labels=["assistant", "state"],
+        )
+        for assistant, states in self.snapshot.assistants.items():
+            for state, count in states.items():
+                assistants.add_metric([assistant, state], count)
+        yield assistants
         yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)
         if self.snapshot.waiting_files is not None:
             yield from _container_files(self.snapshot.waiting_files, self.snapshot.now)

@@ -23,6 +23,7 @@ from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.clusters.clusters import Clusters
 from gateway.devices.calls.listed_devices import ListedDevices
+from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.holders.operators import (
     AssistantServices,
@@ -90,11 +91,14 @@ class OperatorServer:
     async def ask(
         self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str
     ) -> Answer:
-        """Send a request over the socket, as the command line does."""
+        """Send a request over the socket, as the command line does. A body of bytes is sent as CSV."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
             url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
             headers = {"X-Tollhouse-As": quote(by)}
-            async with session.request(method, url, json=body, headers=headers) as response:
+            sent: dict[str, Any] = {"json": body}
+            if isinstance(body, bytes):
+                sent, headers["Content-Type"] = {"data": body}, "text/csv"
+            async with session.request(method, url, headers=headers, **sent) as response:
                 return await _read(response)
 
     async def over_http(
@@ -147,6 +151,7 @@ async def operator_server(
     assert storage.registry is not None
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
+    inventory = storage.registry.inventory
     devices = DeviceLifecycle(storage.devices, settings=DeviceSettings(), clock=clock, secret=storage.secret)
     statement_sources = StatementSources(
         ledger=storage.ledger,
@@ -208,6 +213,7 @@ async def operator_server(
             **registry,
             access=access,
             devices=devices,
+            fleet=Fleet(devices, lambda: inventory.current),
             listed_devices=ListedDevices(devices, clock),
             clusters=Clusters(storage.clusters, devices=devices, settings=ClusterSettings(), clock=clock),
             **chosen(SenderServices),

@@ -66,10 +66,12 @@ class Operators:
         self.named: set[str] = set()
 
     async def ask(
-        self, method: str, path: str, body: object = None, *, data: aiohttp.FormData | None = None
+        self, method: str, path: str, body: object = None, *, data: aiohttp.FormData | bytes | None = None
     ) -> Any:
         url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True)
         headers = {"X-Tollhouse-As": ADA}
+        if isinstance(data, bytes):
+            headers["Content-Type"] = "text/csv"
         async with self._client.request(method, url, json=body, data=data, headers=headers) as answer:
             return await answer.json()
 
@@ -139,6 +141,8 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("label_device", "PATCH", "/devices/d0", {"labels": {"floor": "9"}})
         await operators.change("admit_device", "POST", "/devices", {"id": "d1"})
         await operators.change("delete_device", "DELETE", "/devices/d1?confirm=d1")
+        imported = await operators.ask("PUT", "/fleet/inventory?source=csv", data=b"serial\nA1\n")
+        await operators.audited("replace_inventory", imported)
         mill = ReportedCluster(account="1", region="eu", name="mill")
         await app.services.storage.clusters.report(mill)
         await operators.change("change_cluster", "PATCH", f"/clusters/{mill.id}", {"display_name": "Mill"})

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.devices import lifecycle as rules
 from gateway.devices.calls.devices import Shown, details
+from gateway.devices.fleet.facts import ASSISTANTS
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.integration.conftest import ACTOR, Serving
 from tests.integration.receivers.test_devices import ALL, ask, found, said, traces
@@ -133,7 +134,7 @@ async def test_bad_parts_of_an_assistant_are_left_out(serving: Serving) -> None:
 
 
 async def test_stored_facts_are_small(serving: Serving) -> None:
-    """The most and longest facts that are stored have less than 16 KiB."""
+    """The most and longest facts that are stored have less than 16 KiB. Unknown assistants are left out."""
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     claim = {
         "state": "not_configured",
@@ -142,11 +143,11 @@ async def test_stored_facts_are_small(serving: Serving) -> None:
         "used_at": "2026-11-26T09:00:00.000000+00:00",
         "configured": False,
     }
-    many = {f"{n:03}{'a' * 61}": claim for n in range(100)}
+    many = dict.fromkeys((*ASSISTANTS, *(f"{n:03}{'a' * 61}" for n in range(100))), claim)
     answer = await ask(serving, "heartbeat", {**FACTS, "device_id": "laptop-1", "assistants": many}, key)
     assert answer.status == 200
-    assert 32 == len(shown(serving)["assistants"])
-    assert 8 * 1024 < len(found(serving).heartbeat) < 16 * 1024
+    assert set(ASSISTANTS) == {each["name"] for each in shown(serving)["assistants"]}
+    assert 1024 < len(found(serving).heartbeat) < 16 * 1024
 
 
 async def test_nested_too_deeply(serving: Serving) -> None:

@@ -161,6 +161,13 @@ def test_routes_and_space_are_read_when_asked() -> None:
     assert 3 == read["tollhouse_devices", (("state", "silent"),)]
 
 
+def test_the_fleet_is_read_when_asked() -> None:
+    snapshot = Snapshot(stats=STATS, fleet_states={"missing": 4}, assistants={"codex": {"overridden": 2}})
+    read = samples(Metrics().render(snapshot))
+    assert 4 == read["tollhouse_fleet_devices", (("state", "missing"),)]
+    assert 2 == read["tollhouse_fleet_assistants", (("assistant", "codex"), ("state", "overridden"))]
+
+
 def test_clusters_and_container_files_are_read_when_asked() -> None:
     """The metrics show the number of offline clusters, and the number and age of waiting files."""
     waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)

@@ -1,0 +1,192 @@
+"""`tollhouse fleet`: how many machines report, why others do not, and the inventory of expected machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import (
+    add_commands,
+    command,
+    filter_help,
+    list_command,
+)
+from gateway.cli.output import (
+    Form,
+    JsonObject,
+    as_form,
+    as_json,
+    show_fields,
+    show_json,
+    show_list,
+    show_table,
+)
+from gateway.cli.parameters import Choice
+
+COLUMNS = ("id", "state", "why", "user", "team", "os", "last_seen")
+MISSING_COLUMNS = ("id", "hostname", "user", "team", "os", "inventory_last_seen")
+CAUSE_COLUMNS = ("state", "cause", "devices", "assistants")
+SOURCES = ("jamf", "intune", "kandji", "csv")
+MAX_LIST = 32 * 1024 * 1024
+_STATES = "reporting, unused, not_reporting, silent (shown as offline), missing, pending or revoked"
+_FILTERS = {
+    "id": "",
+    "cause": "Filter by cause: STATE.CAUSE or ASSISTANT.STATE.CAUSE, such as codex.overridden.other_endpoint.",
+    "assistant": "Filter by installed assistant, such as codex; may repeat.",
+    "team": "",
+    "system": "Filter by system: macos, windows, linux; may repeat.",
+    "user": "",
+    "expected": "true: only machines of the inventory. false: only devices that are not in it.",
+}
+
+
+@click.group()
+def fleet() -> None:
+    """Show which machines and assistants report, and why others do not."""
+
+
+def _with_why(row: JsonObject) -> JsonObject:
+    why = ", ".join(filter(None, (_cause(each) for each in row["causes"])))
+    return {**row, "why": why}
+
+
+def _cause(cause: JsonObject) -> str:
+    return f"{cause['state']} ({cause['cause']})" if cause["cause"] else str(cause["state"])
+
+
+list_command(
+    fleet,
+    "devices",
+    root="devices",
+    path="/fleet/devices",
+    columns=COLUMNS,
+    filters={"state": f"Filter by state: {_STATES}; may repeat.", **_FILTERS},
+    shown=_with_why,
+    help="List the machines of the fleet with the causes why they do not report.",
+)
+
+
+@fleet.command()
+@click.option("--team", multiple=True, help=filter_help("team"))
+@click.option("--system", multiple=True, help=_FILTERS["system"])
+@as_form
+@with_client
+def missing(client: OperatorClient, form: Form | None, **filters: Sequence[str]) -> None:
+    """List all machines of the inventory that never reported."""
+    query = [("state", "missing"), *((name, value) for name, values in filters.items() for value in values)]
+    rows: list[JsonObject] = []
+    with client.staying_open() as opened:
+        while True:
+            payload = opened.request("GET", "/fleet/devices", query=[*query, ("limit", "1000")])
+            rows += payload["devices"]
+            cursor = payload["pagination"]["cursor"]["next_cursor"]
+            if cursor is None:
+                break
+            query = [("cursor", cursor)]
+    show_list(form, {"devices": rows}, rows, MISSING_COLUMNS)
+
+
+@fleet.command()
+@as_json
+@with_client
+def coverage(client: OperatorClient, as_json: bool) -> None:
+    """Show how many machines report, by state, team and system."""
+    payload = client.request("GET", "/fleet/coverage")
+    if as_json:
+        show_json(payload)
+        return
+    inventory, people = payload["inventory"], payload["people"]
+    show_fields(
+        {
+            "inventory": "none: all devices count"
+            if inventory is None
+            else f"{inventory['source']}, imported {inventory['imported']}",
+            "machines": payload["machines"],
+            "covered": f"{payload['covered']} ({_percent(payload)})",
+            **{state: payload["states"][state] for state in payload["states"]},
+            "unexpected": payload["unexpected"],
+            "people with a seat but no machine": people["without_machine"],
+        }
+    )
+    for name in ("team", "system"):
+        parts = payload[f"{name}s"]
+        if len(parts) > 1:
+            click.echo()
+            show_table(
+                [{**row, "covered": f"{row['covered']} ({_percent(row)})"} for row in parts],
+                (name, "machines", "covered"),
+            )
+
+
+def _percent(part: JsonObject) -> str:
+    return "-" if part["covered_percent"] is None else f"{part['percent']} %"
+
+
+@fleet.command()
+@as_form
+@with_client
+def causes(client: OperatorClient, form: Form | None) -> None:
+    """Show why machines do not report: by cause, the machines and their assistants."""
+    payload = client.request("GET", "/fleet/coverage")
+    show_list(form, payload, payload["causes"], CAUSE_COLUMNS)
+
+
+@fleet.group()
+def inventory() -> None:
+    """Import and show the inventory of expected machines."""
+
+
+@inventory.command("import")
+@click.argument("file", type=click.File("rb"))
+@click.option("--source", type=Choice(SOURCES), required=True, help="The MDM that exported the list, or csv.")
+@click.option(
+    "--confirm", is_flag=True, help="Import even if the list lacks more than a third of the machines."
+)
+@click.option("--admit", is_flag=True, help="Also enrol each serial number, for machines without an agent.")
+@as_json
+@with_client
+def import_(client: OperatorClient, file: BinaryIO, as_json: bool, **options: Any) -> None:
+    """
+    Replace the inventory by the CSV list of an MDM.
+
+    FILE has a column of serial numbers or hostnames, and may have user, e-mail, team, OS and last check-in.
+    A list with an unreadable line changes nothing.
+    """
+    content = file.read(MAX_LIST + 1)
+    if len(content) > MAX_LIST:
+        fail(f"{file.name} has more than {MAX_LIST // 1024**2} MiB", 2)
+    flags = [(name, "true") for name in ("confirm", "admit") if options[name]]
+    payload = client.request(
+        "PUT", "/fleet/inventory", body=content, query=[("source", options["source"]), *flags]
+    )
+    if as_json:
+        show_json(payload)
+        return
+    show_fields(
+        {
+            "machines": payload["inventory"]["machines"],
+            **{name: payload[name] for name in payload if name != "inventory"},
+        }
+    )
+
+
+add_commands(
+    inventory,
+    command(
+        "show",
+        "GET /fleet/inventory",
+        "Show from where and when the inventory was imported.",
+        shows=lambda payload: _show(payload),
+    ),
+)
+
+
+def _show(payload: JsonObject) -> None:
+    if payload["inventory"] is None:
+        click.echo("no inventory is imported: tollhouse fleet inventory import --help")
+    else:
+        show_fields(payload["inventory"])

@@ -1,0 +1,79 @@
+"""
+Which device is which machine of the inventory: by serial number, else by hostname without its domain.
+
+A serial number or hostname in a heartbeat is a claim. A match makes a device expected, and gives it no right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gateway.devices.fleet.facts import decoded
+from spool.devices.device import ENROLLED, Device
+from spool.registry.tables.inventory import Machine
+
+
+class ExpectedMachines:
+    """The machines of an inventory by serial number and by hostname. Hostnames that occur twice are left out."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.machines = machines
+        self._by_serial = {
+            machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
+        }
+        counts = Counter(short_name(machine.hostname) for machine in machines)
+        self._by_hostname = {
+            name: place
+            for place, machine in enumerate(machines)
+            if (name := short_name(machine.hostname)) and counts[name] == 1
+        }
+
+    def expects(self, *, serial: str, hostname: str) -> bool:
+        """Return whether a machine with this serial number, or else with this hostname, is expected."""
+        return self.place(serial=serial, hostname=hostname) is not None
+
+    def place(self, *, serial: str, hostname: str) -> int | None:
+        """
+        Return the place of a machine. If both serial numbers are known and differ, the hostname decides nothing.
+        """
+        place = self._by_serial.get(serial.casefold()) if serial else None
+        if place is None:
+            place = self._by_hostname.get(short_name(hostname))
+            if place is not None and serial and self.machines[place].serial:
+                return None
+        return place
+
+    def matched(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
+        """
+        Return the place of each expected device by id, and the device of each place. If several devices claim to
+        be one machine, the enrolled device that reported last is the machine. The others are unexpected.
+        """
+        device_of: dict[int, Device] = {}
+        for device in devices:
+            place = self._place_of(device)
+            if place is not None:
+                rival = device_of.get(place)
+                if rival is None or _rank(rival) < _rank(device):
+                    device_of[place] = device
+        return {device.id: place for place, device in device_of.items()}, device_of
+
+    def _place_of(self, device: Device) -> int | None:
+        # with managed settings and no agent, the device id is the serial number
+        place = self._by_serial.get(device.id.casefold())
+        if place is not None:
+            return place
+        return self.place(serial=serial_of(device), hostname=device.hostname)
+
+
+def serial_of(device: Device) -> str:
+    """Return the serial number that the device's agent reported, or ""."""
+    return str(decoded(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
+
+
+def short_name(hostname: str) -> str:
+    return hostname.partition(".")[0].strip().casefold()
+
+
+def _rank(device: Device) -> tuple[bool, float, str]:
+    return device.state == ENROLLED, device.last_seen, device.id

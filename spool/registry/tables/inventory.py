@@ -1,0 +1,120 @@
+"""The inventory: the machines that are expected to report. It is one document that each import replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from spool.errors import Invalid, NotAllowed, RegistryDamaged
+from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.turns.threads import prepare
+
+KIND = "fleet_inventory"
+ID = "current"
+
+
+class Machine(msgspec.Struct, frozen=True, array_like=True):
+    """
+    An expected machine; an empty text is unknown. It has a serial number or a hostname.
+
+    `user` is a name as in records. `last_seen` is the last check-in at the MDM in epoch seconds.
+    """
+
+    serial: str = ""
+    hostname: str = ""
+    user: str = ""
+    team: str = ""
+    os: str = ""
+    last_seen: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what identifies the machine: its serial number, or its hostname if it has none."""
+        serial = self.serial.casefold()
+        return (serial, "") if serial else ("", self.hostname.casefold())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The newest imported list. `source` is the MDM, such as jamf. `imported` is in epoch seconds."""
+
+    source: str
+    imported: float
+    imported_by: str
+    machines: tuple[Machine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryChange:
+    """The number of machines of an import, and of these and the earlier machines that it adds and removes."""
+
+    machines: int
+    added: int
+    removed: int
+
+
+prepare(Inventory)
+
+
+class InventoryTable:
+    """The inventory, in memory. A method that raises changes nothing."""
+
+    about = ((DOCUMENTS, KIND),)
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self.current: Inventory | None = None
+
+    async def load(self) -> None:
+        self.current = await self._changes.read(_read)
+
+    async def replace(
+        self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
+    ) -> InventoryChange:
+        """
+        Replace the inventory. Raises Invalid for an empty list. Raises NotAllowed if the list lacks more than a
+        third of the earlier machines and `confirmed` is False, because a part of a list would hide machines.
+        """
+        if not machines:
+            raise Invalid("the list has no machines; the inventory was not changed")
+        inventory = Inventory(
+            source=source, imported=self._changes.now(), imported_by=actor.name, machines=tuple(machines)
+        )
+        keys = {machine.key for machine in machines}
+
+        def work(rows: RegistryRows) -> InventoryChange:
+            before = _read(rows)
+            earlier = set() if before is None else {machine.key for machine in before.machines}
+            change = InventoryChange(
+                machines=len(keys), added=len(keys - earlier), removed=len(earlier - keys)
+            )
+            if not confirmed and change.removed * 3 > len(earlier):
+                raise NotAllowed(
+                    f"the list lacks {change.removed} of {len(earlier)} machines of the inventory. If it is "
+                    "complete, import it again with --confirm (confirm=true)"
+                )
+            rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
+            shown = {"source": source, **msgspec.to_builtins(change)}
+            rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)
+            return change
+
+        def set_current(_: InventoryChange) -> None:
+            self.current = inventory
+
+        return await self._changes.change(work, set_current)
+
+
+def _read(rows: RegistryRows) -> Inventory | None:
+    body: Mapping[str, Any] | None = rows.document(KIND, ID)
+    if body is None:
+        return None
+    try:
+        return msgspec.convert(body, Inventory)
+    except msgspec.ValidationError as error:
+        raise RegistryDamaged(f"the stored inventory cannot be read: {error}") from error
