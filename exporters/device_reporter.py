@@ -47,8 +47,8 @@ class DeviceReporter:
     A loop that enrols this device and then sends heartbeats.
 
     `facts` are sent with every request, `report` returns the further fields of a heartbeat, and `keep_key`
-    stores the device's key. `state` is the device's state in the gateway's last response. `reason` is the
-    reason why the last request failed, or None.
+    stores the device's key. `accepted` is called after each accepted heartbeat. `state` is the device's state
+    in the gateway's last response. `reason` is the reason why the last request failed, or None.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class DeviceReporter:
         enrolment_key: SecretSource | None,
         key_file: Path,
         keep_key: Callable[[str], None],
+        accepted: Callable[[], None] = lambda: None,
         backoff: Backoff | None = None,
     ) -> None:
         self._client = client
@@ -71,6 +72,7 @@ class DeviceReporter:
         self._key_file = key_file
         self._device_key = SecretSource("the device's key", file=key_file)
         self._keep_key = keep_key
+        self._accepted = accepted
         self._backoff = backoff or Backoff()
         self._interval_s = INTERVAL_S
         self._failures = 0
@@ -132,6 +134,7 @@ class DeviceReporter:
                 raise
             return await self._enrol()  # enrol again, because the key was revoked or reset
         is_enrolled = answer.device.state == ENROLLED
+        self._accepted()
         self._set_reason(None if is_enrolled else f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import platform
 import socket
@@ -40,11 +41,14 @@ from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
 from spool.printable import json_for_people
 from spool.record import moment
+from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
 # imported late, so that `agent setup`, `agent status` and the help do not load the server
 if TYPE_CHECKING:
     from gateway.service.app import App
+
+_log = logging.getLogger(__name__)
 
 endpoint_option = click.option(
     "--endpoint",
@@ -157,6 +161,11 @@ def _home() -> Path:
 def _problems(config: Config) -> Iterator[str]:
     if not config.agent.gateway:
         yield "agent.gateway is required: --gateway URL, or gateway under [agent] in the configuration file"
+    token_file, key_env = config.agent.enrolment_token_file, config.agent.enrolment_key_env
+    if os.name == "posix" and token_file and token_file.exists() and token_file.stat().st_mode & 0o077:
+        yield f"only its owner may read agent.enrolment_token_file: chmod 600 {token_file}"
+    if key_env and os.environ.get(key_env, "").startswith(TOKEN_PREFIX):
+        yield "an enrolment token is read only from a file: use agent.enrolment_token_file"
     for name in ("listen", "grpc_listen"):
         address = getattr(config.server, name)
         if address and not is_loopback(split_address(address)[0]):
@@ -234,6 +243,7 @@ async def _linked(
         enrolment_key=_enrolment_key(config),
         key_file=key_file,
         keep_key=lambda key: write_private(key_file, key + "\n"),
+        accepted=lambda: _delete_token(config),
     )
     task = asyncio.create_task(link.run(), name="gateway connection")
     try:
@@ -259,9 +269,22 @@ def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
 
 def _enrolment_key(config: Config) -> SecretSource | None:
     agent = config.agent
+    if agent.enrolment_token_file:
+        return SecretSource("the enrolment token", file=agent.enrolment_token_file)
     if not (agent.enrolment_key_file or agent.enrolment_key_env):
         return None
     return SecretSource("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
+
+
+def _delete_token(config: Config) -> None:
+    token_file = config.agent.enrolment_token_file
+    if token_file is None or not token_file.exists():
+        return
+    try:
+        token_file.unlink()
+    except OSError as error:
+        extra = {"action": "token_not_deleted"}
+        _log.warning("the file of the enrolment token cannot be deleted: %s", error, extra=extra)
 
 
 agent.add_command(policy)

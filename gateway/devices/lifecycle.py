@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ from gateway.devices import reports, states
 from gateway.devices.fleet.facts import with_earlier
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
-from gateway.people.authentication.access import Bearer, lacking
+from gateway.people.authentication.access import Bearer, ended_token, lacking
 from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import DeviceSettings
 from gateway.service.errors import Refusal
@@ -34,6 +35,7 @@ from spool.devices.device import (
     REVOKED,
     Device,
     DeviceChange,
+    TokenUsedUp,
     TooManyDevices,
     is_device_id,
     of_known,
@@ -45,6 +47,7 @@ from spool.log.partial_reports import Expectation
 from spool.people import People
 from spool.registry.audit import AuditedChange
 from spool.registry.bearers import device_is_good
+from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
 from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
@@ -52,6 +55,7 @@ from spool.shares import may_add
 
 ENROLMENTS = 2000  # enrolments that a key may make at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
+TOKEN_ENROLMENTS_PER_S = 50.0  # enrolments per second under one token; its number of uses limits their number
 # Seconds after its enrolment in which a device without a fingerprint may request its first key.
 FIRST_KEY_S = 3600.0
 HEARD_EVERY_S = 15.0  # seconds; the precision of the time of the last telemetry
@@ -77,14 +81,17 @@ class DeviceLifecycle:
         clock: Clock,
         secret: bytes,
         people: People | None = None,
+        tokens: EnrolmentTokenTable | None = None,
     ) -> None:
         self.table = table
+        self._tokens = tokens
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
         self._clock = clock
         self._people = people or People.of_installation(secret)
         self._began = clock.monotonic()
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
+        self._token_limits = Buckets(clock, burst=TOKEN_ENROLMENTS_PER_S, per_s=TOKEN_ENROLMENTS_PER_S)
 
     def configure(self, settings: DeviceSettings, people: People) -> None:
         """Apply these settings to all later reports."""
@@ -128,7 +135,11 @@ class DeviceLifecycle:
             nonlocal may_have_key
             device = reported(newest)
             may_have_key = report.want_key and self._may_have_key(newest or device, report)
-            return replace(device, has_key=True) if may_have_key else device
+            if not may_have_key:
+                return device
+            # a token also pays for the first key of a device that was known before
+            token = device.token or ("" if device.has_key else bearer.token or "")
+            return replace(device, has_key=True, token=token)
 
         device = await self._keep(report.id, enrolled, bearer, audited)
         return device, self.keys.key_of(device) if may_have_key else None
@@ -208,10 +219,28 @@ class DeviceLifecycle:
     ) -> Device:
         """Change or add a row, within `devices.max`. Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
+        token = self._token_of(bearer)
+        paid_by = None if token is None else (token.id, token.max_devices)
         try:
-            return await self.table.update(id, change, audited, expects=bearer.expects, most=max_devices)
+            return await self.table.update(
+                id, change, audited, expects=bearer.expects, most=max_devices, token=paid_by
+            )
         except TooManyDevices as error:
             raise reports.full() from error
+        except TokenUsedUp as error:
+            raise reports.used_up() from error
+
+    def _token_of(self, bearer: Bearer) -> EnrolmentToken | None:
+        """
+        Return the enrolment token of a request, or None if it has a key. Raises Refusal 401 if the token ended while
+        the request arrived.
+        """
+        if bearer.token is None or self._tokens is None:
+            return None
+        token = self._tokens.find(bearer.token)
+        if token is None or token.ended_at <= self._clock.now():
+            raise ended_token()
+        return token
 
     def heard(self, device: Device, assistants: Collection[str], bearer: Bearer) -> None:
         """
@@ -233,20 +262,57 @@ class DeviceLifecycle:
                 "devices admit ID"
             )
             raise Refusal(403, "enrolment_closed", message)
-        own_count = self.table.enrolled_by(bearer.name)
-        if not may_add(own_count, len(self.table), 1, self.settings.max):
-            raise reports.full()
-        wait_s = self._limits.wait_s(bearer.name)
+        token = self._token_of(bearer)
+        if token is None:
+            self._check_key(bearer)
+        limits, name = (self._limits, bearer.name) if token is None else (self._token_limits, token.id)
+        wait_s = limits.wait_s(name)
         if wait_s:
             message = "this key enrolled too many devices in a short time; repeat the request later"
             raise Refusal(429, "too_many_enrolments", message, retry_after_s=wait_s)
-        self._limits.charge(bearer.name)
+        limits.charge(name)
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
-        device = states.begun(report.id, now, bearer.name, state=state, **report.facts())
-        actor = Actor(f"key {bearer.name}", address)
+        facts = report.facts()
+        if token is not None:
+            facts |= {"token": token.id, "operator_labels": dict(token.labels)}
+        device = states.begun(report.id, now, bearer.name, state=state, **facts)
+        actor = Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
         after = {"state": state}
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
+
+    def _check_key(self, bearer: Bearer) -> None:
+        """Raise Refusal if a key, which is no token, may not enrol a further device."""
+        if self.settings.require_token and not bearer.is_gateway:
+            message = (
+                "new devices need an enrolment token here (devices.require_token); an operator can create one: "
+                "tollhouse devices tokens create"
+            )
+            raise Refusal(403, "token_required", message)
+        if not may_add(self.table.enrolled_by(bearer.name), len(self.table), 1, self.settings.max):
+            raise reports.full()
+
+    def _check_token(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
+        """
+        Raise Refusal if the token of a request is for another machine, or if the request names a device that the
+        token did not enrol and that sends another fingerprint.
+        """
+        token = self._token_of(bearer)
+        if token is None:
+            return
+        serials = {serial.strip().casefold() for serial in (token.serial, report.serial) if serial.strip()}
+        if token.serial and len(serials) > 1:
+            message = "this enrolment token is for a machine with another serial number"
+            raise Refusal(403, "other_serial", message)
+        if (
+            device is None
+            or device.token == token.id
+            or device.state == REVOKED
+            or is_another(device, report)
+        ):
+            return  # other rules apply
+        if not is_from(device, report, bearer) and not self._may_have_key(device, report):
+            raise reports.another()
 
     async def _contact(
         self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
@@ -257,6 +323,7 @@ class DeviceLifecycle:
         Raises Refusal if the device may not enrol, is revoked or belongs to another machine. When applied,
         the change raises the same refusals if the row was updated meanwhile.
         """
+        self._check_token(device_before, report, bearer)
         if device_before is None:
             new, audited = self._new(report, bearer, address)
             return lambda newest: new if newest is None else self._reported(newest, report, bearer), audited
@@ -356,7 +423,14 @@ class DeviceLifecycle:
         """Delete a device with its key. Its records stay, and it may enrol again."""
         device = self._named(id)
         change = AuditedChange(actor=actor, action="device.delete", target=id, before=_describe(device))
+        await self._spend([device], actor)
         await self.table.delete([id], [change])
+
+    async def _spend(self, devices: Collection[Device], actor: Actor) -> None:
+        """Keep the uses of tokens counted for devices that are about to be deleted or reset."""
+        uses = Counter(device.token for device in devices if device.token)
+        if uses and self._tokens is not None:
+            await self._tokens.spend(uses, actor=actor)
 
     async def forget_silent(self) -> int:
         """
@@ -369,9 +443,10 @@ class DeviceLifecycle:
             await self.table.follow(None)  # another gateway may have received a report meanwhile
         silent_since = self._clock.now() - after_s
         silent = [device for device in self.table.all() if device.quiet_since < silent_since]
+        actor = Actor("devices.forget_after", "")
         changes = [
             AuditedChange(
-                actor=Actor("devices.forget_after", ""),
+                actor=actor,
                 action="device.forget",
                 target=device.id,
                 before=_describe(device),
@@ -379,6 +454,7 @@ class DeviceLifecycle:
             for device in silent
         ]
         if silent:
+            await self._spend(silent, actor)
             await self.table.delete([device.id for device in silent], changes)
         return len(silent)
 
@@ -416,9 +492,30 @@ class DeviceLifecycle:
 
         return await self._change(id, revoked, "device.revoke", actor)
 
+    async def revoke_token(self, word: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
+        """
+        Revoke the token with this id, or all tokens with this name. With `devices`, also revoke the devices that they
+        enrolled. Return the numbers of tokens and devices.
+        """
+        if self._tokens is None:
+            raise NotThere("no token has this id or name")
+        ids = {token.id for token in await self._tokens.revoke(word, actor=actor)}
+        if not devices:
+            return len(ids), 0
+        if self.table.is_shared:
+            await self.table.follow(
+                None
+            )  # another gateway may have enrolled a device just before the revocation
+        enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
+        await asyncio.gather(
+            *(self._change(device.id, states.revoked_by(""), "device.revoke", actor) for device in enrolled)
+        )
+        return len(ids), len(enrolled)
+
     async def reset(self, id: str, actor: Actor) -> Device:
         """Clear the fingerprint and the key, so that another machine may enrol with this id."""
         now = self._clock.now()
+        await self._spend([self._named(id)], actor)
         return await self._change(id, lambda device: states.reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:

@@ -25,6 +25,7 @@ class DeviceReport:
     user: str = ""
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
+    serial: str = ""
     want_key: bool = False
     revoked: bool = False  # set only by another Tollhouse that revoked or reset the device
     reset: bool = False
@@ -60,6 +61,11 @@ def full() -> Refusal:
 
 def revoked() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
+
+
+def used_up() -> Refusal:
+    message = "all uses of this enrolment token are used up; an operator can create another token"
+    return Refusal(403, "token_used_up", message)
 
 
 def check_own(bearer: Bearer, id: str) -> None:

@@ -78,7 +78,7 @@ def approved(device: Device, now: float) -> Device:
 
 def reset(device: Device, now: float) -> Device:
     # another machine may use the id from now on, so the facts of the earlier machine no longer apply
-    forgotten: dict[str, Any] = {"fingerprint": "", "heartbeat": b"", "newest_calls": {}}
+    forgotten: dict[str, Any] = {"fingerprint": "", "token": "", "heartbeat": b"", "newest_calls": {}}
     after = _without_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
     return replace(after, reset_version=after.facts_version)
 

@@ -60,6 +60,7 @@ class Device:
     reset_version: int = 0  # version of the last reset, so that the upstream also resets the device
     # Tollhouse key of the gateway that reported the revocation; "" if an operator revoked the device here
     revoked_by: str = ""
+    token: str = ""  # id of the enrolment token that enrolled the device, or gave it its first key
 
     @property
     def all_labels(self) -> Mapping[str, str]:
@@ -116,6 +117,11 @@ Expectations = frozenset[Expectation]
 NO_EXPECTATIONS: Expectations = frozenset()
 
 
+class TokenUsedUp(NotAllowed):
+    def __init__(self) -> None:
+        super().__init__("the enrolment token is used up")
+
+
 class TooManyDevices(NotAllowed):
     def __init__(self) -> None:
         super().__init__("the limit devices.max is reached: raise it, or delete some devices")
@@ -127,12 +133,14 @@ class WriteConditions:
     Conditions for a write to rows that other processes also write.
 
     `expects` hold while the keys of the requests are valid. A new row whose id is in `bounded` is added only
-    while there are fewer than `most` devices; None means no limit.
+    while there are fewer than `most` devices; None means no limit. `tokens` has the maximum number of devices of
+    enrolment tokens, by token id.
     """
 
     expects: Expectations = NO_EXPECTATIONS
     bounded: frozenset[str] = frozenset()
     most: int | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +161,23 @@ class DeviceWrite:
 
 
 class DevicesRefused(SpoolUnavailable):
-    """Nothing was written, because expectations failed or there are too many devices."""
+    """
+    Nothing was written, because expectations failed, there are too many devices, or a token is used up.
 
-    def __init__(self, *, ended: Collection[Expectation] = (), over: Collection[str] = ()) -> None:
+    `over` has the ids of devices above the limit, `unpaid` the ids of devices for which their token has no use left.
+    """
+
+    def __init__(
+        self,
+        *,
+        ended: Collection[Expectation] = (),
+        over: Collection[str] = (),
+        unpaid: Collection[str] = (),
+    ) -> None:
         super().__init__("some devices were rejected")
         self.ended = frozenset(ended)
         self.over = frozenset(over)
+        self.unpaid = frozenset(unpaid)
 
 
 class DeviceRows(Protocol):

@@ -25,6 +25,7 @@ from spool.devices.device import (
     DevicesRefused,
     DeviceWrite,
     Expectations,
+    TokenUsedUp,
     TooManyDevices,
     Unenrolled,
     WriteConditions,
@@ -44,6 +45,8 @@ class DeviceUpdate:
     device: Device
     expects: Expectations
     most: int | None  # maximum number of devices if the change may add a device, else None
+    # id of the enrolment token of the request, and the maximum number of its devices; None without a token
+    token: tuple[str, int] | None
     audited: AuditedChange | None
     error: Exception | None = None
 
@@ -56,6 +59,8 @@ class DeviceUpdate:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
         elif self.most is not None and id in refused.over:
             self.error = TooManyDevices()
+        elif self.token is not None and id in refused.unpaid:
+            self.error = TokenUsedUp()
         else:
             return False
         return True
@@ -150,6 +155,7 @@ def conditions_of(
         expects=NO_EXPECTATIONS.union(*(update.expects for _, update in updates), *of_names),
         bounded=frozenset(bounds),
         most=min(bounds.values(), default=None),
+        tokens=dict(update.token for _, update in updates if update.token is not None),
     )
 
 
@@ -179,6 +185,7 @@ class DeviceTable:
         self._rows = rows
         self._devices: dict[str, Device] = {}
         self._by_key: Counter[str] = Counter()  # number of devices that each key enrolled
+        self._by_token: Counter[str] = Counter()  # number of devices that used each enrolment token
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
@@ -218,6 +225,10 @@ class DeviceTable:
         """Return the number of devices that a key enrolled."""
         return self._by_key[key]
 
+    def uses_of(self, token: str) -> int:
+        """Return the number of devices that used an enrolment token."""
+        return self._by_token[token]
+
     def unenrolled(self) -> list[Unenrolled]:
         return list(self._unenrolled.values())
 
@@ -232,6 +243,7 @@ class DeviceTable:
         *,
         expects: Collection[Expectation] = (),
         most: int | None = None,
+        token: tuple[str, int] | None = None,
     ) -> Device:
         """
         Change a row. The change is visible at once, and durable when this returns. If SpoolUnavailable is
@@ -241,13 +253,14 @@ class DeviceTable:
         create only one device. It runs again if another process has written the row since. If `change`
         raises, the row stays unchanged and this raises the same error. Raises KeyEnded if `expects` fail.
         Raises TooManyDevices if the row is new and `most` devices exist, including devices that other
-        processes add at the same time.
+        processes add at the same time. `token` is an id with the maximum number of devices that may have this
+        token. Raises TokenUsedUp if the change would exceed it.
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
         if most is not None and id not in self._devices and len(self._devices) >= most:
             raise TooManyDevices
-        update = self._change(id, change, expects=frozenset(expects), most=most, audited=audited)
+        update = self._change(id, change, expects=frozenset(expects), most=most, token=token, audited=audited)
         batch = self._batch
         batch.waiting = True
         self._begin()
@@ -295,10 +308,18 @@ class DeviceTable:
         *,
         expects: Expectations,
         most: int | None = None,
+        token: tuple[str, int] | None = None,
         audited: AuditedChange | None = None,
     ) -> DeviceUpdate:
-        device = change(self._devices.get(id))
-        update = DeviceUpdate(change=change, device=device, expects=expects, most=most, audited=audited)
+        before = self._devices.get(id)
+        device = change(before)
+        if token is not None:
+            is_new_use = device.token == token[0] and (before is None or before.token != token[0])
+            if is_new_use and self._by_token[token[0]] >= token[1]:
+                raise TokenUsedUp
+        update = DeviceUpdate(
+            change=change, device=device, expects=expects, most=most, token=token, audited=audited
+        )
         self._put_in_memory(id, update.device)
         self._unenrolled_no_more(id)
         self._batch.add(id, [update])
@@ -513,11 +534,13 @@ class DeviceTable:
         before = self._devices.get(id)
         if before is not None:
             self._by_key[before.enrolled_by] -= 1
+            self._by_token[before.token] -= 1
         if device is None:
             self._devices.pop(id, None)
         else:
             self._devices[id] = device
             self._by_key[device.enrolled_by] += 1
+            self._by_token[device.token] += 1
         if self.watcher is not None:
             self.watcher(id)
 

@@ -57,6 +57,7 @@ _CHANGE = f"""
      WHERE id = %(id)s AND row_version = %(read_version)s RETURNING id"""
 _COUNT = """
     SELECT count(*), array_agg(id) FILTER (WHERE id = ANY(%s)) FROM {schema}.devices"""
+_OF_TOKENS = "SELECT token, array_agg(id) FROM {schema}.devices WHERE token = ANY(%s) GROUP BY token"
 _DELETE = "DELETE FROM {schema}.devices WHERE id = %s"
 _PUT_NAME = """
     INSERT INTO {schema}.unenrolled AS kept (name, first_seen, last_seen, count, key) VALUES (%s, %s, %s, %s, %s)
@@ -207,8 +208,9 @@ class PostgresDevices:
         ended = ended_bearers(connection, database.sql, conditions.expects, now=database.now())
         new = [id for id, version in changes.read.items() if version is None]
         over = self._over(connection, new, conditions)
-        if ended or over:
-            raise DevicesRefused(ended=ended, over=over)
+        unpaid = self._unpaid(connection, changes.devices, conditions.tokens)
+        if ended or over or unpaid:
+            raise DevicesRefused(ended=ended, over=over, unpaid=unpaid)
 
     def _read(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
         statement = self._database.sql(f"{_ALL} WHERE id = ANY(%s)")
@@ -274,6 +276,22 @@ class PostgresDevices:
         adds = [id for id in bounded if id not in set(existing or ())]
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
+
+    def _unpaid(
+        self, connection: Connection, devices: Mapping[str, Device], tokens: Mapping[str, int]
+    ) -> Sequence[str]:
+        """Return the devices for which their enrolment token has no use left. The caller holds the head lock."""
+        new_ids = [id for id, device in devices.items() if device.token in tokens]
+        if not new_ids:
+            return ()
+        statement = self._database.sql(_OF_TOKENS)
+        existing: dict[str, list[str]] = dict(connection.execute(statement, (sorted(tokens),)).fetchall())
+        unpaid = list[str]()
+        for token, most in tokens.items():
+            known = set(existing.get(token, ()))
+            adds = [id for id in new_ids if devices[id].token == token and id not in known]
+            unpaid += adds[max(0, most - len(known)) :]
+        return unpaid
 
     def _is_a_key_ended(self, device_write: DeviceWrite) -> bool:
         return any(map(self._is_key_ended, device_write.devices)) or bool(device_write.deleted)

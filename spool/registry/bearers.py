@@ -13,8 +13,8 @@ from typing import Protocol
 from spool.log.partial_reports import Expectation
 
 # prefixes of the keys of these expectations; expectations of partial reports have other prefixes
-KEYS, NUMBERS, DEVICES = b"bearer/key/", b"bearer/number/", b"bearer/device/"
-BEARERS = (KEYS, NUMBERS, DEVICES)
+KEYS, NUMBERS, DEVICES, TOKENS = b"bearer/key/", b"bearer/number/", b"bearer/device/", b"bearer/token/"
+BEARERS = (KEYS, NUMBERS, DEVICES, TOKENS)
 GOOD = 1
 
 
@@ -40,12 +40,21 @@ def device_is_good(id: str, generation: int) -> Expectation:
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 
+def token_is_good(id: str) -> Expectation:
+    """Return the expectation that this enrolment token exists and is not revoked."""
+    return Expectation(TOKENS + id.encode(), GOOD)
+
+
 def digests(keys: Iterable[bytes]) -> list[bytes]:
     return sorted(key.removeprefix(KEYS) for key in keys if key.startswith(KEYS))
 
 
 def numbers(keys: Iterable[bytes]) -> list[int]:
     return sorted(int(key.removeprefix(NUMBERS)) for key in keys if key.startswith(NUMBERS))
+
+
+def tokens(keys: Iterable[bytes]) -> list[str]:
+    return sorted(key.removeprefix(TOKENS).decode() for key in keys if key.startswith(TOKENS))
 
 
 def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:

@@ -14,6 +14,7 @@ from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
 from spool.registry.document_table import INSIGHTS, DocumentTable, MemoryTable, PlainDocuments, held
+from spool.registry.enrolment_tokens import EnrolmentTokenTable
 from spool.registry.following import RegistryNews
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
@@ -58,6 +59,7 @@ class Registry:
         self.is_shared = changes.is_shared  # True if other processes change the same rows
         self.people = changes.people
         self.keys = KeyTable(changes)
+        self.enrolment_tokens = EnrolmentTokenTable(changes)
         self.operators = OperatorTable(changes)
         self.roles = RoleTable(changes)
         self.notices = NoticeTable(changes)

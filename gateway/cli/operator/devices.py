@@ -6,6 +6,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
+from gateway.cli.operator.device_tokens import tokens
 from gateway.cli.output import JsonObject
 
 COLUMNS = ("id", "state", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen")
@@ -57,6 +58,7 @@ def _labels(labels: tuple[str, ...]) -> JsonObject:
 
 add_commands(
     devices,
+    tokens,
     command("show ID", "GET /devices/{id}", "Show one device."),
     command(
         "admit ID",

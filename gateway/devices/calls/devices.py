@@ -70,6 +70,7 @@ def details(row: Shown, *, now: float) -> dict[str, object]:
     return {
         **describe(row),
         "enrolled_by": device.enrolled_by,
+        "token": device.token or None,
         "last_heartbeat": moment(device.last_heartbeat),
         "last_telemetry": moment(device.last_telemetry),
         "clock_offset_s": device.clock_offset_s,

@@ -161,6 +161,7 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         user=report.user or "",
         fingerprint=report.fingerprint or "",
         labels=labels,
+        serial=read_facts({"serial": report.serial}).get("serial", ""),
         want_key=report.want_key,
         revoked=report.state == REVOKED,
         reset=report.reset,

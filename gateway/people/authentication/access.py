@@ -25,10 +25,12 @@ from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
 from spool.record import DEVICE_KEYS
+from spool.registry import enrolment_tokens
+from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import DELETED, ENABLED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_AI_TELEMETRY, granting_use_case
+from spool.registry.scopes import CREATE_EVENT, ENROLL, INGEST, SEND_AI_TELEMETRY, granting_use_case
 
 if TYPE_CHECKING:
     from gateway.people.authentication.assistant_people import AssistantPerson
@@ -84,6 +86,7 @@ class Bearer:
       the commit.
     - `number` is the key's number in the list, or None.
     - `person` is the person, if the request has a token of the provider.
+    - `token` is the id of the enrolment token, if the request has one. It never chains.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Bearer:
     expects: tuple[Expectation, ...] = ()
     number: int | None = None
     person: AssistantPerson | None = None
+    token: str | None = None
 
     @property
     def party(self) -> str:
@@ -503,6 +507,8 @@ class Access:
         # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
             return False
+        if self._registry is not None and self._registry.enrolment_tokens.match(secret) is not None:
+            return False  # a token never becomes valid again, and its scope never changes
         key = self._find(secret)
         if key is not None:
             return key.status != ENABLED or scope not in self._bearer_of(key).scopes
@@ -519,6 +525,11 @@ class Access:
                 self._check_address(bearer.name, address)
                 return replace(bearer, may_chain=True) if self._chaining(bearer.name) else bearer
             raise self._guessed(address)
+        if secret.startswith(enrolment_tokens.PREFIX) and self._registry is not None:
+            token = self._registry.enrolment_tokens.match(secret)
+            if token is None:
+                raise self._guessed(address)
+            return self._bearer_of_token(self._registry, token, address)
         key = self._find(secret)
         if key is None:
             if self._registry is None:
@@ -536,6 +547,18 @@ class Access:
         bearer = self._bearer_of(key)
         expectation = self._registry.keys.expectation(secret) if self._registry and key.id else None
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
+
+    def _bearer_of_token(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
+        """
+        Return the bearer of an enrolment token. A token that is used up stays valid for devices that it enrolled,
+        because an answer with the key of a device may have been lost. Raises Refusal 401 if the token has ended.
+        """
+        if token.ended_at <= self._clock.now():
+            self.failed_attempts += 1
+            raise ended_token()
+        self._check_address(token.sender, address)
+        expects = registry.enrolment_tokens.expectation(token)
+        return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
         """Raise Refusal 403 if the key with this name may not be used from this address."""
@@ -642,6 +665,11 @@ def lacking(scope: str) -> Refusal:
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
+
+
+def ended_token() -> Refusal:
+    message = "this enrolment token was revoked or has expired; an operator can create another one"
+    return Refusal(401, "token_ended", message)
 
 
 def key_ended() -> Refusal:

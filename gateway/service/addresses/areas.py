@@ -183,6 +183,7 @@ _LISTED = (
     Area(
         modules=(
             "gateway.devices.calls.devices",
+            "gateway.devices.calls.tokens",
             "gateway.devices.calls.fleet",
             "gateway.clusters.calls.clusters",
         ),

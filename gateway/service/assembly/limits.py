@@ -72,7 +72,8 @@ async def shares(
     limits = [
         *nearly_full(
             "devices.max",
-            Counter(device.enrolled_by for device in devices if device.last_seen),
+            # the number of uses limits the devices of a token, not its share
+            Counter("" if device.token else device.enrolled_by for device in devices if device.last_seen),
             config.devices.max,
         ),
         *nearly_full("clusters.max", clusters_by_key, config.clusters.max),

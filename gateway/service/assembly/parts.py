@@ -124,6 +124,7 @@ class Assembler:
             clock=clock,
             secret=storage.secret,
             people=self.people(config),
+            tokens=None if storage.registry is None else storage.registry.enrolment_tokens,
         )
         registry = storage.registry
         self.fleet = Fleet(self.devices, lambda: None if registry is None else registry.inventory.current)

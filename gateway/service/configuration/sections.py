@@ -347,6 +347,9 @@ class DeviceSettings:
         "how devices enrol: automatically, after an operator's approval, or not at all",
         choices=("auto", "approve", "closed"),
     )
+    require_token: bool = setting(
+        False, "whether a new device needs an enrolment token: [tokens](fleet.md#enrolment-tokens)"
+    )
     heartbeat_interval: Duration = setting(
         60.0,
         "time between two heartbeats of an agent; from 2,000 devices on, at least a minute for each 2,000 devices",
@@ -386,10 +389,15 @@ class ClusterSettings:
 class AgentSettings:
     """
     Settings that only `tollhouse agent` reads. A device without a key needs
-    `enrolment_key_file` or `enrolment_key_env`.
+    `enrolment_token_file`, `enrolment_key_file` or `enrolment_key_env`.
     """
 
     gateway: str = setting("", "address of the gateway")
+    enrolment_token_file: Path | None = setting(
+        None,
+        "file with an enrolment token, readable only by its owner; the agent deletes it after the first accepted "
+        "heartbeat",
+    )
     enrolment_key_file: Path | None = setting(None, "file with a key that may enrol devices")
     enrolment_key_env: str = setting("", "environment variable with that key, instead of a file")
     device_id: str = setting("", "id of the device; if empty, the agent creates one and stores it")
@@ -400,8 +408,10 @@ class AgentSettings:
 
     def problems(self, _: str) -> Iterator[str]:
         yield from url("agent.gateway", self.gateway)
-        if self.enrolment_key_file and self.enrolment_key_env:
-            yield "set either agent.enrolment_key_file or agent.enrolment_key_env, not both"
+        if sum(map(bool, (self.enrolment_token_file, self.enrolment_key_file, self.enrolment_key_env))) > 1:
+            yield (
+                "set only one of agent.enrolment_token_file, agent.enrolment_key_file and agent.enrolment_key_env"
+            )
         if self.device_id and not is_device_id(self.device_id):
             yield "agent.device_id must have 1 to 128 letters, digits or any of . _ : @ -"
 

@@ -33,6 +33,9 @@ _DEVICES = """
       JOIN unnest(%(ids)s::text[], %(generations)s::bigint[]) AS wanted (id, generation)
            ON d.id = wanted.id AND d.generation = wanted.generation
      WHERE d.has_key AND d.state <> 'revoked'"""
+_TOKENS = """
+    SELECT t.id FROM {schema}.documents t
+     WHERE t.kind = 'enrolment_token' AND t.id = ANY(%(tokens)s) AND t.body::json ->> 'revoked_at' IS NULL"""
 # FOR KEY SHARE prevents changes of a key, but not updates of the time of its last use.
 _HOLD = """
     SELECT id FROM {schema}.keys
@@ -101,15 +104,18 @@ def _ask_good(
     digests = bearers.digests(keys)
     numbers = bearers.numbers(keys)
     devices = bearers.devices(keys)
+    tokens = bearers.tokens(keys)
     parameters = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()
     good_devices = connection.execute(sql(_DEVICES), parameters) if devices else ()
+    good_tokens = connection.execute(sql(_TOKENS), {"tokens": tokens}) if tokens else ()
 
     def read_good() -> Mapping[bytes, int]:
         good = dict(bearers.key_is_good(digest) for (digest,) in secrets)
         good.update(bearers.number_is_good(id) for (id,) in good_numbers)
         good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
+        good.update(bearers.token_is_good(id) for (id,) in good_tokens)
         return good
 
     return read_good

@@ -29,6 +29,7 @@ CREATE TABLE {schema}.devices (
     held            text COLLATE "C",
     reset_version   bigint NOT NULL,
     revoked_by      text COLLATE "C" NOT NULL,
+    token           text COLLATE "C" NOT NULL,
     row_version     bigint NOT NULL,
     written_at      float8 NOT NULL
 ) WITH (fillfactor = 70);

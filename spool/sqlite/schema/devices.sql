@@ -28,7 +28,8 @@ CREATE TABLE devices (
     upstream_id     TEXT,
     held            TEXT,
     reset_version   INTEGER NOT NULL,
-    revoked_by      TEXT    NOT NULL
+    revoked_by      TEXT    NOT NULL,
+    token           TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Device names from telemetry under keys that may not enrol devices.

@@ -152,7 +152,13 @@ async def operator_server(
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
     inventory = storage.registry.inventory
-    devices = DeviceLifecycle(storage.devices, settings=DeviceSettings(), clock=clock, secret=storage.secret)
+    devices = DeviceLifecycle(
+        storage.devices,
+        settings=DeviceSettings(),
+        clock=clock,
+        secret=storage.secret,
+        tokens=None if storage.registry is None else storage.registry.enrolment_tokens,
+    )
     statement_sources = StatementSources(
         ledger=storage.ledger,
         log=storage.log,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
 from spool.deliveries.protocols import LakeRepairs
 from spool.deliveries.values import RouteSpec
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, moment
 from spool.registry.insights import Draft
 from spool.registry.scopes import ENROLL
 from spool.registry.views import ViewDraft
@@ -143,6 +144,9 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("delete_device", "DELETE", "/devices/d1?confirm=d1")
         imported = await operators.ask("PUT", "/fleet/inventory?source=csv", data=b"serial\nA1\n")
         await operators.audited("replace_inventory", imported)
+        token = {"name": "jamf", "expires_at": moment(time.time() + 60)}
+        await operators.change("create_tokens", "POST", "/fleet/tokens", token)
+        await operators.change("revoke_tokens", "POST", "/fleet/tokens/jamf/revoke", {})
         mill = ReportedCluster(account="1", region="eu", name="mill")
         await app.services.storage.clusters.report(mill)
         await operators.change("change_cluster", "PATCH", f"/clusters/{mill.id}", {"display_name": "Mill"})

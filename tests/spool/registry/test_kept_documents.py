@@ -33,6 +33,9 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
     },
     "budget_alerts": {"budget_id": "b", "first_day": "2026-11-01", "end": 1.0, "rules": "", "owners": {}},
     "channel": {"name": "desk", "type": "webhook", "sealed": "s", **_MADE},
+    "enrolment_token": {
+        "id": "t", "name": "jamf", "uses": 1, "expires_at": 1.0, "digest": "d", "created_by": "ada", **_MADE,
+    },
     "plan": {"id": "p", "name": "Team", "view_id": "v", **_MADE},
     "price": {"id": "p", "model": "acme-large", "author": "ada", **_MADE},
     "role": {"id": "r", "name": "Search", "data_access": "full"},

@@ -11,11 +11,13 @@ from gateway.people.authentication.access import Bearer
 
 # These fields identify the caller or the time of the request. All other fields are rights.
 FACTS = {"name", "labels", "named", "expects", "number"}
-RIGHTS = {"scopes", "device", "may_chain", "is_local", "is_gateway", "person"}
+RIGHTS = {"scopes", "device", "may_chain", "is_local", "is_gateway", "person", "token"}
 # Every function that creates a bearer, with the rights that the function grants.
 WAYS = {
     # for a key from the list of keys
     ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
+    # for an enrolment token, which never chains
+    ("people/authentication/access.py", "_bearer_of_token"): {"scopes", "token"},
     ("people/authentication/access.py", "_bearer"): {
         "may_chain"
     },  # for a device that `server.chain_keys` names

@@ -1,0 +1,216 @@
+"""
+Tokens for the enrolment of devices. A token has a number of uses and an end, and its holder can only enrol devices.
+
+Tokens are stored with a keyed hash of their secret. The devices that a token enrolled are its uses
+(`spool.devices`). `spent` counts the uses of devices that were deleted since, so that no deletion gives a use back.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.log.partial_reports import Expectation
+from spool.registry.bearers import token_is_good
+from spool.registry.changes import Changes
+from spool.registry.document_table import DocumentTable
+from spool.registry.documents import DocumentKind
+from spool.registry.keys import check_labels, check_name
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+
+PREFIX = "the_"
+ACTIVE, USED_UP, EXPIRED, REVOKED = "active", "used_up", "expired", "revoked"
+STATES = (ACTIVE, USED_UP, EXPIRED, REVOKED)
+
+MAX_USES = 1_000_000
+MAX_LIFE_S = 366 * 86_400.0
+MAX_SERIAL = 64
+KEPT_S = 90 * 86_400.0  # seconds for which an ended token stays in the list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenDraft:
+    """The fields of a token that people set. With a `serial`, the token is for this machine only."""
+
+    name: str
+    uses: int
+    expires_at: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    serial: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentToken(TokenDraft):
+    id: str
+    digest: str = field(repr=False)
+    created: float
+    created_by: str
+    last_updated: float
+    spent: int = 0
+    revoked_at: float | None = None
+
+    @property
+    def sender(self) -> str:
+        """Return the token's name where other senders have the name of a key."""
+        return f"token {self.name}"
+
+    @property
+    def max_devices(self) -> int:
+        return self.uses - self.spent
+
+    def state(self, devices: int, now: float) -> str:
+        """Return the state of the token. `devices` is the number of existing devices that it enrolled."""
+        if self.revoked_at is not None:
+            return REVOKED
+        if self.expires_at <= now:
+            return EXPIRED
+        return USED_UP if devices >= self.max_devices else ACTIVE
+
+    @property
+    def ended_at(self) -> float:
+        return self.expires_at if self.revoked_at is None else min(self.revoked_at, self.expires_at)
+
+
+def checked(draft: TokenDraft, now: float) -> TokenDraft:
+    """Return a draft in its stored form. Raises Invalid with the rule that is broken."""
+    if not 1 <= draft.uses <= MAX_USES:
+        raise Invalid(f"the number of uses must be 1 to {MAX_USES}")
+    if not now < draft.expires_at <= now + MAX_LIFE_S:
+        raise Invalid("a token must expire in the future, and within 366 days")
+    serial = draft.serial.strip()
+    if len(serial) > MAX_SERIAL or not serial.isprintable():
+        raise Invalid(f"a serial number must have at most {MAX_SERIAL} printable characters")
+    return replace(draft, name=check_name(draft.name), labels=check_labels(draft.labels), serial=serial)
+
+
+class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
+    """The tokens, all in memory. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+
+    kind = DocumentKind("enrolment_token", EnrolmentToken, "token")
+    draft = TokenDraft
+    limit = "enrolment tokens"
+    most = 20_000
+    action = "token"
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes)
+        self._pepper = changes.secret("enrolment tokens")
+
+    def match(self, text: str) -> EnrolmentToken | None:
+        """Return the token with this secret, even if it has ended."""
+        id, _, secret = text.removeprefix(PREFIX).partition("_")
+        token = self.find(id)
+        if token is None or not hmac.compare_digest(token.digest, self._digest(secret)):
+            return None
+        return token
+
+    def named(self, word: str) -> Sequence[EnrolmentToken]:
+        """Return the token with this id, or all tokens with this name. Raises NotThere if there is none."""
+        token = self.find(word)
+        tokens = [token] if token else [token for token in self.all() if token.name == word]
+        if not tokens:
+            raise NotThere("no token has this id or name")
+        return tokens
+
+    def expectation(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
+        """Return the expectation that the token is not revoked. Empty if only this process changes tokens."""
+        return (token_is_good(token.id),) if self._changes.is_shared else ()
+
+    async def create(
+        self, drafts: Iterable[TokenDraft], *, actor: Actor
+    ) -> Sequence[tuple[EnrolmentToken, str]]:
+        """Add tokens in one transaction. Return each with its secret. Tokens that ended long ago are deleted."""
+        now = self._changes.now()
+        made = [self._made(checked(draft, now), actor, now) for draft in drafts]
+        tokens = {token.id: token for token, _ in made}
+
+        def work(rows: RegistryRows) -> dict[str, EnrolmentToken]:
+            stored = self.kind.all(rows)
+            old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
+            if len(stored) - len(old) + len(tokens) > self.most:
+                raise NotAllowed(
+                    f"the limit of {self.most} tokens is reached; ended tokens count for 90 days"
+                )
+            for id in old:
+                self.kind.delete(rows, id)
+            for token in tokens.values():
+                self.kind.put(rows, token)
+            for name, first in {token.name: token for token in tokens.values()}.items():
+                after = self._shown(first, ("uses", "expires_at", "labels"))
+                count = sum(token.name == name for token in tokens.values())
+                rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
+            return {id: token for id, token in stored.items() if id not in old} | tokens
+
+        await self._changes.change(work, self._set)
+        return made
+
+    async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
+        """
+        Revoke the token with this id, or all tokens with this name. Return them all, also those that were
+        revoked before.
+        """
+        now = self._changes.now()
+
+        def revoked(token: EnrolmentToken) -> EnrolmentToken:
+            return token if token.revoked_at else replace(token, revoked_at=now, last_updated=now)
+
+        ids = [token.id for token in self.named(word)]
+        return await self._change(ids, revoked, "token.revoke", word, actor)
+
+    async def spend(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
+        """Count uses of devices that are about to be deleted. Tokens that have ended are skipped."""
+        now = self._changes.now()
+
+        def spent(token: EnrolmentToken) -> EnrolmentToken:
+            return replace(token, spent=token.spent + devices_by_token[token.id])
+
+        tokens = [self.find(id) for id in devices_by_token]
+        ids = [token.id for token in tokens if token is not None and token.ended_at > now]
+        if ids:
+            await self._change(ids, spent, "", "", actor)
+
+    async def _change(
+        self,
+        ids: Collection[str],
+        change: Callable[[EnrolmentToken], EnrolmentToken],
+        action: str,
+        target: str,
+        actor: Actor,
+    ) -> Sequence[EnrolmentToken]:
+        def work(rows: RegistryRows) -> dict[str, EnrolmentToken]:
+            found = {id: self.kind.find(rows, id) for id in ids}
+            changed = {id: change(token) for id, token in found.items() if token is not None}
+            for id, token in changed.items():
+                if token != found[id]:
+                    self.kind.put(rows, token)
+            if action:
+                now = self._changes.now()
+                rows.add_audit(now, actor, action, target, after={"tokens": len(changed)})
+            return changed
+
+        changed = await self._changes.change(work, lambda changed: self._set({**self._rows, **changed}))
+        return list(changed.values())
+
+    def _made(self, draft: TokenDraft, actor: Actor, now: float) -> tuple[EnrolmentToken, str]:
+        id, secret = secrets.token_hex(8), secrets.token_hex(32)
+        token = EnrolmentToken(
+            name=draft.name,
+            uses=draft.uses,
+            expires_at=draft.expires_at,
+            labels=draft.labels,
+            serial=draft.serial,
+            id=id,
+            digest=self._digest(secret),
+            created=now,
+            created_by=actor.name,
+            last_updated=now,
+        )
+        return token, f"{PREFIX}{id}_{secret}"
+
+    def _digest(self, secret: str) -> str:
+        return blake2b(secret.encode(), key=self._pepper, digest_size=32).hexdigest()
