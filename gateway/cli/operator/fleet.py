@@ -87,7 +87,8 @@ def missing(client: OperatorClient, form: Form | None, **filters: Sequence[str])
             if cursor is None:
                 break
             query = [("cursor", cursor)]
-    show_list(form, {"devices": rows}, rows, MISSING_COLUMNS)
+    payload["pagination"] |= {"page_count": 1, "item_count": len(rows)}
+    show_list(form, {**payload, "devices": rows}, rows, MISSING_COLUMNS)
 
 
 @fleet.command()
