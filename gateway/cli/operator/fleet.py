@@ -29,7 +29,7 @@ from gateway.cli.parameters import Choice
 
 COLUMNS = ("id", "state", "why", "user", "team", "os", "last_seen")
 MISSING_COLUMNS = ("id", "hostname", "user", "team", "os", "inventory_last_seen")
-CAUSE_COLUMNS = ("state", "cause", "devices", "assistants")
+CAUSE_COLUMNS = ("state", "cause", "devices", "assistants", "repair")
 SOURCES = ("jamf", "intune", "kandji", "csv")
 MAX_LIST = 32 * 1024 * 1024
 _STATES = "reporting, unused, not_reporting, silent (shown as offline), missing, pending or revoked"

@@ -21,6 +21,7 @@ from gateway.devices.fleet.coverage import (
 )
 from gateway.devices.fleet.facts import REPORTING, UNUSED
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory
+from gateway.devices.fleet.repairs import repair_of
 from gateway.http.holders.operators import SenderServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.operator.address import call
@@ -49,7 +50,10 @@ def describe(row: FleetRow) -> dict[str, object]:
     return {
         "id": row.id,
         "state": row.state,
-        "causes": [{"state": state, "cause": cause or None} for state, cause in row.causes],
+        "causes": [
+            {"state": state, "cause": cause or None, "words": repair_of((state, cause)).words}
+            for state, cause in row.causes
+        ],
         "device": None if device is None else device.id,
         "expected": row.is_expected,
         "hostname": hostname or ("" if machine is None else machine.hostname),
@@ -124,11 +128,14 @@ def percent(covered: int, machines: int) -> float | None:
 
 
 def _describe_cause(count: CauseCount) -> dict[str, object]:
+    repair = repair_of((count.state, count.cause))
     return {
         "state": count.state,
         "cause": count.cause or None,
         "devices": count.devices,
         "assistants": dict(count.assistants),
+        "words": repair.words,
+        "repair": repair.advice,
     }
 
 

@@ -63,6 +63,8 @@ def inspector(services: OperatorServices) -> Inspector:
     optional: dict[str, Any] = (
         {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
     )
+    if services.senders.fleet is not None:
+        optional["fleet"] = services.senders.fleet.rows
     if services.spool.sender_hours is not None:
         optional["sender_hours"] = services.spool.sender_hours.current
     memory = services.spool.memory

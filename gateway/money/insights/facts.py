@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
+from gateway.devices.fleet.coverage import FleetRow
 from spool.clusters import Cluster
 from spool.deliveries.protocols import LakeState
 from spool.deliveries.values import RouteState
@@ -137,6 +138,7 @@ class Facts:
     keys: Sequence[Key] = ()
     sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived
     devices: Sequence[Device] = ()
+    fleet: Sequence[FleetRow] = ()  # devices, and expected machines that never reported
     shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.
     silent_clusters: Sequence[Cluster] = ()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
+from gateway.devices.fleet.coverage import FleetRow
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
@@ -53,6 +54,10 @@ async def _no_hours() -> Sequence[SenderHours]:
     return ()
 
 
+async def _no_fleet() -> Sequence[FleetRow]:
+    return ()
+
+
 async def _no_shares() -> Sequence[KeyShare]:
     return ()
 
@@ -77,6 +82,7 @@ class FactSources:
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
+    fleet: Callable[[], Awaitable[Sequence[FleetRow]]] = _no_fleet
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
@@ -133,6 +139,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         keys=sources.keys(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
+        fleet=await sources.fleet(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),
         shares=await sources.shares(),
@@ -153,6 +160,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
         keys=sources.keys(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
+        fleet=await sources.fleet(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),
     )

@@ -7,7 +7,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.money.insights.detectors import calls, prices, records, senders, service, spending, statements
+from gateway.money.insights.detectors import (
+    calls,
+    fleet,
+    prices,
+    records,
+    senders,
+    service,
+    spending,
+    statements,
+)
 from gateway.money.insights.facts import Detector, Facts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather, gather_states
@@ -43,6 +52,10 @@ DETECTORS: tuple[Detector, ...] = (
     senders.wide_key,
     senders.expiring_key,
     senders.mute_device,
+    fleet.assistant_not_reporting,
+    fleet.policy_not_applied,
+    fleet.silent_device,
+    fleet.missing_device,
     senders.silent_cluster,
     senders.unapplied_config,
     senders.crowding_key,
@@ -69,6 +82,10 @@ OF_STATES: tuple[Detector, ...] = (
     senders.wide_key,
     senders.expiring_key,
     senders.mute_device,
+    fleet.assistant_not_reporting,
+    fleet.policy_not_applied,
+    fleet.silent_device,
+    fleet.missing_device,
     senders.silent_cluster,
     senders.unapplied_config,
 )

@@ -63,9 +63,11 @@ async def test_without_an_inventory_all_devices_count(server: OperatorServer) ->
         found["covered_percent"],
         found["unexpected"],
     )
-    assert [{"state": "overridden", "cause": "project", "devices": 1, "assistants": {"codex": 1}}] == found[
-        "causes"
-    ]
+    [cause] = found["causes"]
+    assert ("overridden", "project", 1, {"codex": 1}) == tuple(
+        cause[name] for name in ("state", "cause", "devices", "assistants")
+    )
+    assert ("uses settings of a project", True) == (cause["words"], "folder" in cause["repair"])
     assert {"codex": {"unused": 1, "overridden": 1}} == found["assistants"]
 
 

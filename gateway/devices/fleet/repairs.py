@@ -1,0 +1,118 @@
+"""What each cause means and how to repair it, in words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gateway.devices.fleet.coverage import Cause
+from gateway.devices.fleet.facts import (
+    NO_AGENT,
+    NO_RECORD,
+    NOT_CONFIGURED,
+    OVERRIDDEN,
+    TELEMETRY_OFF,
+    UNKNOWN,
+    UNREACHABLE,
+)
+
+
+class CauseRepair(NamedTuple):
+    """`words` follow the name of an assistant, as in "Codex sends to another endpoint"."""
+
+    words: str
+    advice: str
+
+
+_POLICY = "Distribute the managed settings (`tollhouse agent policy`), or run `tollhouse agent setup` on the laptop."
+_UNKNOWN = "Run `tollhouse agent status` on the laptop."
+_REPAIRS: Mapping[Cause, CauseRepair] = {
+    (UNKNOWN, "no_permission"): CauseRepair(
+        "has settings that the agent may not read", "Let the agent's probe run as root or LocalSystem."
+    ),
+    (UNKNOWN, "malformed"): CauseRepair(
+        "has settings that cannot be read",
+        "Correct the settings file, or delete it and apply the policy.",
+    ),
+    (UNKNOWN, "version"): CauseRepair("has a version that the agent does not know", "Upgrade the agent."),
+    (UNKNOWN, NO_AGENT): CauseRepair(
+        "is not reported by any agent", "Install or upgrade the agent, so that it reports the assistants."
+    ),
+    (TELEMETRY_OFF, "settings"): CauseRepair(
+        "has telemetry switched off in its settings", f"Ask the person to remove the setting. {_POLICY}"
+    ),
+    (TELEMETRY_OFF, "environment"): CauseRepair(
+        "has telemetry switched off by the environment",
+        "Remove OTEL_SDK_DISABLED and exporters set to `none` from the environment of the laptop.",
+    ),
+    (TELEMETRY_OFF, "vendor_policy"): CauseRepair(
+        "has telemetry switched off by the vendor's policy",
+        "Change the policy in the vendor's administration.",
+    ),
+    (OVERRIDDEN, "server_policy"): CauseRepair(
+        "uses settings of the vendor's server",
+        "Add the fragment in the folder `merge` of the policy to these settings.",
+    ),
+    (OVERRIDDEN, "mdm_policy"): CauseRepair(
+        "uses other settings of the MDM",
+        "Add the fragment in the folder `merge` of the policy to these settings.",
+    ),
+    (OVERRIDDEN, "file_policy"): CauseRepair(
+        "uses another managed file", "Add the fragment in the folder `merge` of the policy to this file."
+    ),
+    (OVERRIDDEN, "project"): CauseRepair(
+        "uses settings of a project", "Remove the telemetry settings from the project's folder."
+    ),
+    (OVERRIDDEN, "environment"): CauseRepair(
+        "uses an endpoint of the environment",
+        "Remove OTEL_EXPORTER_OTLP_ENDPOINT from the environment, or set it to the agent.",
+    ),
+    (OVERRIDDEN, "other_endpoint"): CauseRepair(
+        "sends to another endpoint", f"Ask the person who uses this endpoint. {_POLICY}"
+    ),
+    (NOT_CONFIGURED, "no_policy"): CauseRepair("was never set up", _POLICY),
+    (NOT_CONFIGURED, "policy_not_applied"): CauseRepair(
+        "has not received the policy",
+        "Check in the MDM why the policy is not on the laptop. `tollhouse agent policy apply` shows the reason.",
+    ),
+    (NOT_CONFIGURED, "not_restarted"): CauseRepair(
+        "was not restarted since the policy arrived", "Ask the person to restart the assistant."
+    ),
+    (UNREACHABLE, "agent_down"): CauseRepair(
+        "is used while the agent is stopped", "Start the agent's service."
+    ),
+    (UNREACHABLE, "port_taken"): CauseRepair(
+        "is used while another program has the agent's port",
+        "Stop the other program, or give the agent another port.",
+    ),
+    (UNREACHABLE, "proxy"): CauseRepair(
+        "sends to a proxy instead of the agent", "Add 127.0.0.1 to NO_PROXY on the laptop."
+    ),
+    (UNREACHABLE, "tls"): CauseRepair(
+        "is used while the agent does not trust the gateway's certificate",
+        "Install the certificate authority.",
+    ),
+    (UNREACHABLE, "dns"): CauseRepair(
+        "is used while the agent cannot resolve the gateway's name", "Check the name and the laptop's DNS."
+    ),
+    (UNREACHABLE, "refused"): CauseRepair(
+        "is used while the gateway refuses the agent",
+        "Check the device's state with `tollhouse devices show`.",
+    ),
+    (UNREACHABLE, "backlog"): CauseRepair(
+        "has calls that wait on the laptop", "Check the laptop's connection. The agent sends the calls later."
+    ),
+    (UNREACHABLE, NO_RECORD): CauseRepair("was used, but no call arrived", _UNKNOWN),
+}
+_STATES: Mapping[str, str] = {
+    UNKNOWN: "has an unknown state",
+    TELEMETRY_OFF: "has telemetry switched off",
+    OVERRIDDEN: "uses other settings",
+    NOT_CONFIGURED: "is not set up",
+    UNREACHABLE: "cannot send",
+}
+
+
+def repair_of(cause: Cause) -> CauseRepair:
+    """Return the words for a cause. An agent may state no cause."""
+    return _REPAIRS.get(cause) or CauseRepair(_STATES.get(cause[0], cause[0]), _UNKNOWN)

@@ -1,0 +1,152 @@
+"""
+Detectors for the fleet: assistants that do not report, and expected machines that are silent or missing.
+
+There is one finding per cause and team, because all its machines need the same repair. It names the machines with
+their users.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from gateway.devices.fleet.assistant_states import RECENT_S
+from gateway.devices.fleet.coverage import MISSING, SILENT, Cause, FleetRow
+from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED
+from gateway.devices.fleet.repairs import repair_of
+from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
+from spool.record import moment
+from spool.registry.insights import LOW, Finding
+
+SEEN_BY_MDM_S = 3 * DAY_S
+_NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
+
+
+def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
+    """
+    Find assistants that are installed and do not report. `mute_device` finds devices whose agents report no assistants.
+    """
+    causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
+    return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED})
+
+
+def policy_not_applied(facts: Facts) -> Sequence[Finding]:
+    """Find machines on which the managed settings did not arrive."""
+    return _of_causes("policy_not_applied", facts, {_NOT_APPLIED})
+
+
+def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:
+    findings = []
+    for cause in sorted(causes):
+        repair = repair_of(cause)
+        for team, rows in _by_team(row for row in facts.fleet if cause in row.causes).items():
+            assistants = sorted(
+                {each.name for row in rows for each in row.assistants if (each.state, each.cause) == cause}
+            )
+            subject = assistants[0] if len(assistants) == 1 else "A coding assistant"
+            findings.append(
+                (
+                    len(rows),
+                    finding(
+                        detector,
+                        (*cause, team),
+                        title=f"{subject} on {_machines(rows, team)} {repair.words}",
+                        seen=(
+                            f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
+                            f"missing.{_list(rows)}"
+                        ),
+                        advice=repair.advice,
+                        category="coverage",
+                        effort=LOW,
+                    ),
+                )
+            )
+    return _largest(findings)
+
+
+def silent_device(facts: Facts) -> Sequence[Finding]:
+    """Find expected machines that the MDM saw in the last days, although their agents no longer report."""
+    silent = [
+        row
+        for row in facts.fleet
+        if row.state == SILENT
+        and (at := _seen_by_mdm(row)) is not None
+        and facts.now - at <= SEEN_BY_MDM_S
+        and at > (row.last_seen or 0.0)
+    ]
+    return _largest(
+        (
+            len(rows),
+            finding(
+                "silent_device",
+                (team,),
+                title=f"The agent on {_machines(rows, team)} has stopped reporting",
+                seen=f"The MDM saw the machine after its last report here.{_list(rows, with_time=True)}",
+                advice="Check with the MDM whether the agent's service runs, and start it.",
+                category="coverage",
+                effort=LOW,
+                newest=max(row.last_seen or 0.0 for row in rows),
+            ),
+        )
+        for team, rows in _by_team(silent).items()
+    )
+
+
+def missing_device(facts: Facts) -> Sequence[Finding]:
+    """Find machines of the inventory that never reported. Machines that the MDM has not seen for weeks are left out."""
+    missing = [
+        row
+        for row in facts.fleet
+        if row.state == MISSING and ((at := _seen_by_mdm(row)) is None or facts.now - at <= RECENT_S)
+    ]
+    return _largest(
+        (
+            len(rows),
+            finding(
+                "missing_device",
+                (team,),
+                title=f"{_machines(rows, team)} never reported",
+                seen=f"The inventory has the machine, and no report of it has arrived.{_list(rows)}",
+                advice=(
+                    "Distribute the agent and its settings to these machines. `tollhouse fleet missing --csv` lists "
+                    "them for the MDM. If a machine no longer exists, import the inventory again without it."
+                ),
+                category="coverage",
+                effort=LOW,
+            ),
+        )
+        for team, rows in _by_team(missing).items()
+    )
+
+
+def _seen_by_mdm(row: FleetRow) -> float | None:
+    return None if row.machine is None else row.machine.last_seen
+
+
+def _by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:
+    teams: dict[str, list[FleetRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.id):
+        teams[row.team].append(row)
+    return teams
+
+
+def _machines(rows: Sequence[FleetRow], team: str) -> str:
+    of_team = f" of the team {named(team)}" if team else ""
+    if len(rows) == 1:
+        return f"{named(rows[0].id)}{of_team}"
+    return f"{len(rows)} machines{of_team}"
+
+
+def _list(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
+    """Format the machines with their users. A single machine is named by the title, so only its user is added."""
+    lines = []
+    for row in rows:
+        last = f", last report {moment(row.last_seen)}" if with_time and row.last_seen else ""
+        lines.append(f"{named(row.id)}: {named(row.user, 'no known user')}{last}")
+    return rows_of(lines) if len(lines) > 1 else f" It belongs to {lines[0].partition(': ')[2]}."
+
+
+def _largest(findings: Iterable[tuple[int, Finding]]) -> list[Finding]:
+    by_size = sorted(findings, key=lambda item: (-item[0], item[1].key))
+    return [each for _, each in by_size[:MAX_FINDINGS]]

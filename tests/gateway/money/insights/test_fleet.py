@@ -1,0 +1,105 @@
+"""Findings about the fleet: one per cause and team, with the machines, their users and the repair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.devices.fleet.assistant_states import AssistantState
+from gateway.devices.fleet.coverage import FleetRow, device_row, missing_row
+from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD
+from gateway.devices.fleet.repairs import _REPAIRS, repair_of
+from gateway.money.insights.detectors.fleet import (
+    assistant_not_reporting,
+    missing_device,
+    policy_not_applied,
+    silent_device,
+)
+from gateway.money.insights.facts import DAY_S, Facts
+from spool.devices.device import Device
+from spool.registry.insights import Finding
+from spool.registry.tables.inventory import Machine
+
+NOW = 1_800_000_000.0
+
+
+def row(
+    id: str, *states: AssistantState, team: str = "", user: str = "", seen: float | None = NOW, **device: Any
+) -> FleetRow:
+    given = {"enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": NOW, "last_heartbeat": NOW, **device}
+    machine = Machine(serial=id, team=team, user=user, last_seen=seen)
+    return device_row(Device(id=id, **given), machine, states, os="", now=NOW, interval_s=60.0)
+
+
+def titles(findings: Any) -> list[str]:
+    return [each.draft.title for each in findings]
+
+
+def test_every_cause_has_words_and_a_repair() -> None:
+    causes = {(state, cause) for state, known in CAUSES.items() for cause in known}
+    assert causes | {("unknown", NO_AGENT), ("unreachable", NO_RECORD)} == _REPAIRS.keys()
+    assert "is not set up" == repair_of(("not_configured", "")).words
+
+
+def test_assistants_that_do_not_report() -> None:
+    """Machines with one cause and one team share a finding. Fine assistants and machines without facts have none."""
+    elsewhere = AssistantState("codex", "overridden", "other_endpoint")
+    other = AssistantState("claude-code", "overridden", "other_endpoint")
+    facts = Facts(
+        now=NOW,
+        fleet=[
+            *(row(f"s{n}", elsewhere, team="search", user="ada") for n in range(30)),
+            row("s-other", other, team="search"),
+            row("lone", elsewhere, user="bob"),
+            row("policy", AssistantState("codex", "not_configured", "policy_not_applied"), team="ads"),
+            row("fine", AssistantState("codex", "reporting"), team="ads"),
+            row("bare"),
+            row("off", elsewhere, last_seen=NOW - DAY_S),
+        ],
+    )
+    first, second = assistant_not_reporting(facts)
+    assert (
+        "A coding assistant on 31 machines of the team search sends to another endpoint" == first.draft.title
+    )
+    assert "Calls of claude-code, codex do not" in first.draft.description
+    assert "s0: ada" in first.draft.description and "and 19 more" in first.draft.description
+    assert "codex on lone sends to another endpoint" == second.draft.title
+    assert "It belongs to bob." in second.draft.description
+    assert ["codex on policy of the team ads has not received the policy"] == titles(
+        policy_not_applied(facts)
+    )
+    assert len({each.key for each in (first, second, *policy_not_applied(facts))}) == 3
+
+
+def test_silent_machines_that_the_mdm_still_sees() -> None:
+    """None for a machine that the MDM saw before us or not for days, and none without an inventory."""
+    hour = NOW - 3600
+    silent: dict[str, Any] = {"last_seen": NOW - DAY_S, "last_heartbeat": NOW - DAY_S}
+    unlisted = row("unlisted", **silent)
+    facts = Facts(
+        now=NOW,
+        fleet=[
+            row("a", user="ada", seen=hour, **silent),
+            row("asleep", seen=NOW - 2 * DAY_S, **silent),
+            row("long-gone", seen=NOW - 4 * DAY_S, last_seen=NOW - 9 * DAY_S, last_heartbeat=NOW - 9 * DAY_S),
+            row("unknown", seen=None, **silent),
+            row("awake", seen=NOW),
+            FleetRow(id="unlisted", state=unlisted.state, device=unlisted.device),
+        ],
+    )
+    [finding] = silent_device(facts)
+    assert "The agent on a has stopped reporting" == finding.draft.title
+    assert "ada, last report 2027-01-14" in finding.draft.description
+
+
+def test_machines_that_never_reported() -> None:
+    machines = [
+        Machine(serial="A1", team="ads", user="ada", last_seen=NOW - DAY_S),
+        Machine(serial="A2", team="ads"),
+        Machine(serial="old", team="ads", last_seen=NOW - 15 * DAY_S),
+        Machine(serial="B1"),
+    ]
+    found: list[Finding] = list(
+        missing_device(Facts(now=NOW, fleet=[missing_row(each) for each in machines]))
+    )
+    assert ["2 machines of the team ads never reported", "B1 never reported"] == titles(found)
+    assert "A1: ada" in found[0].draft.description and "old" not in found[0].draft.description
