@@ -3,7 +3,7 @@ import {go, to} from "./address.mjs";
 import {html, useEffect, useState} from "./html.mjs";
 import {Dialog} from "./parts.mjs";
 
-const KEYS = [["/", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["r", "Pause or resume updates"],
+const KEYS = [["/", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["↑ ↓", "Row above or below, while a row is open"], ["r", "Pause or resume updates"],
   ["t", "Next theme"], ["?", "Show this help"], ["Esc", "Close"]];
 const ROW = "tbody tr a";
 

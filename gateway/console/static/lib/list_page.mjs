@@ -4,7 +4,7 @@ import {get} from "./api.mjs";
 import {Elsewhere, Filters} from "./filters.mjs";
 import {exactCount} from "./format.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
-import {Confirm, Dialog, Fields, Problem, Table, isOpen} from "./parts.mjs";
+import {Columns, Confirm, Dialog, Fields, Problem, Table, isOpen} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
@@ -21,7 +21,8 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
  *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
  *   identity(row): its id; show(id): API path of one row; one(answer): the row in that response. Without `show`, the list's own row is shown
- *   Details({row, reload, session, query}): the open row; without it, a table of all fields. heading(row): dialog title; by default the id
+ *   Details({row, reload, session, query}): the open row; without it, the columns of the list, or `panel` if the panel has other columns
+ *   heading(row): title of the panel; by default the id. fields(row): what *All fields* shows; by default the row of the response, nothing if null
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
@@ -80,7 +81,7 @@ export function ListPage({list, session, query, attention}) {
       : html`<section>${list.empty ?? html`<p>No ${list.caption} yet.</p>`}</section>`)}
     ${!data && !found.error && html`<div class="skeleton table" aria-hidden="true"></div>`}
     <div class=${found.isOld ? "old" : undefined}>${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
-      href=${(row) => here({open: list.identity(row)})} sort=${sort} />`}</div>
+      href=${(row) => here({open: list.identity(row)})} sort=${sort} isChosen=${(row) => String(list.identity(row)) === id} />`}</div>
     ${cursor?.has_next && html`<button type="button" onClick=${next}>More</button>`}
     ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${() => asCsv(rows)} name=${list.root} />`}
     ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}
@@ -115,17 +116,45 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
   const rare = offered.filter((each) => each.isRare);
   const button = (each) => html`<button key=${each.title} type="button" class=${each.danger && "danger"}
     onClick=${() => (each.isDirect ? runAtOnce(each) : act({...each, row}))}>${each.title}</button>`;
-  return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close}>
+  const all = row && (list.fields ? list.fields(row) : row);
+  const place = rows.indexOf(inList);
+  const step = (by) => rows[place + by] && inList && go(here({open: list.identity(rows[place + by])}), {replaces: true});
+  const pressed = (event) => {
+    const by = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    if (!by || event.target.closest("input, select, textarea, pre")) return;
+    event.preventDefault();
+    step(by);
+  };
+  const opener = () => {
+    const link = document.querySelector("tr.chosen a");
+    link?.scrollIntoView({block: "nearest"});
+    return link;
+  };
+  /** A click next to the panel opens the row under it, or closes the panel. */
+  const clicked = ({target, currentTarget, clientX: x, clientY: y}) => {
+    const isIn = (element) => {
+      const {left, right, top, bottom} = element.getBoundingClientRect();
+      return x >= left && x <= right && y >= top && y <= bottom;
+    };
+    if (target !== currentTarget || isIn(currentTarget)) return;
+    const link = [...document.querySelectorAll("tr.leads")].find(isIn)?.querySelector("a");
+    if (link) link.click();
+    else close();
+  };
+  return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close} name="panel" ...${{opener, pressed, clicked}}>
+    ${inList && rows.length > 1 && html`<p class="bar">${[["Previous row", "↑", -1], ["Next row", "↓", 1]].map(([name, icon, by]) => html`<button key=${name}
+      type="button" aria-label=${name} disabled=${!rows[place + by]} onClick=${() => step(by)}>${icon}</button>`)} <span class="faint">${place + 1} of ${rows.length}</span></p>`}
     <${Problem} error=${one.error} at=${one.at} retry=${one.reload} />
     ${row && (list.Details ? html`<${list.Details} row=${row} session=${session} query=${query} reload=${() => {
       one.reload();
       reload();
-    }} />` : html`<${Fields} of=${row} />`)}
+    }} />` : html`<${Columns} of=${list.panel ?? list.columns} row=${row} />`)}
     ${!row && !one.error && html`<p role="status">${list.show ? "Loading ..." : "This page does not have the row. Remove the filters to find it."}</p>`}
     <${Problem} error=${problem} />
     ${message && html`<p role="status">${message}</p>`}
     ${offered.length > 0 && html`<div class="bar">${offered.filter((each) => !each.isRare).map(button)}
       ${rare.length > 0 && html`<details><summary>More</summary>${rare.map(button)}</details>`}</div>`}
+    ${all && html`<details><summary>All fields</summary><${Fields} of=${all} leads=${(name, value) => list.leads?.(name, value, row, session)} /></details>`}
   <//>`;
 }
 

@@ -55,9 +55,9 @@ export function Copy({text, label}) {
  * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1, under(row): a line
  * under the name on phones}. Instead of value(row), a column
  * of money has money(row), which returns decimal text, and may have `places`, its number of decimals.
- * `foot`: a row of totals. `href(row)`: the link of a row. `sort`: {key, order, by(key)}, used by columns with a sort key.
+ * `foot`: a row of totals. `href(row)`: the link of a row. `isChosen(row)`: whether its panel is open. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
-export function Table({caption, columns: given, rows, identity, href, sort, foot}) {
+export function Table({caption, columns: given, rows, identity, href, sort, foot, isChosen}) {
   const columns = given.map((each) => (each.money ? ofMoney(each, foot ? [...rows, foot] : rows) : each));
   const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
   const hashes = rows.flatMap((row) => columns.map((each) => each.value(row)).filter(isHash));
@@ -76,7 +76,7 @@ export function Table({caption, columns: given, rows, identity, href, sort, foot
     <thead><tr>${columns.map((each) => head(each, sort))}</tr></thead>
     <tbody>${rows.map((row) => {
       const address = href?.(row);
-      return html`<tr key=${identity(row)} class=${address && "leads"} onClick=${address && follow(address)}>
+      return html`<tr key=${identity(row)} class=${address && (isChosen?.(row) ? "leads chosen" : "leads")} onClick=${address && follow(address)}>
         ${columns.map((each, place) => cell(each, row, place === 0, address, nameOf))}</tr>`;
     })}</tbody>
     ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0))}</tr></tfoot>`}
@@ -164,19 +164,23 @@ export function Tabs({path, tabs, query}) {
     href=${to(path, {tab: name === tabs[0][0] ? "" : name})} aria-current=${name === now ? "true" : undefined}>${title}</a>`)}</nav>`;
 }
 
-/** A modal dialog. Every way of closing it calls `close`. */
-export function Dialog({title, close, children}) {
+/**
+ * A modal dialog. Every way of closing it calls `close`. `name` is its class. `opener()` returns the element that gets the focus afterwards;
+ * by default, the one that has it now. `pressed` gets its key events,
+ * and `clicked` its clicks.
+ */
+export function Dialog({title, close, children, name, opener, pressed, clicked}) {
   const box = useRef(null);
-  useEffect(() => {
-    const [shown, before] = [box.current, document.activeElement];
+  useLayoutEffect(() => { // before the next frame, so that a panel that shows another row does not flicker
+    const [shown, before] = [box.current, opener?.() ?? document.activeElement];
     shown.showModal();
     shown.querySelector("form :is(input, select, textarea)")?.focus();
     return () => {
       shown.close();
-      before.focus(); // the element that had the focus before the dialog opened
+      before.focus();
     };
   }, []);
-  return html`<dialog ref=${box} aria-label=${title} onClose=${(event) => event.target === box.current && close()}>
+  return html`<dialog ref=${box} class=${name} aria-label=${title} onKeyDown=${pressed} onClick=${clicked} onClose=${(event) => event.target === box.current && close()}>
     <div class="title"><h2>${title}</h2>
       <button type="button" onClick=${() => box.current.close()} aria-label="Close">✕</button></div>
     ${children}</dialog>`;
@@ -236,6 +240,14 @@ export const withCode = (text) => String(text ?? "").split("`").map((part, place
 /** Build the form field that chooses one of a row's comments. */
 export const commented = (row) => [{name: "comment", label: "Comment", type: "select",
   options: row.comments.map(({id, author, message}) => [id, `${author}: ${message.slice(0, 60)}`])}];
+
+/** A row's columns as a list: the head of its panel. */
+export function Columns({of: columns, row}) {
+  const values = columns.filter(({kind}) => kind !== "act").map((each) => [each, each.money ? fixed(each.money(row), each.places ?? placesOf([each.money(row)])) : each.value(row)]);
+  const nameOf = useNames(values.map(([, value]) => value).filter(isHash));
+  return html`<dl class="fields">${values.map(([each, value]) => html`<div key=${each.title}><dt>${each.title}</dt>
+    <dd title=${each.exact?.(row)}>${isHash(value) ? nameOf(value) : value || value === 0 ? value : plain(null)}</dd></div>`)}</dl>`;
+}
 
 /** The fields of an object as a list; nested objects become nested lists. `leads(name, value)` returns the link of a field, if it has one. */
 export function Fields({of, leads}) {

@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html, useEffect, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Problem, State, Table, Tabs, may} from "../lib/parts.mjs";
+import {Columns, Problem, State, Table, Tabs, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {DimensionForm} from "./allocation_form.mjs";
 
@@ -141,7 +141,7 @@ const NAMESPACES = {
   ],
   Details: ({row}) => html`<p><a href=${to(PATH, {namespace: row.id})}>Show the definition</a></p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
-    <${Fields} of=${{id: row.id, description: row.description, version: row.version, dimensions: row.dimensions}} />`,
+    <${Columns} of=${NAMESPACES.columns} row=${row} />`,
   create: {title: "Create a namespace", needs,
     fields: () => [{name: "id", label: "Id", required: true, note: "lower-case letters, digits, _ and -"}, ...named()],
     run: (_, given) => send("POST", "/allocation/namespaces", given).then(() => null)},

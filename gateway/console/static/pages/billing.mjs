@@ -62,7 +62,7 @@ const CONNECTIONS = {
 };
 
 const drops = (id) => ({
-  ...shared, path: `${at(id)}/drops`, root: "billing_drops", caption: "hourly files", identity: (row) => row.drop_id,
+  ...shared, path: `${at(id)}/drops`, root: "billing_drops", caption: "hourly files", identity: (row) => row.drop_id, heading: (row) => `Hourly file ${row.drop_id}`,
   columns: [
     column("File", "drop_id", null),
     {title: "Month (all rows)", value: ({month}) => html`<a href=${addressOf(`${at(id)}/drops/${month}`)}>${month}</a>`, sort: "month"},

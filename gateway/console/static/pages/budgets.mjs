@@ -162,7 +162,7 @@ function Thresholds({row, alerts}) {
 
 const list = ({views, dimensions, channels}) => ({
   path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),
-  identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget,
+  identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget, fields: ({burnup, history, ...row}) => row,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
   Details: ({row}) => html`<${Details} row=${row} titles=${dimensions.titles} />`,
   create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions), channels),

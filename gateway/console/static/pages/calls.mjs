@@ -55,7 +55,7 @@ const LIST = {
   ask: (query) => (isOfSpan(query) ? {from: span(query).from, to: span(query).to, tz: query.get("tz")} : {}),
   asked: (filters) => filters.flatMap(([name, value]) => (value === UNKNOWN ? [[name, ""], [name, UNKNOWN]] : [[name, value]])),
   hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, titles: OWN_TITLES, Above: Span,
-  identity: (row) => row.id, heading, Details: Call,
+  identity: (row) => row.id, heading, Details: Call, fields: ({record}) => record, leads: (name, value, {record}, session) => placeOf(name, value, record, session),
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,
   empty: html`<h2>No records yet</h2><p><a href=${to("/connect")}>Connect a sender</a>, and its calls appear here.</p>`,
@@ -129,7 +129,6 @@ function Call({row: {record, why, price_lines, routes, not_stored, corrections =
     ${Object.keys(why).length > 0 && html`<h3>Why</h3><${Fields} of=${why} />`}
     ${routes.length > 0 && html`<h3>Deliveries</h3><${Table} caption="Routes" rows=${routes} columns=${ROUTES}
       identity=${(each) => each.route} />`}
-    <details><summary>All fields</summary><${Fields} of=${record} leads=${leads} /></details>
     <p class="faint">Not stored: ${not_stored.join("; ")}.</p>`;
 }
 
@@ -150,11 +149,12 @@ const CORRECTIONS = [
   {...number("Tokens", tokens)},
 ];
 
+const quantity = (line) => (typeof line.quantity === "number" ? exactCount(line.quantity) : line.quantity);
 const PRICES = [
-  {title: "Item", value: (line) => line.of},
-  {title: "Quantity", kind: "number", value: (line) => typeof line.quantity === "number" ? exactCount(line.quantity) : line.quantity},
-  {title: "Dollars", kind: "number", value: (line) => line.price},
-  {title: "Per", value: (line) => line.per},
+  {title: "Item", value: (line) => line.of, under: (line) => `${quantity(line)} at $${line.price} per ${line.per}`},
+  {title: "Quantity", kind: "number under", wide: true, value: quantity},
+  {title: "Dollars", kind: "number under", wide: 2, value: (line) => line.price},
+  {title: "Per", kind: "under", wide: 3, value: (line) => line.per},
   {title: "Amount", kind: "number", money: (line) => line.amount, places: 4},
 ];
 

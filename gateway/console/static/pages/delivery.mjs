@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ago, duration, exactCount} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Confirm, Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {Columns, Confirm, Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/delivery";
 const byRoute = (tab, route) => to(PATH, {tab, route});
@@ -103,7 +103,7 @@ function Replay({wanted, count}) {
 
 const SENDING = {
   path: "/deliveries", root: "deliveries", at: PATH, caption: "unacknowledged requests", what: ["routes"],
-  identity: (row) => String(row.id),
+  identity: (row) => String(row.id), heading: (row) => `Request ${row.id} to ${row.route}`,
   columns: [
     {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
@@ -113,7 +113,7 @@ const SENDING = {
     {title: "Next attempt", wide: true, value: (row) => row.not_before ?? "–", sort: "not_before"},
     {title: "Last error", wide: true, value: (row) => row.last_error ?? ""},
   ],
-  Details: ({row}) => html`<${Fields} of=${row} />
+  Details: ({row}) => html`<${Columns} of=${SENDING.columns} row=${row} />
     ${row.state === "unknown" && html`<p><a href=${toUnknown(row.route)}>Report whether it arrived</a></p>`}`,
   empty: html`<p>No requests in progress. Receivers have acknowledged every request.</p>`,
 };
@@ -122,7 +122,7 @@ const letters = (verb) => (row) => send("POST", `/dead/${verb}`, {ids: [row.id]}
 
 const DEAD = {
   path: "/dead", root: "dead", at: PATH, caption: "rejected records", what: ["dead"],
-  identity: (row) => String(row.id), show: (id) => `/dead/${id}`, one: (answer) => answer.dead,
+  identity: (row) => String(row.id), heading: (row) => `Rejected record ${row.id}`, show: (id) => `/dead/${id}`, one: (answer) => answer.dead,
   columns: [
     {title: "Number", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
@@ -171,7 +171,7 @@ function Every({answer, session, reload}) {
 
 const REFUSALS = {
   path: "/partial-refusals", root: "partial_refusals", at: PATH, caption: "partly rejected requests", what: ["routes"],
-  identity: (row) => `${row.route} ${row.first} ${row.at}`,
+  identity: (row) => `${row.route} ${row.first} ${row.at}`, heading: (row) => `Partly rejected by ${row.route}`,
   columns: [
     {title: "Route", value: (row) => row.route, sort: "route"},
     {title: "Rejected", kind: "number", value: (row) => exactCount(row.count), sort: "count"},

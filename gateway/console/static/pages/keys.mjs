@@ -6,7 +6,7 @@ import {html, useState} from "../lib/html.mjs";
 import {ago, exactCount, money} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, Fields, Problem, State, may} from "../lib/parts.mjs";
+import {Columns, Copy, Problem, State, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {span} from "../lib/range.mjs";
 
@@ -59,9 +59,9 @@ const sentWith = (name, session) => (may(session, "view_costs") ? to("/costs", {
 
 /** The details of a key, and a summary of the calls that were sent with it. */
 function Details({row, session}) {
-  const {previous_secret_until: until, scopes, ...shown} = row;
   return html`${may(session, "view_costs") && html`<${Sent} name=${row.name} session=${session} />`}
-    <h3>The key</h3><${Fields} of=${{...shown, ...(until && {previous_secret_until: until}), scopes}} />`;
+    <h3>The key</h3><${Columns} of=${KEYS.columns} row=${row} />
+    ${row.previous_secret_until && html`<p>Its earlier secret works until ${row.previous_secret_until}.</p>`}`;
 }
 
 function Sent({name, session}) {

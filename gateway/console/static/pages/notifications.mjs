@@ -5,7 +5,7 @@ import {channelFields, typedChannel} from "../lib/channel_fields.mjs";
 import {ago, count, exactCount} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, Fields, State, Tabs, withCode} from "../lib/parts.mjs";
+import {Columns, Copy, State, Tabs, withCode} from "../lib/parts.mjs";
 
 const PATH = "/notifications";
 const needs = "operate_spool";
@@ -37,8 +37,7 @@ const OUTBOX = {
     <p class="text">${withCode(row.text)}</p>
     ${row.link && html`<p><a href=${row.link} rel="noreferrer">${row.link}</a></p>`}
     ${row.error && html`<p class="wrong">${row.error}</p>`}
-    <${Fields} of=${{...row.fields, kind: row.kind, attempts: row.attempts, next_try: row.state === "waiting" ? row.not_before : null, settled: row.settled,
-      thread: row.thread, id: row.id}} />`,
+    <p class="faint">Attempts: ${exactCount(row.attempts)}.${row.state === "waiting" && row.not_before && ` Next attempt: ${row.not_before}.`}</p>`,
   actions: [
     {title: "Send again", needs, when: (row) => ["failed", "discarded"].includes(row.state), run: (row) => ids("retry", row),
       text: () => "The notification keeps its id, so a receiver can recognize and ignore a repeated one."},
@@ -74,7 +73,7 @@ const CHANNEL_LIST = {
     {title: "Waiting since", wide: true, value: (row) => seen(row.oldest)},
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Show notifications</a></p>
-    ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Fields} of=${{...row, reason: undefined}} />`,
+    ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Columns} of=${CHANNEL_LIST.columns} row=${row} />`,
   create: {title: "Add a channel", needs: makes, fields: () => channelFields({}), run: (_, given) => send("POST", CHANNELS_PATH, typedChannel(given)).then(() => null)},
   actions: [
     {title: "Test", needs, when: (row) => row.state !== "removed", text: (row) => `Tollhouse sends a test message to ${row.name}.`,

@@ -1,7 +1,7 @@
 /** Prices that people set on top of the price list, and the models that have no price. */
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {count, exactCount, money} from "../lib/format.mjs";
+import {count, exactCount, fixed, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
@@ -14,7 +14,8 @@ const needs = "modify_billing";
 const AMOUNTS = [["input", "Input"], ["output", "Output"], ["cache_read", "Cache read"], ["cache_write", "Cache write"], ["cache_write_1h", "Cache write, one hour"]];
 
 const place = (id) => `${PATH}/${encodeURIComponent(id)}`;
-const amount = (text) => (text ? `$${text}` : html`<span class="faint">as listed</span>`);
+const amount = (text) => (text ? fixed(text, Math.max(2, (text.split(".")[1] ?? "").length)) : html`<span class="faint">list price</span>`);
+const priced = (shown) => shown.map(([name, title]) => ({title, kind: "number", value: (row) => amount(row[name])}));
 
 /** The effect of the typed price. It disappears when the form changes. */
 function Preview() {
@@ -55,17 +56,20 @@ function Done({text, since}) {
     ${found && html`<p role="status">${Number(found.rows) ? `Recalculated: ${money(found.before)} before, ${money(found.after)} after.` : "No estimate changed."}</p>`}`;
 }
 
+const WHICH = [
+  {title: "Model", sort: "model", value: (row) => row.model},
+  {title: "Provider", sort: "provider", value: (row) => row.provider || "every provider"},
+];
+const WHEN = [
+  {title: "From", wide: true, sort: "since", value: (row) => row.since || "all days"},
+  {title: "Set by", wide: true, value: (row) => row.author},
+];
+
 const list = (query) => ({
   path: PATH, root: "prices", at: PATH, caption: "prices", what: ["prices"],
   identity: (row) => row.id, heading: (row) => row.model, show: place, one: (answer) => answer.price,
   opens: query.get("new") !== null, closed: () => query.get("new") !== null && go(here({new: null, of: null}), {replaces: true}),
-  columns: [
-    {title: "Model", sort: "model", value: (row) => row.model},
-    {title: "Provider", sort: "provider", value: (row) => row.provider || "every provider"},
-    ...AMOUNTS.slice(0, 3).map(([name, title]) => ({title, kind: "number", value: (row) => amount(row[name])})),
-    {title: "From", wide: true, sort: "since", value: (row) => row.since || "all days"},
-    {title: "Set by", wide: true, value: (row) => row.author},
-  ],
+  columns: [...WHICH, ...priced(AMOUNTS.slice(0, 3)), ...WHEN], panel: [...WHICH, ...priced(AMOUNTS), ...WHEN],
   Before: Unpriced,
   create: {title: "Set a price", needs, fields: () => fields({model: query.get("new") ?? "", provider: query.get("of") ?? ""}),
     run: async (_, given) => {

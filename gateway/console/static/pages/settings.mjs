@@ -5,7 +5,7 @@ import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {Columns, State, Tabs, may} from "../lib/parts.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const PATH = "/settings";
@@ -43,7 +43,7 @@ const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;
 const OPERATORS = {
   path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
   identity: (row) => row.email,
-  Details: ({row}) => html`<${Fields} of=${{...row, role: roleName(row.role)}} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>Show what this person may do and see</a></p>`,
+  Details: ({row}) => html`<${Columns} of=${OPERATORS.columns} row=${row} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>Show what this person may do and see</a></p>`,
   columns: [plain("E-mail", "email", true), role, {title: "State", value: stateOf}, plain("Created by", "created_by", false, true),
     {...moment("Created", "created", true), wide: true}, {...moment("Last modified", "last_modified", true), wide: true}],
   create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true},
@@ -83,10 +83,9 @@ const target = (row) => html`<${Thing} kind=${row.action.split(".")[0]} id=${row
 
 const AUDIT = {
   path: "/audit", root: "audit", at: PATH, caption: "changes", what: ["keys"],
-  identity: (row) => row.id,
+  identity: (row) => row.id, heading: (row) => `${row.actor}: ${row.action}`,
   columns: [{...plain("Number", "id", true), kind: "short"}, moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
     {title: "Object", sort: "target", exact: (row) => row.target, value: target}, plain("IP address", "address", false, true)],
-  Details: ({row: {target_name, target_exists, ...row}}) => html`<p>${target({...row, target_name, target_exists})}</p><${Fields} of=${row} />`,
 };
 
 const TOOLS = {

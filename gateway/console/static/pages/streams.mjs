@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {Columns, Copy, State, Tabs, may} from "../lib/parts.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const PATH = "/streams";
@@ -50,7 +50,7 @@ const EVENTS = {
 const STREAMS = {
   path: "/streams", root: "streams", at: PATH, caption: "streams", what: ["streams"],
   identity: (row) => row.name,
-  Details: ({row, session}) => html`${row.type === "metric" && may(session, "view_costs") && html`<p><a href=${to("/costs", {measure: `unit:stream:${row.name}`})}>Cost per unit</a></p>`}<${Fields} of=${row} />`,
+  Details: ({row, session}) => html`${row.type === "metric" && may(session, "view_costs") && html`<p><a href=${to("/costs", {measure: `unit:stream:${row.name}`})}>Cost per unit</a></p>`}<${Columns} of=${STREAMS.columns} row=${row} />`,
   columns: [
     {title: "Stream", value: (row) => row.name, sort: "name"},
     {title: "Type", value: (row) => row.type, sort: "type"},
@@ -66,7 +66,7 @@ const span = (row) => `${exactCount(row.last - row.first + 1)} records (${row.fi
 
 const UNKNOWN = {
   path: "/unknown", root: "unknown", at: PATH, caption: "deliveries without an answer", what: ["routes"],
-  identity: (row) => String(row.id),
+  identity: (row) => String(row.id), heading: (row) => `Unanswered delivery ${row.id}`,
   columns: [
     {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => html`<${Thing} kind="route" id=${row.route} />`},
