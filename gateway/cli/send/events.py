@@ -10,7 +10,7 @@ from uuid import uuid4
 import click
 
 from gateway.cli.output import as_json
-from gateway.cli.send.command import UploadTarget, deliver, target_options
+from gateway.cli.send.delivery import UploadTarget, deliver, target_options
 from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import CREATE_EVENT
 

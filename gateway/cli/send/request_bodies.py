@@ -22,7 +22,6 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
-from gateway.normalise.formats.list import format_of
 from gateway.normalise.payload import items as payload
 from gateway.service.errors import BadPayload
 
@@ -344,6 +343,9 @@ class _OpenBody:
 def _is_otlp(content: bytes) -> bool:
     if b'"resource' not in content[:_PEEK]:
         return False
+    # loaded late, because usage events need no formats
+    from gateway.normalise.formats.list import format_of
+
     return (format_of(payload.peek(content)) or "").startswith("otlp/")
 
 

@@ -18,8 +18,6 @@ import msgspec
 from exporters.http.answers import retry_after_s
 from exporters.pace import Backoff
 from gateway.cli.send.request_bodies import UploadBody
-from gateway.normalise.formats.engine.declaration import ItemFormat
-from gateway.normalise.formats.list import BY_NAME
 
 if TYPE_CHECKING:
     import aiohttp
@@ -237,15 +235,25 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
     if unnamed > 0:
         reasons[UNNAMED] += unnamed
         items += [RejectedItem(None, UNNAMED, "")] * unnamed
-    format = BY_NAME.get(str(answer.get("format")))
+    unfolds = "events" not in answer and _unfolds(str(answer.get("format")))
     return UploadAnswer(
         accepted=_number(counts.get("records")),
         ignored=_number(counts.get("ignored")),
         rejected=reasons,
         items=items,
-        unfolds="events" not in answer and (not isinstance(format, ItemFormat) or format.unwrap is not None),
+        unfolds=unfolds,
         hint=str(answer.get("hint") or ""),
     )
+
+
+def _unfolds(format: str) -> bool:
+    """Return whether the gateway unfolds a JSON array of this format into items."""
+    # loaded late, because usage events need no formats
+    from gateway.normalise.formats.engine.declaration import ItemFormat
+    from gateway.normalise.formats.list import BY_NAME
+
+    found = BY_NAME.get(format)
+    return not isinstance(found, ItemFormat) or found.unwrap is not None
 
 
 def _rejected(reject: dict[str, Any]) -> RejectedItem:

@@ -74,6 +74,21 @@ def test_the_list_and_the_version_load_no_command(word: str) -> None:
     assert set(re.findall(r"[\w.]+", loaded)) == {"gateway", "gateway.cli", "spool", "spool.printable"}
 
 
+@pytest.mark.parametrize("words", [["send"], ["events", "send"], ["events", "list"]], ids=" ".join)
+def test_help_loads_no_decoder(words: list[str]) -> None:
+    """The decoders and the protobuf library take more time than the rest of a command's start."""
+    program = (
+        "import sys\n"
+        "from gateway.cli import main\n"
+        "try:\n    main([*sys.argv[1:], '--help'], prog_name='tollhouse')\nfinally:\n"
+        "    print([name for name in sys.modules if name.startswith(('google.', 'gateway.normalise.otlp.spans'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 # verbs that one of list, show, create, edit and delete replaces
 OTHER_VERBS = {
     "add",

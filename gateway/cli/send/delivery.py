@@ -1,0 +1,311 @@
+"""Sends the bodies of a command to a gateway, and reports the counts. Knows no format of records."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.output import show_json
+from gateway.cli.send.request_bodies import (
+    UNREADABLE,
+    Acknowledged,
+    RunningDigest,
+    UploadBody,
+    bodies,
+    files,
+    looked_up,
+    opened,
+    unreadable,
+)
+from gateway.cli.send.upload import (
+    BodyRefused,
+    BodyTooLarge,
+    RejectedItem,
+    Undeliverable,
+    UploadClient,
+    UploadCounts,
+    WrongKey,
+    session,
+)
+from spool.printable import printable
+from spool.registry.scopes import SEND_AI_TELEMETRY
+
+if TYPE_CHECKING:
+    from gateway.cli.send.command import OlderCalls
+
+DEFAULT_URL = "http://127.0.0.1:4318"
+KEY_ENV = "TOLLHOUSE_KEY"
+KEY_COMMAND = f'tollhouse keys create --name send --use-case "{SEND_AI_TELEMETRY}"'
+MOST_NAMED = 20  # maximum rejected items that are printed per run
+
+
+def target_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of commands that send to a gateway: its address and the key."""
+    options = (
+        click.option(
+            "--to",
+            "url",
+            default=DEFAULT_URL,
+            show_default=True,
+            metavar="URL",
+            help="Address of the gateway.",
+        ),
+        click.option(
+            "--key-file", type=click.Path(path_type=Path, dir_okay=False), help="File with the key."
+        ),
+        click.option(
+            "--key-env",
+            default=KEY_ENV,
+            show_default=True,
+            metavar="NAME",
+            help="Environment variable with the key.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class UploadTarget:
+    """The address and the key of an upload. Exits with 2 if they can never work."""
+
+    def __init__(
+        self, url: str, key_file: Path | None, key_env: str, *, path: str, key_command: str = KEY_COMMAND
+    ) -> None:
+        _check(url)
+        self.key = _key(key_file, key_env)
+        self.endpoint = url.rstrip("/") + path
+        self.key_command = key_command
+        self.hint = "" if self.key else f" (no key was sent; set {key_env}, or use --key-file)"
+
+
+def deliver(
+    target: UploadTarget,
+    named: tuple[str, ...],
+    single: tuple[UploadBody, str] | None,
+    older: OlderCalls | None,
+    *,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """
+    Send one body with its name, or else the files. Exits with 1 if anything was rejected. Prints the counts even
+    if sending fails.
+    """
+
+    async def send_all() -> bool:
+        async with session() as client:
+            upload = UploadClient(client, target.endpoint, target.key, notify=_print)
+            sent_before = Acknowledged(url=target.endpoint, key=target.key)
+            run = _Run(upload, sent_before, older, again=again, as_json=as_json)
+            try:
+                if single is not None:
+                    await run.body(*single)
+                else:
+                    await run.files(named)
+            finally:
+                run.report()
+        return run.complete
+
+    try:
+        complete = asyncio.run(send_all())
+    except WrongKey as error:
+        fail(f"{error}{target.hint}. On the gateway, `{target.key_command}` creates such a key")
+    except Undeliverable as error:
+        fail(f"{error}{target.hint}")
+    if not complete:
+        sys.exit(1)
+
+
+class _Run:
+    def __init__(
+        self,
+        client: UploadClient,
+        taken: Acknowledged,
+        older: OlderCalls | None,
+        *,
+        again: bool,
+        as_json: bool,
+    ) -> None:
+        self._client = client
+        self._taken = taken
+        self._older = older
+        self._again = again
+        self._counts = UploadCounts()
+        self._skipped = 0
+        self._rejected = 0
+        self._hints: dict[str, None] = {}  # hints of responses, each once
+        self._listed: list[dict[str, str]] | None = [] if as_json else None
+        self._answered = False
+        self._cannot_remember = False
+        self.complete = True
+
+    async def files(self, named: tuple[str, ...]) -> None:
+        """Send files one after the other. Reports files that cannot be read, and continues."""
+        names = list(files(named, self._complain))
+        with _bar(names) as advance:
+            for name in names:
+                try:
+                    with _source(name) as raw:
+                        await self._file(raw, name, advance)
+                except UNREADABLE as error:
+                    self._complain(unreadable(name, error))
+
+    async def body(self, body: UploadBody, name: str) -> bool:
+        """Send one body; return whether it was accepted."""
+        try:
+            answer = await self._client.send(body)
+        except BodyRefused as error:
+            if isinstance(error, BodyTooLarge) and len(body.items) > 1:
+                return all([await self.body(half, name) for half in body.halves()])
+            self._counts.rejected["refused"] += len(body.items)
+            self._complain(f"{name}, {body.place(None)}: {error}")
+            return False
+        self._counts.add(answer)
+        if self._older is not None:
+            self._older.add(body.content)
+        self._answered = True
+        if answer.hint:
+            self._hints[answer.hint] = None
+        for item in answer.items:
+            self._name_rejected(name, item, item.place(body, unfolds=answer.unfolds))
+        return True
+
+    def report(self) -> None:
+        """Print the counts and a line for each reason of rejection, or all of it as JSON."""
+        counts = self._counts
+        if self._listed is not None:
+            show_json(
+                {
+                    "accepted": counts.accepted,
+                    "ignored": counts.ignored,
+                    "rejected": counts.rejected.total(),
+                    "sent_before": self._skipped,
+                    "reasons": dict(sorted(counts.rejected.items())),
+                    "items": self._listed,
+                    **({} if self._older is None else self._older.as_json()),
+                    **({"hints": list(self._hints)} if self._hints else {}),
+                }
+            )
+            return
+        if not (self._answered or self._skipped or counts.rejected):
+            return
+        line = f"accepted {counts.accepted}, ignored {counts.ignored}, rejected {counts.rejected.total()}"
+        click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
+        for reason, n in sorted(counts.rejected.items()):
+            click.echo(f"  rejected as {reason}: {n}")
+        for message in filter(None, [self._older and self._older.words, *self._hints]):
+            click.echo(message)
+        if self._rejected > MOST_NAMED:
+            _print(
+                f"{self._rejected - MOST_NAMED:,} more items were rejected; only the first "
+                f"{MOST_NAMED} are listed above"
+            )
+
+    async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
+        with opened(raw) as content:
+            for body in bodies(content, RunningDigest(self._taken)):
+                if body.known and not self._again:
+                    self._skipped += len(body.items)
+                elif await self.body(body, name):
+                    self._remember(body.mark)
+                advance(raw)
+
+    def _name_rejected(self, file: str, item: RejectedItem, where: str) -> None:
+        """
+        List a rejected item, up to MOST_NAMED.
+
+        The body still counts as sent, because a repeat would be rejected again.
+        """
+        self._rejected += 1
+        self.complete = False
+        if self._listed is not None:
+            self._listed.append(
+                {"file": file, "place": where, "reason": item.reason, "message": item.message}
+            )
+        elif self._rejected <= MOST_NAMED:
+            _print(printable(f"{file}, {where}: {item.explanation}"))
+
+    def _remember(self, mark: bytes) -> None:
+        try:
+            self._taken.add(mark)
+        except OSError as error:
+            if not self._cannot_remember:
+                _print(f"{error.filename}: {error.strerror}; a later run cannot skip what is sent now")
+            self._cannot_remember = True
+
+    def _complain(self, message: str) -> None:
+        self.complete = False
+        _print(message)
+
+
+def _print(message: str) -> None:
+    click.echo(f"tollhouse: {message}", err=True)
+
+
+def _check(url: str) -> None:
+    """Raise UsageError for an address that can never work."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number, or brackets are not closed
+        usable = False
+    if not usable:
+        raise click.UsageError(f"--to: {url!r} is not an address such as {DEFAULT_URL}")
+    if "@" in parts.netloc:
+        raise click.UsageError(
+            "--to must not contain a user or password; pass the key with --key-file or --key-env"
+        )
+
+
+def _key(key_file: Path | None, key_env: str) -> str | None:
+    origin = f"the environment variable {key_env}"
+    key = os.environ.get(key_env, "").strip()
+    if key_file is not None:
+        origin = str(key_file)
+        try:
+            key = key_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
+    if any(character.isspace() or not character.isprintable() for character in key):
+        fail(f"{origin} must contain one key on one line", 2)
+    return key or None
+
+
+@contextmanager
+def _source(name: str) -> Iterator[IO[bytes]]:
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    with Path(name).open("rb") as raw:
+        yield raw
+
+
+@contextmanager
+def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
+    """Show a progress bar on a terminal, by the position in the file that is being sent."""
+    sizes = {name: looked_up(name).size for name in names if name != "-"}
+    shown = sys.stderr.isatty() and sum(sizes.values()) > 0
+    if not shown:
+        yield lambda raw: None
+        return
+    with click.progressbar(length=sum(sizes.values()), file=sys.stderr, label="sending") as bar:
+        last: tuple[IO[bytes] | None, int] = None, 0
+
+        def advance(raw: IO[bytes]) -> None:
+            nonlocal last
+            if raw.seekable():
+                position = raw.tell()
+                bar.update(position - (last[1] if raw is last[0] else 0))
+                last = raw, position
+
+        yield advance
