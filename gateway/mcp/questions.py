@@ -18,7 +18,16 @@ from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger.periods import Span, span
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    BILLED_TYPES,
+    PAID_COST,
+    PAID_DIMENSIONS,
+    TOTAL,
+    CostQuery,
+    CostRow,
+    end_of_hour,
+)
 from spool.ledger.work import UNITS
 from spool.people import People
 from spool.registry.roles import COUNTED_TYPES
@@ -100,7 +109,8 @@ async def question(
         dimension = _dimension(name)
         look = _containing if "&" in name[: -len(dimension)] else _exact
         asking.shared.people.check(value or "" for value in values)
-        if dimension in UNITS:  # there are too many to look for similar ones
+        # there are too many units to look for similar ones, and no call has a charge or a plan
+        if dimension in UNITS or (cost_type == PAID_COST and dimension in PAID_DIMENSIONS):
             chosen = exclude if name.startswith("!") else include
             chosen[dimension] = tuple(value or "" for value in values)
             continue

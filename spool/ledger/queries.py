@@ -152,9 +152,9 @@ _COST_TYPES = {
         "the estimate at list prices, for every call whose model has a price", field="estimated"
     ),
     "on_demand_cost": CostType(field="estimated"),
-    "metered_cost": CostType(),
-    "covered_cost": CostType(),
-    "paid_cost": CostType(),
+    "metered_cost": CostType("the cost that counts, without calls that the seats of a plan cover"),
+    "covered_cost": CostType("the cost that counts, only of calls that the seats of a plan cover"),
+    "paid_cost": CostType("metered_cost with the fees and the extra usage of seats, by day"),
     "billed_cost": CostType(
         "the amounts that providers billed, spread over the calls; discounts and taxes are separate rows",
         arranged=1,

@@ -643,7 +643,7 @@ def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> No
     assert [] == console.audit()
     console.screenshot("one-model")
     page.get_by_role("button", name="Actions for claude-sonnet-4-5").click()
-    page.get_by_role("menuitem", name="Variants and prices").click()
+    page.get_by_role("menuitem", name="Variants").click()
     expect(page.locator("tbody th")).to_have_count(3)
     assert sorted(SPELLINGS) == sorted(page.locator("tbody th").all_inner_texts())
     expect(page.locator("thead th").first).to_have_text("model variant")

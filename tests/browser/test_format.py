@@ -73,3 +73,18 @@ def test_amounts_of_a_page_line_up(console: Console) -> None:
             for column in zip(*rows, strict=True):
                 places = {len(found) for text in column for found in re.findall(r"\$[\d,]+\.(\d+)", text)}
                 assert len(places) <= 1, (address, column)
+
+
+def test_a_change(console: Console) -> None:
+    """A percentage is rounded and at most +999 %. Without an earlier amount, or with too little, there is none."""
+    console.open("/keys")
+    cases: list[tuple[list[object], dict[str, str]]] = [
+        (["11", "10"], {"percent": "+10 %", "amount": "+$1.00"}),
+        (["5", "0.02"], {"percent": ">+999 %", "amount": "+$4.98"}),
+        (["5", "0"], {"percent": "new", "amount": ""}),
+        (["0", "0"], {"percent": "–", "amount": ""}),
+    ]
+    change = FORMAT.replace("format[name](...given)", "format[name](...given, format.money, 0)")
+    found = console.page.evaluate(change, ["change", [given for given, _ in cases]])
+    assert [shown for _, shown in cases] == found
+    assert [{"percent": "–", "amount": "+$1.00"}] == written(console, "change", ["1.5", "0.5"])

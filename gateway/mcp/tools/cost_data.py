@@ -42,7 +42,7 @@ from spool.ledger import money
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import combined, own_start
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, TOTAL, CostRow
+from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
 from spool.record import CURRENCY, moment
 from spool.turns.threads import ordered
@@ -54,7 +54,7 @@ MAX_PERIODS = 800  # maximum periods in a result; a month has fewer hours
 
 GROUPS = (
     "0 to 3 dimensions; default: only the total. Dimensions of bills (charge, service, ...) need a "
-    "billed cost_type"
+    "billed cost_type, and charge and plan are also dimensions of paid_cost"
 )
 Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens", "usage"]
 _UNITS = {
@@ -90,9 +90,10 @@ class CostDataQuestion(ToolInput):
         ExplainedType,
         msgspec.Meta(
             description=(
-                "real_cost: reported by the source, otherwise estimated at list prices. billed_cost: "
-                "billed by providers. discounted_cost: billed, with discounts and taxes on usage. "
-                "Amortized types: fees are spread over what they cover"
+                "real_cost: reported by the source, otherwise estimated at list prices. paid_cost: without "
+                "calls that seats cover, with the fees of seats. billed_cost: billed by providers. "
+                "discounted_cost: billed, with discounts and taxes on usage. Amortized types: fees are "
+                "spread over what they cover"
             )
         ),
     ] = "real_cost"
@@ -173,7 +174,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
     }
     if arguments.meter is not None:
         shows["measure"] = "cost"  # the console page cannot show meters, so the link shows the cost
-    if is_billed:
+    if is_billed or arguments.cost_type in PLAN_TYPES:
         shows["cost_type"] = arguments.cost_type
     if arguments.missing:
         shows["missing"] = arguments.missing
@@ -306,10 +307,10 @@ class _Page:
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
         query = self.cost_answer.query
         unit = content.unit
+        names_type = query.arranged or content.cost_type in PLAN_TYPES
         sentence = (
             f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "
-            f"{CURRENCY_UNIT} "
-            + (f"of {content.cost_type}" if query.arranged else f"in {total.calls:,} calls")
+            f"{CURRENCY_UNIT} " + (f"of {content.cost_type}" if names_type else f"in {total.calls:,} calls")
         )
         if content.measure != "cost":
             sentence += f"; {self.arguments.meter or content.measure}: {amount_text(content.total.value, unit)} {unit}"

@@ -12,6 +12,7 @@ from gateway.cli.operator.commands import PageRequest, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by, with_options
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
+from spool.registry.notices import PARKED
 
 COLUMNS = (
     "id",
@@ -92,7 +93,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
         given["alert"] = USUAL_ALERTS
         click.echo("no --alert given: the budget alerts at 80 % and 100 %", err=True)
     _show_made(client.request("POST", "/budgets", body=_body(client, given)), as_json)
-    warn_without_channel(client)
+    warn_about_channels(client)
 
 
 @budgets.command()
@@ -132,7 +133,7 @@ def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     if not body:
         fail("no change given; use at least one option, such as --amount", 2)
     _show_made(client.request("PATCH", f"/budgets/{part(id)}", body=body), as_json)
-    warn_without_channel(client)
+    warn_about_channels(client)
 
 
 @budgets.command()
@@ -198,9 +199,17 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
         )
 
 
-def warn_without_channel(client: OperatorClient) -> None:
-    """Warn on stderr if there is no channel, because alerts then reach nobody."""
-    if not client.request("GET", "/channel-names")["channel_names"]:
+def warn_about_channels(client: OperatorClient) -> None:
+    """Warn on stderr about channels that send nothing, and if there is no channel, because alerts then reach nobody."""
+    channels = client.request("GET", "/channel-names")["channel_names"]
+    for channel in channels:
+        if channel["state"] == PARKED:
+            click.echo(
+                f"the channel {channel['name']} is paused, so it sends nothing; see why with "
+                "tollhouse notifications channels list",
+                err=True,
+            )
+    if not channels:
         click.echo(
             "nobody will be notified: there is no channel. Add Slack, Teams or mail with "
             "tollhouse notifications channels create",

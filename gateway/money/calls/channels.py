@@ -23,7 +23,7 @@ from gateway.money.calls.notifications import describe_notification, shown_error
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
 from spool.registry.document_table import names_of
-from spool.registry.notices import CHANNEL_STATES, TEST, WARNING, ChannelState, Notice
+from spool.registry.notices import CHANNEL_STATES, RUNNING, TEST, WARNING, ChannelState, Notice
 from spool.registry.permission_sets import (
     INSTALLATION_ADMINISTRATION,
     OPERATE_SPOOL,
@@ -183,13 +183,15 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
     List the channel names for budgets, views and reports. This call exists because some people may change
-    budgets and views but not see the state of channels.
+    budgets and views but not see the reasons why a channel sends nothing.
     """
     table = request.registry.notices
+    states = {channel.name: channel.state for channel in await request.services.channels()}
     return {
         "channel_names": [
             {
                 "name": name,
+                "state": states.get(name, RUNNING),
                 "takes_reports": name in table.report_channels,
                 "takes_people": name in table.mail_channels,
             }

@@ -100,6 +100,24 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
     assert 3 == len(receiver.bodies)
 
 
+def test_a_paused_channel_is_named_where_it_is_chosen(
+    telling: Tollhouse, receiver: Receiver, open_console: OpenConsole
+) -> None:
+    """If the receiver refuses the secret, Budgets and Scheduled reports say so, and lead to the reason."""
+    receiver.status = 401
+    telling.run("notifications", "channels", "test", "alertmanager")
+    console = open_console(telling)
+    console.open("/budgets")
+    words = console.page.get_by_text("The channel alertmanager is paused, so it sends nothing.")
+    expect(words).to_be_visible()
+    assert [] == console.audit()
+    words.get_by_role("link", name="Show why").click()
+    expect(console.page.get_by_role("dialog", name="alertmanager")).to_contain_text("401")
+    viewer = open_console(telling, role="viewer")
+    viewer.open("/budgets")
+    expect(viewer.page.get_by_text("The channel alertmanager is paused")).to_be_visible()
+
+
 def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
     """A viewer sees the state of each channel and no button."""
     telling.run("notifications", "channels", "test", "alertmanager")

@@ -414,6 +414,7 @@ def test_a_bill_is_imported_from_the_console(tmp_path: Path, open_console: OpenC
             dialog.get_by_role("button", name="Preview").click()
             expect(dialog.get_by_role("alert")).to_contain_text(words)
         assert [] == console.audit()
+        dialog.get_by_label("Source").select_option("openai_costs")
         dialog.locator("input[type=file]").set_input_files(report)
         dialog.get_by_role("button", name="Preview").click()
         row = dialog.get_by_role("region", name="Preview").locator("tbody tr")

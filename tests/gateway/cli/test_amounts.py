@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli.operator.money.amounts import adding_up, money, money_column, places_of
+from gateway.cli.operator.money.report import _lines
 
 AMOUNTS = st.lists(st.decimals(-10_000, 10_000, places=12), min_size=1, max_size=60)
 
@@ -55,3 +56,21 @@ def test_amounts_are_written_with_their_currency() -> None:
     parts = [Decimal("0.5"), None, Decimal("-0.501"), Decimal("0.001"), Decimal()]
     assert money_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00", "$0.00"]
     assert money_column(parts, 2)[3] == "<$0.01"
+
+
+@pytest.mark.parametrize(
+    ("before", "total_before", "change"),
+    [
+        ("10", "20", "-50.0%"),
+        ("0.02", "20", ">+999%"),
+        ("0.5", "0.5", None),  # a percentage of cents misleads
+        ("0", "0.5", "new"),
+    ],
+)
+def test_the_total_decides_about_percentages(before: str, total_before: str, change: str | None) -> None:
+    """All rows of a table have a percentage, or none has one. None is above 999 %."""
+    rows = [
+        {"cost": "5", "previous": {"cost": before}},
+        {"cost": "5", "previous": {"cost": total_before}},
+    ]
+    assert change == _lines(rows, [], ["cost"], "USD")[0]["change"]

@@ -150,3 +150,12 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     assert total["included_value"] == "0.0001"
     assert total["metered"] == "0.0006"
     assert [("Claude", 1)] == [(plan["name"], plan["seats"]) for plan in found["plans"]]
+    paid = await assistant.content("get_cost_data", cost_type="paid_cost", group_by=["charge"])
+    by_charge = {row["group"]["charge"]: Decimal(row["cost"]) for row in paid["rows"]}
+    assert by_charge.keys() >= {"seat_fee", "overage"}
+    assert Decimal("0.00075") == by_charge["overage"]
+    assert Decimal(paid["total"]["cost"]) == sum(by_charge.values())
+    only = await assistant.content("get_cost_data", cost_type="paid_cost", filters={"charge": ["overage"]})
+    assert only["total"]["cost"] == "0.00075"
+    metered = await assistant.content("get_cost_data", cost_type="metered_cost")
+    assert metered["total"]["cost"] == "0.0006"

@@ -96,6 +96,7 @@ _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
 CALL_TITLES = {"source": "tool"}
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
+MOST_PERCENT = 999  # larger changes are written as more than this
 _MOST_CALLS = 200  # maximum calls per page
 _CALL_COLUMNS = (
     "started",
@@ -487,11 +488,13 @@ def _lines(
         )
         for name, amounts in money.items()
     }
+    # a percentage of cents misleads, so the total decides whether the rows have one
+    compares = has_past and abs(Decimal(rows[-1]["previous"]["cost"])) >= 1
     return [
         {name: row.get(name) for name in names}
         | {name: _figure(name, row) for name in shown if name not in money}
         | {name: column[index] for name, column in texts.items()}
-        | ({"change": _change(row)} if has_past else {})
+        | ({"change": _change(row, compares=compares)} if has_past else {})
         for index, row in enumerate(rows)
     ]
 
@@ -509,13 +512,14 @@ def _figure(name: str, row: JsonObject) -> str | None:
     return f"{Decimal(value):,}" if name == UNITS else f"{value:,}"
 
 
-def _change(row: JsonObject) -> str | None:
+def _change(row: JsonObject, *, compares: bool) -> str | None:
     now, before = Decimal(row["cost"]), Decimal(row["previous"]["cost"])
     if not before:
         return "new" if now else None
-    if abs(before) < 1:  # a percentage of cents misleads
+    if not compares:
         return None
-    return f"{(now - before) / before:+.1%}"
+    share = (now - before) / before
+    return f">+{MOST_PERCENT}%" if share * 100 > MOST_PERCENT else f"{share:+.1%}"
 
 
 def _percentile(ms: int | None, *, timed: int) -> str | None:

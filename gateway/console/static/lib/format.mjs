@@ -103,9 +103,11 @@ const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/,
 /** Write a count with all its digits, for tooltips and copies. */
 export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
 
+const MOST_PERCENT = 999;
+
 /**
  * Write a change as {percent: "+12 %", amount: "+$340.00"}. If the old value is zero, percent is "new". If both values are zero, or if the
- * old value is less than `least`, percent is a dash, because a percentage of cents misleads.
+ * old value is less than `least`, percent is a dash, because a percentage of cents misleads. A larger one than +999 % is ">+999 %".
  */
 export function change(now, before, format = money, least = format === money ? 1 : 0) {
   if (now === null || before === null) return {percent: DASH, amount: ""};
@@ -120,7 +122,8 @@ export function change(now, before, format = money, least = format === money ? 1
   const sign = /^[-<>]/.test(shown) ? "" : "+";
   const isSame = parsed(difference).digits === 0n;
   const isLittle = Math.abs(Number(before)) < least;
-  return {percent: isLittle ? DASH : `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${shown}`};
+  const written = percent > MOST_PERCENT ? `>+${MOST_PERCENT}` : `${percent > 0 ? "+" : ""}${percent}`;
+  return {percent: isLittle ? DASH : `${written} %`, amount: isSame ? "" : `${sign}${shown}`};
 }
 
 /** Write a share in whole percent. Write "<1 %" for a smaller share, and a dash if the whole is zero. */

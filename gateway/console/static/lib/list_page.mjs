@@ -107,6 +107,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
   }, [id], list.what);
   const [problem, setProblem] = useState(null);
   const [message, setMessage] = useState(null);
+  const [isOpened, setOpen] = useState(false); // All fields
   const runAtOnce = (action) => action.run(row, {}, session).then((result) => {
     setMessage(result);
     if (result) reload();
@@ -154,7 +155,8 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     ${message && html`<p role="status">${message}</p>`}
     ${offered.length > 0 && html`<div class="bar">${offered.filter((each) => !each.isRare).map(button)}
       ${rare.length > 0 && html`<details><summary>More</summary>${rare.map(button)}</details>`}</div>`}
-    ${all && html`<details><summary>All fields</summary><${Fields} of=${all} leads=${(name, value) => list.leads?.(name, value, row, session)} /></details>`}
+    ${all && html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>All fields</summary>${isOpened && html`<${Fields} of=${all}
+      leads=${(name, value) => list.leads?.(name, value, row, session)} />`}</details>`}
   <//>`;
 }
 

@@ -5,12 +5,15 @@ import {clockTime, duration, exactCount, fixed, placesOf} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
 import {stateName} from "./words.mjs";
 
+/** Begin a message of the API like a sentence, unless its first word is a name such as `base_version`. */
+const asSentence = (message) => message.replace(/^[a-z](?=[a-z]* )/, (letter) => letter.toUpperCase());
+
 /** An error message, with the age of the figures that the page still shows. */
 export function Problem({error, at, retry}) {
   if (!error) return null;
-  const isClosed = error.type === "limited_data" || error.type === "permission_set";
+  const isClosed = ["limited_data", "permission_set", "cost_type"].includes(error.type);
   return html`<div class="problem" role="alert">
-    <p><strong>${isClosed ? "You do not have access to this." : error.status ? "Tollhouse could not load this." : "No connection."}</strong> ${error.message}
+    <p><strong>${isClosed ? "You do not have access to this." : error.status ? "Tollhouse could not load this." : "No connection."}</strong> ${asSentence(error.message)}
       ${at && html` The figures below are from ${clockTime(at)}.`}</p>
     ${retry && !isClosed && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;

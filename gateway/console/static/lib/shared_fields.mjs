@@ -7,8 +7,14 @@ import {isOpen} from "./parts.mjs";
 export const addChannel = (session) => (isOpen(session, {needs: "view_operation", isWhole: true})
   ? html`<a href=${to("/notifications", {tab: "channels"})}>Add Slack, Teams or mail</a>` : "Ask an Admin to add one.");
 
-/** A warning that no channel exists, with the next step. */
-export const NoChannel = ({session}) => html`<p role="status" class="wrong">Nobody will be notified: there is no channel. ${addChannel(session)}</p>`;
+const CANNOT = {parked: "is paused, so it sends nothing", failing: "cannot send at the moment, and Tollhouse tries again"};
+
+/** A warning that no channel exists, or the channels that do not send, each with the next step. `channels`: the rows of /channel-names. */
+export function ChannelProblems({channels, session}) {
+  if (!channels.length) return html`<p role="status" class="wrong">Nobody will be notified: there is no channel. ${addChannel(session)}</p>`;
+  return channels.filter(({state}) => CANNOT[state]).map(({name, state}) => html`<p key=${name} role="status" class="wrong">The channel ${name} ${CANNOT[state]}.
+    ${isOpen(session, {needs: "view_operation", isWhole: true}) && html` <a href=${to("/notifications", {tab: "channels", open: name})}>Show why</a>`}</p>`);
+}
 
 /** A checkbox for each channel. A chosen channel that no longer exists is listed as well, so that people can deselect it. */
 export function ChannelBoxes({name, label, note, value, options}) {

@@ -10,7 +10,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
-import {NoChannel} from "../lib/shared_fields.mjs";
+import {ChannelProblems} from "../lib/shared_fields.mjs";
 import {BudgetLine} from "./budgets_line.mjs";
 
 const PATH = "/budgets";
@@ -179,12 +179,13 @@ const list = ({views, dimensions, channels}) => ({
 export function Page(given) {
   const known = useQuery(async () => {
     const [{views}, dimensions, {channel_names: channels}] = await Promise.all([get("/views", {limit: 1000}), knownDimensions(), get("/channel-names")]);
-    return {views, dimensions, channels: channels.map((each) => each.name)};
-  }, [], ["views"]);
+    return {views, dimensions, channels};
+  }, [], ["views", "notifications"]);
   const [made, setMade] = useState(0);
   const {data} = known;
+  const names = (data?.channels ?? []).map(({name}) => name);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    ${data && !data.channels.length && html`<${NoChannel} session=${given.session} />`}
-    ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} made=${() => setMade(made + 1)} />`}
-    <${ListPage} key=${made} list=${list(data ?? {views: [], dimensions: NONE, channels: []})} ...${given} />`;
+    ${data && html`<${ChannelProblems} channels=${data.channels} session=${given.session} />`}
+    ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} channels=${names} made=${() => setMade(made + 1)} />`}
+    <${ListPage} key=${made} list=${list({...(data ?? {views: [], dimensions: NONE}), channels: names})} ...${given} />`;
 }

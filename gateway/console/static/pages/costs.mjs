@@ -197,7 +197,8 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const isEstimated = name.startsWith("latency"); // percentiles are estimated from ranges, so their differences are not reliable
   const isMoney = measure.short === shortMoney;
   const write = writerOf(name, now(whole));
-  const changeOf = (row) => change(now(row), before(row), write, isMoney ? 1 : 0);
+  const least = isMoney && Math.abs(Number(before(whole))) < 1 ? Infinity : 0; // the total decides for every row
+  const changeOf = (row) => change(now(row), before(row), write, least);
   const amountOf = (row) => {
     const {percent: part, amount} = changeOf(row);
     return part === "new" ? `+${write(now(row), row)}` : amount || "–";
@@ -236,7 +237,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       const isKnown = row.of || !by.some((field) => row[field] === OTHER);
       return [
         at.isPlain && isKnown && {title: "Top calls", href: topCalls(row, at, query)},
-        !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants and prices", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
+        !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
         limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
         narrow && isGroup && {title: "Restrict access", act: () => narrow(row[by[0]])},
         isKnown && {title: "Copy link", act: () => copy(row, table.report)},

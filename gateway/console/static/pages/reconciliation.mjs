@@ -199,13 +199,14 @@ const Preview = ({imports}) => html`<${Table} caption="Preview" rows=${imports} 
 /** A dialog that imports bills: it shows the content of the files first. */
 function Import({close}) {
   const [chosen, setChosen] = useState(null); // the checked form and its preview
+  const {data: sources} = useQuery(async () => (await get("/statements", {limit: 1})).filtering.available.find(({field}) => field === "source").valid_values, []);
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
   const ask = async (form, dry_run) => {
     setBusy(true);
     setProblem("");
     try {
-      const query = new URLSearchParams({source: form.get("source").trim(), account: form.get("account").trim(), dry_run});
+      const query = new URLSearchParams({source: form.get("source"), account: form.get("account").trim(), dry_run});
       const files = new FormData();
       form.getAll("file").forEach((file) => files.append("file", file));
       const {imports} = await send("POST", `/statement-uploads?${query}`, files);
@@ -224,7 +225,8 @@ function Import({close}) {
   return html`<${Dialog} title="Import a bill" close=${close}>${chosen && html`<${Preview} imports=${chosen.imports} />`}<form onSubmit=${submit}>
     ${!chosen && html`
       <label>Files <span class="faint">JSON, CSV or Parquet, also as gzip; choose all files of one export together</span><input type="file" name="file" multiple required /></label>
-      <label>Source <span class="faint">only if the files are not recognized, such as openai_costs</span><input name="source" autocomplete="off" /></label>
+      <label>Source <span class="faint">only if the files are not recognized</span><select name="source"><option value="">recognize each file</option>${(sources ?? []).map((each) => html`
+        <option key=${each} value=${each}>${each.replaceAll("_", " ")}</option>`)}</select></label>
       <label>Account <span class="faint">only if you have several; empty: the account in the files</span><input name="account" autocomplete="off" /></label>`}
     <p role="alert" class="wrong">${problem}</p>
     <div class="bar"><button type="submit" class="main" disabled=${isBusy}>${chosen ? "Import" : "Preview"}</button>

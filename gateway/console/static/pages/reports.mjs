@@ -7,7 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Problem, State} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {WEEKDAYS, reportFields, typedReport} from "../lib/report_fields.mjs";
-import {NoChannel} from "../lib/shared_fields.mjs";
+import {ChannelProblems} from "../lib/shared_fields.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const REPORTS = "/scheduled-reports";
@@ -55,9 +55,9 @@ const reportList = ({views, channels}) => {
 export function Page(given) {
   const known = useQuery(async () => {
     const [{views}, {channel_names: channels}] = await Promise.all([get("/views", {limit: 1000}), get("/channel-names")]);
-    return {views, channels: channels.filter((each) => each.takes_reports).map((each) => each.name)};
-  }, [], ["views"]);
+    return {views, channels: channels.filter((each) => each.takes_reports)};
+  }, [], ["views", "notifications"]);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    ${known.data && !known.data.channels.length && html`<${NoChannel} session=${given.session} />`}
-    <${ListPage} list=${reportList(known.data ?? {views: [], channels: []})} ...${given} />`;
+    ${known.data && html`<${ChannelProblems} channels=${known.data.channels} session=${given.session} />`}
+    <${ListPage} list=${reportList({views: known.data?.views ?? [], channels: (known.data?.channels ?? []).map(({name}) => name)})} ...${given} />`;
 }
