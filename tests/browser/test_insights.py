@@ -88,7 +88,7 @@ def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console:
     )
     dialog.get_by_role("button", name="Close").click()
     console.page.get_by_role("link", name=STUCK["title"]).click()
-    expect(dialog.get_by_role("button")).to_have_text(["✕"])
+    expect(dialog.get_by_role("button")).to_have_text(["✕", "↑", "↓"])
     dialog.get_by_role("link", name="Delivery").click()
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Delivery")
 
