@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 import click
@@ -38,9 +38,6 @@ from gateway.cli.send.upload import (
 )
 from spool.printable import printable
 from spool.registry.scopes import SEND_AI_TELEMETRY
-
-if TYPE_CHECKING:
-    from gateway.cli.send.command import OlderCalls
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
@@ -75,6 +72,17 @@ def target_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+class BodyCounts(Protocol):
+    """What a command counts in the accepted bodies, and its words about them, "" for none."""
+
+    def add(self, body: bytes) -> None: ...
+
+    def as_json(self) -> dict[str, object]: ...
+
+    @property
+    def words(self) -> str: ...
+
+
 class UploadTarget:
     """The address and the key of an upload. Exits with 2 if they can never work."""
 
@@ -92,7 +100,7 @@ def deliver(
     target: UploadTarget,
     named: tuple[str, ...],
     single: tuple[UploadBody, str] | None,
-    older: OlderCalls | None,
+    older: BodyCounts | None,
     *,
     again: bool,
     as_json: bool,
@@ -131,7 +139,7 @@ class _Run:
         self,
         client: UploadClient,
         taken: Acknowledged,
-        older: OlderCalls | None,
+        older: BodyCounts | None,
         *,
         again: bool,
         as_json: bool,
