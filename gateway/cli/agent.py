@@ -15,15 +15,24 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 
 from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
-from gateway.cli import configured, fail
+from gateway.cli import fail
 from gateway.cli.agent_policy import policy
+from gateway.cli.agent_probe import probe
+from gateway.cli.agent_settings import (
+    agent_config,
+    agent_flags,
+    config_option,
+    directory_option,
+    endpoint_of,
+    endpoint_option,
+)
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
 from gateway.devices.agent import activity
@@ -49,23 +58,6 @@ if TYPE_CHECKING:
     from gateway.service.app import App
 
 _log = logging.getLogger(__name__)
-
-endpoint_option = click.option(
-    "--endpoint",
-    metavar="URL",
-    help="HTTP address of this machine's agent; default: the agent's server.listen.",
-)
-# The agent has its own configuration file, so this option does not search the places of a gateway's file.
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Configuration file (TOML) of the agent.",
-)
-directory_option = click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Data directory of the agent; default: the data_dir setting, or ~/.local/share/tollhouse-agent.",
-)
 
 
 @click.group(invoke_without_command=True)
@@ -119,13 +111,13 @@ def agent(
         "server.listen": listen,
         "server.grpc_listen": grpc_listen,
     }
-    settings = _agent_config(config, data, flags)
+    settings = agent_config(config, data, flags)
     problems = list(_problems(settings))
     if problems:
         fail("; ".join(problems), 2)
 
     def reread() -> Config:
-        reread_config = load(config, flags=_agent_flags(config, data, flags))
+        reread_config = load(config, flags=agent_flags(config, data, flags))
         problems = list(_problems(reread_config))
         if problems:
             raise ConfigError(problems)
@@ -138,24 +130,6 @@ def agent(
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
         fail(why(error))
-
-
-def _endpoint(config: Config) -> str:
-    return f"http://{config.server.listen}"
-
-
-def _agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
-    return configured(config, _agent_flags(config, data, flags))
-
-
-def _agent_flags(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _home())
-    return {**flags, "data_dir": str(directory.absolute()) if directory else None}
-
-
-def _home() -> Path:
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "tollhouse-agent"
 
 
 def _problems(config: Config) -> Iterator[str]:
@@ -288,6 +262,7 @@ def _delete_token(config: Config) -> None:
 
 
 agent.add_command(policy)
+agent.add_command(probe)
 
 
 # -- settings of assistants ----------------------------------------------------------------------------------
@@ -325,8 +300,8 @@ def setup(
         fail("use either --write or --undo, not both", 2)
     if file and len(assistants) > 1:
         fail("--file needs exactly one assistant", 2)
-    settings = _agent_config(config, data, {})
-    directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
+    settings = agent_config(config, data, {})
+    directory, endpoint = settings.data_dir, endpoint or endpoint_of(settings)
     failed = False
     for name in assistants:
         assistant = ASSISTANTS[name]
@@ -368,8 +343,8 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
 @config_option
 def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
     """Show for each assistant whether it is set up and when it last reported."""
-    settings = _agent_config(config, data, {})
-    directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
+    settings = agent_config(config, data, {})
+    directory, endpoint = settings.data_dir, endpoint or endpoint_of(settings)
     seen = activity.read(directory)
     today = activity.day_of(SystemClock().now())
     rows = [_status_row(assistant, endpoint, seen, today) for assistant in ASSISTANTS.values()]

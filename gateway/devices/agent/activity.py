@@ -14,10 +14,11 @@ from pathlib import Path
 import msgspec
 
 from gateway.devices.agent.identity import write_private
+from gateway.devices.agent.link import SOURCES_FILE
 from spool.log.values import Commit
 from spool.record import moment
 
-FILE = "sources.json"
+FILE = SOURCES_FILE
 WRITE_AFTER_S = 1.0
 _COUNTED_TERMS = ("accepted", "duplicates")
 

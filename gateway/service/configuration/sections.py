@@ -385,6 +385,9 @@ class ClusterSettings:
     )
 
 
+AGENT_REPORTS = ("user", "use", "serial", "endpoint")
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
     """
@@ -405,6 +408,11 @@ class AgentSettings:
     labels: Mapping[str, str] = setting(
         {}, "labels of the device, such as team, for reports that do not set them"
     )
+    report: tuple[str, ...] = setting(
+        ("user", "use"),
+        "what heartbeats state about the machine: user, use (the hour of an assistant's last use), serial (its serial "
+        "number), endpoint (the host of a foreign endpoint)",
+    )
 
     def problems(self, _: str) -> Iterator[str]:
         yield from url("agent.gateway", self.gateway)
@@ -412,6 +420,8 @@ class AgentSettings:
             yield (
                 "set only one of agent.enrolment_token_file, agent.enrolment_key_file and agent.enrolment_key_env"
             )
+        if strange := [word for word in self.report if word not in AGENT_REPORTS]:
+            yield f"agent.report may have {', '.join(AGENT_REPORTS)}, and not {strange[0]}"
         if self.device_id and not is_device_id(self.device_id):
             yield "agent.device_id must have 1 to 128 letters, digits or any of . _ : @ -"
 

@@ -36,8 +36,14 @@ NOT_IMPORTED = (
     "gateway.intake.receivers.otlp_grpc", "gateway.service.addresses.table", "gateway.service.demo",
     "gateway.money.insights", "gateway.money.recommendations", "gateway.bills.reconciliation",
     "gateway.bills.statements", "gateway.http.openapi",
-    "gateway.devices.agent.policy.bundle", "gateway.devices.agent.policy.applied",
+    "gateway.devices.agent.probe", "gateway.devices.agent.policy.bundle", "gateway.devices.agent.policy.applied",
 )  # fmt: skip
+
+# The modules of `tollhouse agent probe`, which the agent itself does not load.
+PROBE = tuple(
+    f"gateway.devices.agent.probe.{name}"
+    for name in ("folders", "look", "machine", "places", "states", "telemetry")
+)
 
 
 class Laptop:
@@ -140,7 +146,8 @@ def test_the_agent_runs_without_names_of_posix_and_imports_little(modules: list[
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_types_of_the_agent_on_other_systems(modules: list[str], platform: str) -> None:
     """mypy knows the names of each system: none that is missing there is used."""
-    ours = [word for name in modules if name.partition(".")[0] in OURS for word in ("-m", name)]
+    names = [*modules, *PROBE]
+    ours = [word for name in names if name.partition(".")[0] in OURS for word in ("-m", name)]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--platform", platform, "--no-warn-unreachable", "--follow-imports", "silent",
          "--cache-dir", f".mypy_cache/{platform}", *ours],

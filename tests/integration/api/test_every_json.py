@@ -21,7 +21,7 @@ DOCUMENTS = {"fleet causes", "fleet coverage", "spool status", "spool verify", "
 # These commands change something, inspect the machine or a server, run until stopped, or show a single object
 # that must exist first.
 OTHERS = {
-    "reload", "doctor", "agent status", "spool accept-clock", "spool dead discard", "spool dead retry",
+    "reload", "doctor", "agent status", "agent probe", "spool accept-clock", "spool dead discard", "spool dead retry",
     "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights run",
     "recommendations run", "recommendations check", "notifications discard", "notifications retry",
     "console link", "allocation versions show", "roles preview", "keys adopt", "lake verify", "prices undo",

@@ -24,14 +24,15 @@ import msgspec
 
 from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, BundleFile, PolicyManifest
 from gateway.devices.agent.policy.signatures import PublicKey
-from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, allowed_paths
+from gateway.devices.agent.policy.targets import (
+    MACOS,
+    MANAGED,
+    PREFERENCES,
+    RECORDS,
+    allowed_paths,
+)
 
 MOST_BYTES: Final = 1024 * 1024  # size limit of one file
-RECORDS: Final = {
-    LINUX: "/var/lib/tollhouse-policy/record.json",
-    MACOS: "/Library/Application Support/Tollhouse/policy-record.json",
-}
-PREFERENCES: Final = "/Library/Managed Preferences"
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -46,17 +47,21 @@ class CheckedBundle:
 
     manifest: PolicyManifest
     contents: Mapping[str, bytes]
+    sha256: str
 
 
 class _Record(msgspec.Struct):
     """
     The files on this device that Tollhouse wrote: digests by path, and the folders that it created.
 
-    A path has two digests while the file is replaced, so that after a crash both are known.
+    A path has two digests while the file is replaced, so that after a crash both are known. `manifest` is the digest
+    of the bundle's manifest, and `error` why a file was not written; the probe reports both.
     """
 
     files: dict[str, list[str]] = msgspec.field(default_factory=dict)
     folders: list[str] = msgspec.field(default_factory=list)
+    manifest: str = ""
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ def verify(directory: Path, public_key: PublicKey) -> CheckedBundle:
             raise BadBundle(f"{file.path} was changed")
         _check_syntax(file.path, content)
         contents[file.path] = content
-    return CheckedBundle(manifest, contents)
+    return CheckedBundle(manifest, contents, _digest(signed))
 
 
 def _files(directory: Path) -> Iterator[str]:
@@ -168,6 +173,8 @@ def apply(checked: CheckedBundle, system: str, root: Path) -> PolicyChanges:
         tree.write(target, checked.contents[file.path])
         record.files[target] = [file.sha256]
         outcome.written.append(target)
+    record.manifest = checked.sha256
+    record.error = "foreign_file" if outcome.foreign else "mdm_policy" if outcome.hidden else ""
     _keep(tree, system, record)
     return outcome
 

@@ -22,6 +22,13 @@ MACOS: Final = "macos"
 WINDOWS: Final = "windows"
 SYSTEMS: Final = (LINUX, MACOS, WINDOWS)
 
+# the record of what `apply` wrote, and the folder of the MDM's preferences
+RECORDS: Final = {
+    LINUX: "/var/lib/tollhouse-policy/record.json",
+    MACOS: "/Library/Application Support/Tollhouse/policy-record.json",
+}
+PREFERENCES: Final = "/Library/Managed Preferences"
+
 ENVIRONMENT: Final = "environment"  # the name of the variables of the whole machine, next to assistants
 
 

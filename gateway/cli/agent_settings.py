@@ -1,0 +1,48 @@
+"""Options and settings that the commands of `tollhouse agent` share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli import configured
+from gateway.service.configuration.sections import Config
+
+endpoint_option = click.option(
+    "--endpoint",
+    metavar="URL",
+    help="HTTP address of this machine's agent; default: the agent's server.listen.",
+)
+# The agent has its own configuration file, so this option does not search the places of a gateway's file.
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Configuration file (TOML) of the agent.",
+)
+directory_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data directory of the agent; default: the data_dir setting, or ~/.local/share/tollhouse-agent.",
+)
+
+
+def endpoint_of(config: Config) -> str:
+    return f"http://{config.server.listen}"
+
+
+def agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
+    return configured(config, agent_flags(config, data, flags))
+
+
+def agent_flags(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _home())
+    return {**flags, "data_dir": str(directory.absolute()) if directory else None}
+
+
+def _home() -> Path:
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "tollhouse-agent"

@@ -1,0 +1,169 @@
+"""
+Reads of known files below a folder, such as a home directory, by a process that may be root.
+
+The files of a user are opened with the user's ids, so root is never led to a file that the user cannot read. No
+link is followed, and no file is read that is not a regular file or has more than MOST_BYTES.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+MOST_BYTES: Final = 256 * 1024
+MOST_ENTRIES: Final = 20_000  # entries of folders that one search for the newest file visits
+MOST_NAMES: Final = 64
+Owner = tuple[int, int]  # the ids of a user and a group
+
+
+class UnreadableFile(Exception):
+    """A file exists, but it is a link, not a regular file, too large, or not permitted."""
+
+
+if sys.platform == "win32":
+    _FILE: Final = os.O_RDONLY | os.O_BINARY
+    _FOLDER: Final = -1
+
+    @contextmanager
+    def _opened(root: Path, name: str, flags: int) -> Iterator[int | Path]:
+        """Open a file, or yield the path of a folder. A link that appears after the check is not noticed."""
+        path = root
+        for part in name.split("/"):
+            path /= part
+            if path.is_symlink() or path.resolve() != path.absolute():
+                raise OSError(errno.ELOOP, "a link", str(path))
+        if flags == _FOLDER:
+            yield path
+            return
+        descriptor = os.open(path, flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _as(owner: Owner | None) -> Iterator[None]:
+        yield
+
+    def _exists(root: Path, folder: str, name: str) -> bool:
+        return os.path.lexists(root / folder / name)
+
+else:
+    _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    _FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+    @contextmanager
+    def _opened(root: Path, name: str, flags: int) -> Iterator[int | Path]:
+        """Open a file or folder. Each folder on the way is opened without following a link."""
+        current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            parts = [part for part in name.split("/") if part]
+            for at, part in enumerate(parts, start=1):
+                below = os.open(part, flags if at == len(parts) else _FOLDER, dir_fd=current)
+                os.close(current)
+                current = below
+            yield current
+        finally:
+            os.close(current)
+
+    @contextmanager
+    def _as(owner: Owner | None) -> Iterator[None]:
+        """As root, use the owner's ids while the block runs. The process has one thread."""
+        if owner is None or os.geteuid() != 0 or owner[0] == 0:
+            yield
+            return
+        groups, own_group = os.getgroups(), os.getegid()
+        os.setgroups([])
+        os.setegid(owner[1])
+        os.seteuid(owner[0])
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(own_group)
+            os.setgroups(groups)
+
+    def _exists(root: Path, folder: str, name: str) -> bool:
+        with _opened(root, folder, _FOLDER) as descriptor:
+            assert isinstance(descriptor, int)
+            os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        return True
+
+
+class GuardedFolder:
+    """A folder, and its owner, with whose ids its files are opened. Without an owner, the own ids are used."""
+
+    def __init__(self, path: Path, owner: Owner | None = None) -> None:
+        self.path = path
+        self._owner = owner
+
+    def read(self, name: str) -> tuple[bytes, float] | None:
+        """Return the content and the time of the last change, or None if the file does not exist."""
+        try:
+            with _as(self._owner), _opened(self.path, name, _FILE) as descriptor:
+                assert isinstance(descriptor, int)
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+                    raise UnreadableFile(name)
+                with os.fdopen(os.dup(descriptor), "rb") as file:
+                    content = file.read(MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # a link on the way is also no directory
+            raise UnreadableFile(name) from error
+        if len(content) > MOST_BYTES:
+            raise UnreadableFile(name)
+        return content, status.st_mtime
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a file, folder or link of this name."""
+        folder, _, last = name.rpartition("/")
+        with _as(self._owner), suppress(OSError):
+            return _exists(self.path, folder, last)
+        return False
+
+    def names(self, name: str, prefix: str = "") -> list[str]:
+        """Return up to MOST_NAMES names in a folder that begin with the prefix, the last ones first."""
+        found: list[str] = []
+        with (
+            _as(self._owner),
+            suppress(OSError),
+            _opened(self.path, name, _FOLDER) as folder,
+            os.scandir(folder) as entries,
+        ):
+            names = (entry.name for entry in islice(entries, MOST_ENTRIES))
+            found = [each for each in names if each.startswith(prefix)]
+        return sorted(found, reverse=True)[:MOST_NAMES]
+
+    def newest(self, name: str, depth: int) -> float | None:
+        """Return the newest modification time of a file in a folder and `depth` levels of folders below it."""
+        times: list[float] = []
+        with _as(self._owner), suppress(OSError), _opened(self.path, name, _FOLDER) as folder:
+            self._collect(name, folder, depth, times, [MOST_ENTRIES])
+        return max(times, default=None)
+
+    def _collect(
+        self, name: str, folder: int | Path, depth: int, times: list[float], left: list[int]
+    ) -> None:
+        with os.scandir(folder) as entries:
+            # names of session folders and files often have the date, so the newest come first
+            ordered = sorted(islice(entries, left[0]), key=lambda entry: str(entry.name), reverse=True)
+            for entry in ordered:
+                left[0] -= 1
+                if left[0] < 0:
+                    return
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        times.append(status.st_mtime)
+                    elif stat.S_ISDIR(status.st_mode) and depth > 0:
+                        path = f"{name}/{entry.name}"
+                        with _opened(self.path, path, _FOLDER) as below:
+                            self._collect(path, below, depth - 1, times, left)

@@ -1,0 +1,443 @@
+"""
+One look at the assistants of this machine. It changes nothing, and opens one connection, to the agent on loopback.
+
+The result has closed words, versions and times. It has no path, no address and no content of a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from gateway.devices.agent import jsonc
+from gateway.devices.agent.edits import Editor
+from gateway.devices.agent.policy.targets import (
+    MACOS,
+    MANAGED,
+    PREFERENCES,
+    RECORDS,
+    WINDOWS,
+    ManagedAssistant,
+)
+from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
+from gateway.devices.agent.probe.places import (
+    ENVIRONMENT_FILES,
+    ENVIRONMENT_FOLDER,
+    EXTENSIONS,
+    NODE_VERSIONS,
+    PACKAGE_FOLDERS,
+    PLACES,
+    PROGRAM_FOLDERS,
+    USER_ENVIRONMENT_FILES,
+    USER_ENVIRONMENT_FOLDER,
+    USER_PACKAGE_FOLDERS,
+    USER_PROGRAM_FOLDERS,
+    Places,
+)
+from gateway.devices.agent.probe.states import AssistantFacts, SettingsSource, evaluate, of_machine
+from gateway.devices.agent.probe.telemetry import (
+    LOOPBACK,
+    READERS,
+    VARIABLES,
+    Document,
+    Layer,
+    MalformedSettings,
+    SettingsReader,
+    Switches,
+    effective,
+    host_of,
+    is_one_of,
+    of_preferences,
+    parsed,
+)
+from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, MAX_TEXT
+from spool.record import moment
+
+USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"  # what agent.report may name
+HOUR_S: Final = 3600
+_VERSION: Final = re.compile(r"\d+(\.\d+)*[\w.+-]*")
+_ASSIGNMENT: Final = re.compile(
+    r"""^\s*(?:export\s+)?(\w+)=(?:"([^"\n]*)"|'([^'\n]*)'|([^\s;#]*))""", re.MULTILINE
+)
+
+Variables = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserHome:
+    """A user's home. `environment` has variables of a running session, which no file names."""
+
+    folder: GuardedFolder
+    user: int | None = None
+    environment: Variables = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedMachine:
+    """
+    What the look sees. `ours` are the endpoints of the agent and of the gateway. `registry` reads the values of a key
+    below HKEY_LOCAL_MACHINE, and `started_at` returns when the oldest process of a program and a user started.
+    """
+
+    system: str
+    root: GuardedFolder
+    homes: Sequence[UserHome]
+    ours: Sequence[str]
+    registry: Callable[[str], Mapping[str, object]] = lambda _: {}
+    started_at: Callable[[str, int | None], float | None] = lambda program, user: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLink:
+    """
+    The state of the agent. `path` is why records do not reach it, `forward` why it cannot forward them, and
+    `oldest_at` the time of the oldest record that it could not forward. `records` are the newest records by source.
+    """
+
+    path: str = ""
+    forward: str = ""
+    oldest_at: float | None = None
+    enrolled_at: float | None = None
+    records: Mapping[str, float] = field(default_factory=dict)
+
+    def newest_record(self, assistant: str) -> float | None:
+        times = [at for source, at in self.records.items() if ASSISTANT_OF_SOURCE.get(source) == assistant]
+        newest = max(times, default=None)
+        if newest is None or self.oldest_at is None:
+            return newest
+        return min(newest, self.oldest_at)  # later records are not at the gateway
+
+
+def look(machine: ProbedMachine, link: AgentLink, report: Sequence[str], *, now: float) -> dict[str, Any]:
+    """Return the states of all assistants, and the applied policy, in the form of heartbeats."""
+    policy = _applied_policy(machine)
+    common = _variables(machine.root, ENVIRONMENT_FILES, ENVIRONMENT_FOLDER)
+    variables = [
+        {
+            **common,
+            **_variables(home.folder, USER_ENVIRONMENT_FILES, USER_ENVIRONMENT_FOLDER),
+            **{name: value for name, value in home.environment.items() if name in VARIABLES},
+        }
+        for home in machine.homes
+    ]
+    assistants = {
+        name: _Look(machine, link, policy, MANAGED[name], places, READERS[name], now).assistant(
+            list(zip(machine.homes, variables, strict=True)), common, report
+        )
+        for name, places in PLACES.items()
+    }
+    found: dict[str, Any] = {"assistants": assistants}
+    if policy is not None:
+        found["policy"] = policy.described()
+    return found
+
+
+# -- policy ------------------------------------------------------------------------------------------------------
+
+
+class _Record(msgspec.Struct):
+    files: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    manifest: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Policy:
+    """The policy that `apply` wrote. `lacking` are its files that are missing or changed."""
+
+    record: _Record
+    applied_at: float
+    lacking: frozenset[str]
+
+    def described(self) -> dict[str, str | None]:
+        found = {"applied_at": moment(int(self.applied_at))}
+        if re.fullmatch(r"[0-9a-f]{64}", self.record.manifest):
+            found["sha256"] = self.record.manifest
+        error = "file_changed" if self.lacking else self.record.error
+        return {**found, **({"error": error[:MAX_TEXT]} if error else {})}
+
+
+def _applied_policy(machine: ProbedMachine) -> _Policy | None:
+    path = RECORDS.get(machine.system)
+    try:
+        stored = machine.root.read(path.lstrip("/")) if path else None
+        if stored is None:
+            return None
+        content, applied_at = stored
+        record = msgspec.json.decode(content, type=_Record)
+    except (UnreadableFile, msgspec.DecodeError):
+        return _Policy(record=_Record(error="record_unreadable"), applied_at=0.0, lacking=frozenset())
+    lacking = {target for target, digests in record.files.items() if _digest(machine, target) not in digests}
+    return _Policy(record=record, applied_at=applied_at, lacking=frozenset(lacking))
+
+
+def _digest(machine: ProbedMachine, target: str) -> str:
+    try:
+        stored = machine.root.read(target.lstrip("/"))
+    except UnreadableFile:
+        return ""
+    return sha256(stored[0]).hexdigest() if stored else ""
+
+
+# -- one assistant -----------------------------------------------------------------------------------------------
+
+
+class _Look:
+    def __init__(
+        self,
+        machine: ProbedMachine,
+        link: AgentLink,
+        policy: _Policy | None,
+        managed: ManagedAssistant,
+        places: Places,
+        reader: SettingsReader,
+        now: float,
+    ) -> None:
+        self._machine = machine
+        self._link = link
+        self._policy = policy
+        self._managed = managed
+        self._places = places
+        self._reader = reader
+        self._now = now
+        self._endpoint = ""  # the foreign endpoint that was seen last
+
+    def assistant(
+        self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
+    ) -> dict[str, Any]:
+        is_on_machine = self._is_on_machine()
+        own = [(home, variables) for home, variables in homes if self._is_in(home.folder)]
+        version = self._version([home for home, _ in homes])
+        facts = [self._facts(home, variables, version, looks_at_use=USE in report) for home, variables in own]
+        if not facts:
+            nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
+            alone = self._facts(nobody, common, version, looks_at_use=False)
+            facts = [replace(alone, is_installed=is_on_machine)]
+        state, cause = of_machine(evaluate(each, now=self._now) for each in facts)
+        found: dict[str, Any] = {"state": state, "configured": any(each.is_configured for each in facts)}
+        if cause:
+            found["cause"] = cause
+        if version:
+            found["version"] = version
+        used_at = max((each.used_at for each in facts if each.used_at is not None), default=None)
+        if used_at is not None and USE in report:
+            found["used_at"] = moment(used_at // HOUR_S * HOUR_S)
+        if ENDPOINT in report and (host := host_of(self._endpoint)):
+            found["endpoint"] = host[:MAX_TEXT]
+        return found
+
+    def _is_on_machine(self) -> bool:
+        system, root = self._machine.system, self._machine.root
+        suffixes = (".exe", ".cmd") if system == WINDOWS else ("",)
+        programs = [
+            f"{folder}/{self._places.program}{end}" for folder in PROGRAM_FOLDERS[system] for end in suffixes
+        ]
+        packages = [f"{folder}/{self._places.package}" for folder in PACKAGE_FOLDERS[system]]
+        return any(map(root.exists, programs + packages))
+
+    def _is_in(self, home: GuardedFolder) -> bool:
+        names = [*self._places.folders]
+        names += [f"{folder}/{self._places.program}" for folder in USER_PROGRAM_FOLDERS]
+        names += [f"{folder}/{self._places.package}" for folder in USER_PACKAGE_FOLDERS]
+        return any(map(home.exists, names)) or bool(self._extensions(home))
+
+    def _extensions(self, home: GuardedFolder) -> list[str]:
+        prefix = self._places.extension
+        return [name for folder in EXTENSIONS for name in home.names(folder, prefix)] if prefix else []
+
+    # -- version
+
+    def _version(self, homes: Sequence[UserHome]) -> str:
+        """Return the newest installed version of a package, or "" if none is found."""
+        found = list(self._versions(homes))
+        return max(found, key=_ordered, default="")
+
+    def _versions(self, homes: Sequence[UserHome]) -> Iterator[str]:
+        for folder in PACKAGE_FOLDERS[self._machine.system]:
+            yield from self._package_version(self._machine.root, folder)
+        for home in homes:
+            folders = [*USER_PACKAGE_FOLDERS]
+            folders += [
+                f"{NODE_VERSIONS}/{name}/lib/node_modules" for name in home.folder.names(NODE_VERSIONS)
+            ]
+            for folder in folders:
+                yield from self._package_version(home.folder, folder)
+            names = home.folder.names(self._places.versions) if self._places.versions else []
+            prefix = self._places.extension
+            names += [name.removeprefix(prefix) for name in self._extensions(home.folder)]
+            yield from (name for name in names if _is_version(name))
+
+    def _package_version(self, place: GuardedFolder, folder: str) -> Iterator[str]:
+        try:
+            stored = place.read(f"{folder}/{self._places.package}/package.json")
+            document = parsed(jsonc, stored[0]) if stored else {}
+        except (UnreadableFile, MalformedSettings):
+            return
+        version = document.get("version")
+        if isinstance(version, str) and _is_version(version):
+            yield version
+
+    # -- settings
+
+    def _facts(
+        self, home: UserHome, variables: Variables, version: str, *, looks_at_use: bool
+    ) -> AssistantFacts:
+        records = self._link.newest_record(self._managed.name)
+        common = AssistantFacts(
+            used_at=self._used_at(home.folder) if looks_at_use else None,
+            newest_record=records,
+            enrolled_at=self._link.enrolled_at,
+        )
+        try:
+            layers = list(self._layers(home, variables))
+        except UnreadableFile:
+            return replace(common, problem="no_permission")
+        except MalformedSettings:
+            return replace(common, problem="malformed")
+        applied, hides = self._without_hidden(layers)
+        found = effective(sorted(applied, key=lambda layer: self._reader.order.index(layer.source)))
+        endpoint = found.endpoint.switches.endpoint if found.endpoint else None
+        is_ours = None if endpoint is None else is_one_of(endpoint, self._machine.ours)
+        if endpoint is not None and not is_ours:
+            self._endpoint = endpoint
+        by_policy = found.endpoint is not None and found.endpoint.source.is_policy
+        is_old = (
+            found.endpoint is not None
+            and found.endpoint.source is SettingsSource.FILE
+            and self._is_old(version)
+        )
+        target = self._managed.files.get(self._machine.system)
+        return replace(
+            common,
+            problem="version" if is_old else "",
+            is_enabled=found.enabled.switches.is_enabled if found.enabled else None,
+            enabled_by=found.enabled.source if found.enabled else None,
+            is_ours=is_ours,
+            endpoint_by=found.endpoint.source if found.endpoint else None,
+            hides=hides,
+            lacks_policy=self._policy is not None and target in self._policy.lacking,
+            changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
+            running_since=self._machine.started_at(self._places.program, home.user) if by_policy else None,
+            path=self._path(endpoint, variables),
+        )
+
+    def _path(self, endpoint: str | None, variables: Variables) -> str:
+        """Return why records do not arrive at the gateway. Only the path through the agent is known."""
+        if host_of(endpoint or "") != LOOPBACK:
+            return ""
+        return self._link.path or ("proxy" if _is_proxied(variables) else self._link.forward)
+
+    def _used_at(self, home: GuardedFolder) -> float | None:
+        times = [home.newest(folder, depth) for folder, depth in self._places.used]
+        newest = max((at for at in times if at is not None), default=None)
+        return None if newest is None else min(newest, self._now)
+
+    def _is_old(self, version: str) -> bool:
+        return bool(version) and _ordered(version) < _ordered(self._managed.since)
+
+    def _layers(self, home: UserHome, variables: Variables) -> Iterator[Layer]:
+        """Yield what each place sets. Raises UnreadableFile or MalformedSettings for a place that cannot be read."""
+        reader, places, system = self._reader, self._places, self._machine.system
+        editor = self._managed.editor
+        if places.server:
+            yield from _file(home.folder, places.server, editor, SettingsSource.SERVER, reader.managed)
+        yield from self._preferences(editor)
+        for path in self._policy_files():
+            yield from _file(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
+        yield from _file(home.folder, places.settings[system], editor, SettingsSource.USER, reader.user)
+        if reader.environment is not None:
+            yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
+
+    def _policy_files(self) -> Iterator[str]:
+        """Yield the files of policies, strongest first."""
+        system = self._machine.system
+        if folder := self._places.more_managed.get(system):
+            below = f"{folder}/managed-settings.d"
+            names = self._machine.root.names(below)
+            yield from (f"{below}/{name}" for name in names if name.endswith(".json"))
+            yield f"{folder}/managed-settings.json"
+        elif system in self._managed.files:
+            yield self._managed.files[system].removeprefix("C:").replace("\\", "/").lstrip("/")
+
+    def _preferences(self, editor: Editor) -> Iterator[Layer]:
+        values: Mapping[str, object] = {}
+        if self._machine.system == MACOS and self._managed.domain:
+            import plistlib  # only here, because it takes a tenth of the probe's time
+            from xml.parsers.expat import ExpatError
+
+            stored = self._machine.root.read(f"{PREFERENCES.lstrip('/')}/{self._managed.domain}.plist")
+            try:
+                values = plistlib.loads(stored[0]) if stored else {}
+            except (plistlib.InvalidFileException, ExpatError, ValueError) as error:
+                raise MalformedSettings from error
+        elif self._machine.system == WINDOWS and self._managed.registry:
+            values = self._machine.registry(self._managed.registry)
+        if values:
+            yield Layer(SettingsSource.MDM, self._reader.managed(of_preferences(editor, values)))
+
+    def _without_hidden(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
+        """Return the layers that apply, and the source that hides a file with our endpoint."""
+        strongest = next((layer.source for layer in layers if layer.source.is_policy), None)
+        if not self._reader.has_one_policy or strongest in (None, SettingsSource.FILE):
+            return list(layers), None
+        applied = [layer for layer in layers if not layer.source.is_policy or layer.source is strongest]
+        hidden = [layer for layer in layers if layer.source.is_policy and layer.source is not strongest]
+        has_ours = any(is_one_of(layer.switches.endpoint or "", self._machine.ours) for layer in hidden)
+        return applied, strongest if has_ours else None
+
+
+def _file(
+    place: GuardedFolder,
+    path: str,
+    editor: Editor,
+    source: SettingsSource,
+    read: Callable[[Document], Switches],
+) -> Iterator[Layer]:
+    stored = place.read(path)
+    if stored is not None:
+        content, changed_at = stored
+        if document := parsed(editor, content):
+            yield Layer(source, read(document), changed_at)
+
+
+def _is_version(text: str) -> bool:
+    return len(text) <= MAX_TEXT and bool(_VERSION.fullmatch(text))
+
+
+def _ordered(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
+
+
+# -- environment -------------------------------------------------------------------------------------------------
+
+
+def _variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[str, str]:
+    """Return the known variables that files of a shell or of systemd set. A file that cannot be read sets none."""
+    found: dict[str, str] = {}
+    names = sorted(f"{folder}/{name}" for name in place.names(folder) if name.endswith(".conf"))
+    for name in (*files, *names):
+        try:
+            stored = place.read(name)
+        except UnreadableFile:
+            continue
+        if stored is None:
+            continue
+        for match in _ASSIGNMENT.finditer(stored[0].decode(errors="replace")):
+            if match[1] in VARIABLES:
+                found[match[1]] = match[2] or match[3] or match[4] or ""
+    return found
+
+
+def _is_proxied(variables: Variables) -> bool:
+    """Return whether requests to the agent would be sent to a proxy."""
+    if not any(variables.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
+        return False
+    exceptions = (
+        ",".join(variables.get(name, "") for name in ("NO_PROXY", "no_proxy")).replace(" ", "").split(",")
+    )
+    return not {"*", "127.0.0.1", "localhost", "127.0.0.0/8"} & set(exceptions)

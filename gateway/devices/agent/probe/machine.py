@@ -1,0 +1,256 @@
+"""The facts of this machine for a look: homes, processes, the agent's files and its port, and the hardware's ids."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.devices.agent.link import LINK_FILE, SOURCES_FILE
+from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
+from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
+from gateway.devices.agent.probe.look import SERIAL, AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.fleet.facts import MAX_TEXT
+
+MOST_HOMES: Final = 64
+MOST_PROCESSES: Final = 4096
+CONNECT_S: Final = 1.0
+AGENT_DOWN, PORT_TAKEN = "agent_down", "port_taken"
+HARDWARE_PREFIX: Final = b"tollhouse hardware id\n"
+_FIRST_USER: Final = {LINUX: 1000, MACOS: 500}
+_DMI: Final = "sys/devices/virtual/dmi/id"  # /sys/class/dmi/id is a link to this folder
+# ids and serial numbers that vendors leave in many machines
+_PLACEHOLDERS: Final = frozenset(
+    {
+        "",
+        "0",
+        "none",
+        "default string",
+        "not specified",
+        "system serial number",
+        "to be filled by o.e.m.",
+        "00020003-0004-0005-0006-000700080009",
+        "03000200-0400-0500-0006-000700080009",
+        "12345678-1234-5678-90ab-cddeefaabbcc",
+    }
+)
+
+
+def this_system() -> str:
+    return {"darwin": MACOS, "win32": WINDOWS}.get(sys.platform, LINUX)
+
+
+def look_around(
+    data_dir: Path, *, ours: Iterable[str], report: Iterable[str], now: float, listen: str
+) -> dict[str, Any]:
+    """
+    Look at this machine once. As root, look at all homes, and otherwise at the own home. `listen` is the agent's
+    address, or ends with the port 0 if the agent chooses one.
+    """
+    stored = _agent_file(data_dir, LINK_FILE)
+    chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
+    url = chosen if isinstance(chosen, str) else ""
+    words = tuple(report)
+    link = AgentLink(
+        path=_problem_at(url),
+        forward=str(stored.get("forward") or ""),
+        oldest_at=_number(stored.get("oldest_at")),
+        enrolled_at=_number(stored.get("enrolled_at")),
+        records=_records(data_dir),
+    )
+    machine = ProbedMachine(
+        system=this_system(),
+        root=GuardedFolder(Path(Path.home().anchor)),
+        homes=list(_homes()),
+        ours=[each for each in (*ours, url) if each],
+        registry=_registry_values,
+        started_at=Processes().started_at,
+    )
+    return {**identity_of(machine.root, words), **look(machine, link, words, now=now)}
+
+
+# -- homes -------------------------------------------------------------------------------------------------------
+
+
+def _homes() -> Iterator[UserHome]:
+    if sys.platform == "win32":
+        users = Path(os.environ.get("PUBLIC", r"C:\Users\Public")).parent
+        for path in islice(users.iterdir(), MOST_HOMES):
+            yield UserHome(
+                folder=GuardedFolder(path), environment=dict(os.environ) if path == Path.home() else {}
+            )
+    elif os.geteuid() == 0:
+        yield from homes_of_machine()
+    else:
+        yield UserHome(folder=GuardedFolder(Path.home()), user=os.geteuid(), environment=dict(os.environ))
+
+
+def homes_of_machine() -> Iterator[UserHome]:
+    """Yield the homes of root and of people's accounts. A home that another account owns is left out."""
+    if sys.platform == "win32":
+        return
+    import pwd
+
+    seen: set[int] = set()
+    for entry in pwd.getpwall():
+        is_person = entry.pw_uid == 0 or _FIRST_USER.get(this_system(), 0) <= entry.pw_uid < 65534
+        if not is_person or entry.pw_uid in seen or len(seen) >= MOST_HOMES:
+            continue
+        try:
+            status = Path(entry.pw_dir).stat()
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == entry.pw_uid:
+            seen.add(entry.pw_uid)
+            yield UserHome(
+                folder=GuardedFolder(Path(entry.pw_dir), (entry.pw_uid, entry.pw_gid)), user=entry.pw_uid
+            )
+
+
+# -- the agent ---------------------------------------------------------------------------------------------------
+
+
+def _agent_file(data_dir: Path, name: str) -> dict[str, Any]:
+    try:
+        stored = GuardedFolder(data_dir).read(name)
+        return msgspec.json.decode(stored[0], type=dict[str, Any]) if stored else {}
+    except (UnreadableFile, msgspec.DecodeError):
+        return {}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _records(data_dir: Path) -> dict[str, float]:
+    """Return the newest record of each source."""
+    seen = _agent_file(data_dir, SOURCES_FILE)
+    times = {name: _number(row.get("last_seen")) for name, row in seen.items() if isinstance(row, dict)}
+    return {name: at for name, at in times.items() if at is not None}
+
+
+def _problem_at(url: str) -> str:
+    """Return why the agent cannot be reached at its port, or ""."""
+    parts = urlsplit(url)
+    if not parts.hostname or not parts.port:
+        return AGENT_DOWN
+    try:
+        with closing(socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_S)) as connection:
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while len(answer) < 4096 and (more := connection.recv(4096)):
+                answer += more
+    except ConnectionRefusedError:
+        return AGENT_DOWN
+    except OSError:
+        return PORT_TAKEN
+    return "" if answer.startswith(b"HTTP/1.1 ") and b'"live"' in answer else PORT_TAKEN
+
+
+# -- processes ---------------------------------------------------------------------------------------------------
+
+
+class Processes:
+    """The running processes of assistants. Only Linux lists them in files."""
+
+    def __init__(self, folder: Path = Path("/proc")) -> None:
+        self._folder = folder
+        self._found: dict[tuple[str, int], float] | None = None
+
+    def started_at(self, program: str, user: int | None) -> float | None:
+        if self._found is None:
+            self._found = self._read()
+        return None if user is None else self._found.get((program, user))
+
+    def _read(self) -> dict[tuple[str, int], float]:
+        if sys.platform != "linux":
+            return {}
+        try:
+            lines = (self._folder / "stat").read_text().splitlines()
+            booted = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
+            processes = [each for each in self._folder.iterdir() if each.name.isdigit()][:MOST_PROCESSES]
+        except (OSError, StopIteration):
+            return {}
+        found: dict[tuple[str, int], float] = {}
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
+        for process in processes:
+            try:
+                with (process / "cmdline").open("rb") as file:
+                    # only the program and its first word, because later words may be a prompt
+                    words = file.read(1024).split(b"\0")[:2]
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                user = process.stat().st_uid
+            except (OSError, UnicodeDecodeError):
+                continue
+            started = booted + int(fields[19]) / ticks_per_s
+            for word in words:
+                program = word.rpartition(b"/")[2].decode(errors="replace")
+                found[program, user] = min(started, found.get((program, user), started))
+        return found
+
+
+# -- hardware and system -----------------------------------------------------------------------------------------
+
+
+def identity_of(root: GuardedFolder, report: tuple[str, ...]) -> dict[str, str]:
+    found = {"os": _os(), "hardware_id": hardware_id(_dmi(root, "product_uuid"))}
+    if SERIAL in report:
+        serial = _dmi(root, "product_serial")
+        found["serial"] = "" if serial.lower() in _PLACEHOLDERS else serial[:MAX_TEXT]
+    return {name: value for name, value in found.items() if value}
+
+
+def _dmi(root: GuardedFolder, name: str) -> str:
+    try:
+        stored = root.read(f"{_DMI}/{name}")
+    except UnreadableFile:
+        return ""
+    return stored[0].decode(errors="replace").strip() if stored else ""
+
+
+def hardware_id(uuid: str) -> str:
+    """Return the id of a machine from its SMBIOS UUID, or "" if the UUID is a placeholder."""
+    uuid = uuid.strip().lower()
+    if uuid in _PLACEHOLDERS or len(set(uuid.replace("-", ""))) == 1:
+        return ""
+    return sha256(HARDWARE_PREFIX + uuid.encode()).hexdigest()
+
+
+def _os() -> str:
+    if sys.platform == "darwin":
+        name = f"macos {platform.mac_ver()[0]}"
+    elif sys.platform == "win32":
+        name = f"windows {platform.version()}"
+    else:
+        try:
+            release = platform.freedesktop_os_release()
+        except OSError:
+            release = {}
+        name = f"{release.get('ID', 'linux')} {release.get('VERSION_ID', '')}"
+    return name.strip()[:MAX_TEXT]
+
+
+def _registry_values(key: str) -> Mapping[str, object]:
+    values: dict[str, object] = {}
+    if sys.platform == "win32":
+        import winreg
+
+        try:
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as opened:
+                for number in range(winreg.QueryInfoKey(opened)[1]):
+                    name, value, _ = winreg.EnumValue(opened, number)
+                    values[name] = value
+        except FileNotFoundError:
+            return {}
+    return values

@@ -1,0 +1,136 @@
+"""
+The known names of each assistant: programs, packages, folders of settings and of sessions, on each system.
+
+Paths of Linux were checked with the real programs. Those of macOS and Windows follow the vendors' documentation.
+All paths are relative: those of the machine to its root, and those of a user to the home directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
+
+# folders of programs, and of packages of Node
+PROGRAM_FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    LINUX: ("usr/bin", "usr/local/bin", "snap/bin"),
+    MACOS: ("usr/local/bin", "opt/homebrew/bin"),
+    WINDOWS: ("Program Files/nodejs",),
+}
+PACKAGE_FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    LINUX: ("usr/lib/node_modules", "usr/local/lib/node_modules"),
+    MACOS: ("usr/local/lib/node_modules", "opt/homebrew/lib/node_modules"),
+    WINDOWS: ("Program Files/nodejs/node_modules",),
+}
+USER_PROGRAM_FOLDERS: Final = (
+    ".local/bin",
+    ".npm-global/bin",
+    ".bun/bin",
+    ".volta/bin",
+    "AppData/Roaming/npm",
+)
+USER_PACKAGE_FOLDERS: Final = (
+    ".npm-global/lib/node_modules",
+    ".local/lib/node_modules",
+    ".bun/install/global/node_modules",
+    "AppData/Roaming/npm/node_modules",
+)
+NODE_VERSIONS: Final = ".nvm/versions/node"  # has a folder per version of Node, each with lib/node_modules
+EXTENSIONS: Final = (".vscode/extensions", ".vscode-server/extensions")
+
+_CODE: Final = {
+    LINUX: ".config/Code/User/settings.json",
+    MACOS: "Library/Application Support/Code/User/settings.json",
+    WINDOWS: "AppData/Roaming/Code/User/settings.json",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """
+    The names of one assistant. `folders` show that a user has it. `settings` is the user's file by system, and
+    `server` the copy of a policy that a server sent. `used` are folders of sessions, with the number of levels below.
+    `more_managed` are folders of the machine with further files of the same policy.
+    """
+
+    program: str
+    package: str
+    folders: tuple[str, ...]
+    settings: Mapping[str, str]
+    used: tuple[tuple[str, int], ...]
+    server: str = ""
+    versions: str = ""  # folder whose names are the installed versions
+    extension: str = ""
+    more_managed: Mapping[str, str] = field(default_factory=dict)
+
+
+def _everywhere(path: str) -> dict[str, str]:
+    return dict.fromkeys((LINUX, MACOS, WINDOWS), path)
+
+
+PLACES: Final[Mapping[str, Places]] = {
+    "claude-code": Places(
+        program="claude",
+        package="@anthropic-ai/claude-code",
+        folders=(".claude", ".claude.json"),
+        settings=_everywhere(".claude/settings.json"),
+        used=((".claude/projects", 2),),
+        server=".claude/remote-settings.json",
+        versions=".local/share/claude/versions",
+        more_managed={
+            LINUX: "etc/claude-code",
+            MACOS: "Library/Application Support/ClaudeCode",
+            WINDOWS: "Program Files/ClaudeCode",
+        },
+    ),
+    "codex": Places(
+        program="codex",
+        package="@openai/codex",
+        folders=(".codex",),
+        settings=_everywhere(".codex/config.toml"),
+        used=((".codex/sessions", 3),),
+    ),
+    "copilot": Places(
+        program="copilot",
+        package="@github/copilot",
+        folders=(".copilot",),
+        settings=_CODE,
+        used=((".copilot/session-state", 1),),
+        extension="github.copilot-chat-",
+    ),
+    "gemini-cli": Places(
+        program="gemini",
+        package="@google/gemini-cli",
+        folders=(".gemini",),
+        settings=_everywhere(".gemini/settings.json"),
+        used=((".gemini/tmp", 3),),
+    ),
+    "qwen-code": Places(
+        program="qwen",
+        package="@qwen-code/qwen-code",
+        folders=(".qwen",),
+        settings=_everywhere(".qwen/settings.json"),
+        used=((".qwen/projects", 2),),
+    ),
+    "opencode": Places(
+        program="opencode",
+        package="opencode-ai",
+        folders=(".config/opencode", ".local/share/opencode", ".opencode"),
+        settings=_everywhere(".config/opencode/opencode.json"),
+        used=((".local/share/opencode", 0),),
+    ),
+}
+
+ENVIRONMENT_FILES: Final = ("etc/environment",)
+ENVIRONMENT_FOLDER: Final = "etc/environment.d"
+USER_ENVIRONMENT_FILES: Final = (
+    ".profile",
+    ".bash_profile",
+    ".bashrc",
+    ".zshenv",
+    ".zprofile",
+    ".zshrc",
+)
+USER_ENVIRONMENT_FOLDER: Final = ".config/environment.d"

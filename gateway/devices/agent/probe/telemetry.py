@@ -1,0 +1,308 @@
+"""
+The effective telemetry settings of an assistant, from the texts of its settings in all places.
+
+The order of the places is that of the real programs on Linux, see tests/clients/test_probe.py. Places that only the
+vendors' documentation names are marked in `places`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gateway.devices.agent.edits import Editor, NotEditable
+from gateway.devices.agent.probe.states import SettingsSource
+
+LOOPBACK: Final = "127.0.0.1"
+ELSEWHERE: Final = "elsewhere"  # an export to something that is no OTLP endpoint
+_OFF: Final = frozenset({"0", "false", "no", "off"})
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What one place sets. None means that it does not set this."""
+
+    is_enabled: bool | None = None
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The settings of one place, with the time of their last change."""
+
+    source: SettingsSource
+    switches: Switches
+    changed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The settings that apply, with the layers that they come from."""
+
+    enabled: Layer | None
+    endpoint: Layer | None
+
+
+def effective(layers: Iterable[Layer]) -> Effective:
+    """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
+    ordered = list(layers)
+    return Effective(
+        enabled=next((layer for layer in ordered if layer.switches.is_enabled is not None), None),
+        endpoint=next((layer for layer in ordered if layer.switches.endpoint), None),
+    )
+
+
+class MalformedSettings(Exception):
+    """A settings file is not what its assistant reads."""
+
+
+def parsed(editor: Editor, content: bytes) -> Document:
+    try:
+        document = editor.parse(content.decode())
+    except (NotEditable, ValueError, RecursionError) as error:
+        raise MalformedSettings from error
+    if not isinstance(document, dict):
+        raise MalformedSettings
+    return document
+
+
+def of_preferences(editor: Editor, values: Mapping[str, object]) -> Document:
+    """
+    Return the settings of preferences or registry values. Both hold objects as JSON in texts, and Codex's hold a TOML
+    file in base64.
+    """
+    document: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "config_toml_base64" and isinstance(value, str):
+            try:
+                document |= parsed(editor, b64decode(value))
+            except ValueError as error:
+                raise MalformedSettings from error
+        elif name == "Settings" and isinstance(value, str):
+            document |= parsed(editor, value.encode())
+        else:
+            document[name] = _unpacked(value)
+    return document
+
+
+def _unpacked(value: object) -> object:
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise MalformedSettings from error
+    return value
+
+
+def is_one_of(endpoint: str, ours: Iterable[str]) -> bool:
+    """Return whether an endpoint is one of ours. All names of the loopback address are equal."""
+    address = _address(endpoint)
+    return address is not None and address in {_address(each) for each in ours}
+
+
+def host_of(endpoint: str) -> str:
+    address = _address(endpoint)
+    return address[0] if address else ""
+
+
+def _address(url: str) -> tuple[str, int] | None:
+    try:
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return None
+    if not host:
+        return None
+    if host in ("localhost", "::1", "0.0.0.0") or host.startswith("127."):
+        host = LOOPBACK
+    return host, port or (443 if parts.scheme == "https" else 80)
+
+
+# -- one reader per format of settings ---------------------------------------------------------------------------
+
+
+def _table(document: Document, name: str) -> Document:
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(document: Document, *names: str) -> str | None:
+    values = (document.get(name) for name in names)
+    return next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
+
+
+def _flag(value: object) -> bool | None:
+    if isinstance(value, str):
+        return value.strip().lower() not in _OFF if value.strip() else None
+    return bool(value) if isinstance(value, bool | int) else None
+
+
+def of_variables(variables: Document) -> Switches:
+    """Read the variables of Claude Code, from its settings or from the environment."""
+    is_enabled = _flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
+    if (_text(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
+        is_enabled = False
+    return Switches(
+        is_enabled, _text(variables, "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    )
+
+
+def of_claude_code(document: Document) -> Switches:
+    return of_variables(_table(document, "env"))
+
+
+def of_codex(document: Document) -> Switches:
+    exporter = _table(document, "otel").get("exporter")
+    if exporter == "none":
+        return Switches(is_enabled=False)
+    if isinstance(exporter, str):
+        return Switches(is_enabled=True, endpoint=ELSEWHERE)
+    if not isinstance(exporter, dict):
+        return Switches()
+    tables = (_table(exporter, name) for name in ("otlp-http", "otlp-grpc"))
+    endpoint = next((found for table in tables if (found := _text(table, "endpoint"))), None)
+    return Switches(None if endpoint is None else True, endpoint)
+
+
+def of_gemini(document: Document) -> Switches:
+    """Read the settings of Gemini CLI and Qwen Code."""
+    telemetry = _table(document, "telemetry")
+    endpoint = _text(telemetry, "otlpEndpoint")
+    if telemetry.get("target") == "gcp" or _text(telemetry, "outfile"):
+        endpoint = ELSEWHERE
+    return Switches(_flag(telemetry.get("enabled")), endpoint)
+
+
+def of_copilot(document: Document) -> Switches:
+    telemetry = _table(document, "telemetry")
+    return Switches(_flag(telemetry.get("enabled")), _text(telemetry, "endpoint"))
+
+
+def of_vs_code(document: Document) -> Switches:
+    prefix = "github.copilot.chat.otel"
+    return Switches(
+        _flag(document.get(f"{prefix}.enabled")),
+        _text(document, f"{prefix}.otlpEndpoint"),
+    )
+
+
+def of_opencode(document: Document) -> Switches:
+    return Switches(_flag(_table(document, "experimental").get("openTelemetry")))
+
+
+def _gemini_variables(variables: Document) -> Switches:
+    """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
+    is_on: bool | None = _flag(variables.get("GEMINI_TELEMETRY_ENABLED")) or None
+    if _flag(variables.get("OTEL_SDK_DISABLED")):
+        is_on = False
+    return Switches(is_on, _text(variables, "GEMINI_TELEMETRY_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
+
+
+def _qwen_variables(variables: Document) -> Switches:
+    is_on = _flag(variables.get("QWEN_TELEMETRY_ENABLED"))
+    if _flag(variables.get("OTEL_SDK_DISABLED")):
+        is_on = False
+    endpoint = _text(
+        variables,
+        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+        "QWEN_TELEMETRY_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    )
+    return Switches(is_on, endpoint)
+
+
+def _copilot_variables(variables: Document) -> Switches:
+    endpoint = _text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return Switches(None if endpoint is None else True, endpoint)
+
+
+def _endpoint_variable(variables: Document) -> Switches:
+    return Switches(endpoint=_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsReader:
+    """
+    How an assistant reads its settings. `order` has the sources, strongest first. `managed` and `user` read the
+    documents, and `environment` reads the variables, or is None if the assistant ignores them.
+
+    With `has_one_policy`, only the strongest policy applies, and hides the others.
+    """
+
+    managed: Callable[[Document], Switches]
+    user: Callable[[Document], Switches]
+    environment: Callable[[Document], Switches] | None
+    order: tuple[SettingsSource, ...]
+    has_one_policy: bool = False
+
+
+_FILES_FIRST: Final = (
+    SettingsSource.SERVER,
+    SettingsSource.MDM,
+    SettingsSource.FILE,
+    SettingsSource.USER,
+    SettingsSource.ENVIRONMENT,
+)
+_VARIABLES_FIRST: Final = (
+    SettingsSource.ENVIRONMENT,
+    SettingsSource.MDM,
+    SettingsSource.FILE,
+    SettingsSource.USER,
+)
+
+READERS: Final[Mapping[str, SettingsReader]] = {
+    "claude-code": SettingsReader(
+        managed=of_claude_code,
+        user=of_claude_code,
+        environment=of_variables,
+        order=_FILES_FIRST,
+        has_one_policy=True,
+    ),
+    "codex": SettingsReader(managed=of_codex, user=of_codex, environment=None, order=_FILES_FIRST),
+    "gemini-cli": SettingsReader(
+        managed=of_gemini,
+        user=of_gemini,
+        environment=_gemini_variables,
+        order=_VARIABLES_FIRST,
+    ),
+    "qwen-code": SettingsReader(
+        managed=of_gemini,
+        user=of_gemini,
+        environment=_qwen_variables,
+        order=_VARIABLES_FIRST,
+    ),
+    "copilot": SettingsReader(
+        managed=of_copilot,
+        user=of_vs_code,
+        environment=_copilot_variables,
+        order=(SettingsSource.MDM, SettingsSource.FILE, SettingsSource.ENVIRONMENT, SettingsSource.USER),
+    ),
+    "opencode": SettingsReader(
+        managed=of_opencode, user=of_opencode, environment=_endpoint_variable, order=_FILES_FIRST
+    ),
+}
+VARIABLES: Final = frozenset(
+    {
+        "CLAUDE_CODE_ENABLE_TELEMETRY",
+        "OTEL_LOGS_EXPORTER",
+        "OTEL_SDK_DISABLED",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+        "NO_PROXY",
+        "no_proxy",
+        *(
+            f"{prefix}_TELEMETRY_{name}"
+            for prefix in ("GEMINI", "QWEN")
+            for name in ("ENABLED", "OTLP_ENDPOINT")
+        ),
+    }
+)

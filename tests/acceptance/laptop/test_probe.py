@@ -1,0 +1,57 @@
+"""`tollhouse agent probe` and `status` with the installed command."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Tollhouse, installations
+
+__all__ = ["installations"]
+
+CODEX = '[otel.exporter.otlp-http]\nendpoint = "http://127.0.0.1:4318/v1/logs"\nprotocol = "binary"\n'
+
+
+@pytest.fixture
+def laptop(installations: Any, monkeypatch: pytest.MonkeyPatch) -> Tollhouse:
+    """Make the data directory of an agent that does not run, and a home with Codex."""
+    made: Tollhouse = installations(config='[server]\nlisten = "127.0.0.1:1"\n')
+    home = made.directory / "home"
+    monkeypatch.setenv("HOME", str(home))
+    (home / ".codex").mkdir(parents=True)
+    (home / ".codex/config.toml").write_text(CODEX.replace("4318", "1"))
+    made.data.mkdir(exist_ok=True)
+    return made
+
+
+def test_the_file_of_states(laptop: Tollhouse) -> None:
+    """The command stores what it prints. Root's file is readable for the agent, another user's for nobody else."""
+    assert "ASSISTANT" in laptop.run("agent", "probe")
+    printed = laptop.json("agent", "probe")
+    file = laptop.data / "states.json"
+    stored = json.loads(file.read_text())
+    assert set(printed) == set(stored)
+    assert {"looked_at", "os", "assistants"} <= set(stored)
+    assert len(stored["assistants"]) == 6
+    assert (0o644 if os.geteuid() == 0 else 0o600) == stat.S_IMODE(file.stat().st_mode)
+    assert str(laptop.directory) not in file.read_text()
+
+
+def test_no_agent_yet(laptop: Tollhouse, tmp_path: Path) -> None:
+    """Without the agent's directory, the states are printed and not stored."""
+    missing = tmp_path / "missing"
+    assert "ASSISTANT" in laptop.run("agent", "probe", "--data", str(missing))
+    assert not missing.exists()
+
+
+def test_a_word_that_heartbeats_cannot_state(laptop: Tollhouse) -> None:
+    with (laptop.directory / "tollhouse.toml").open("a") as file:
+        file.write('[agent]\nreport = ["use", "prompts"]\n')
+    found = laptop.attempt("agent", "probe")
+    assert 2 == found.returncode
+    assert "agent.report may have user, use, serial, endpoint" in found.stderr

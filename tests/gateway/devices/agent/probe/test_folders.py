@@ -1,0 +1,258 @@
+"""Homes of hostile users: the probe reads no file that the owner cannot read, follows no link, and never hangs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.devices.agent.probe import folders
+from gateway.devices.agent.probe.folders import MOST_BYTES, GuardedFolder, UnreadableFile
+from gateway.devices.agent.probe.look import UserHome
+from gateway.devices.agent.probe.machine import homes_of_machine
+from tests.gateway.devices.agent.probe.trees import Tree
+
+OWNER = (54321, 54321)
+AS_ROOT, AS_OWNER = "as root", "as the owner"
+SECRET = '{"telemetry": {"enabled": true, "otlpEndpoint": "http://root.example.com"}}'
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Make a folder that all users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def home(place: Path) -> Path:
+    """Make a home of another user, next to a secret of root."""
+    home = place / "home"
+    home.mkdir(mode=0o700)
+    own(home)
+    secret = place / "secret"
+    secret.mkdir(mode=0o700)
+    (secret / "settings.json").write_text(SECRET)
+    (secret / "settings.json").chmod(0o600)
+    return home
+
+
+def own(path: Path) -> Path:
+    if os.geteuid() == 0:
+        os.chown(path, *OWNER, follow_symlinks=False)
+    return path
+
+
+@contextmanager
+def user(who: str) -> Iterator[None]:
+    """Run the block as the owner of the home, or as root."""
+    if who == AS_ROOT or os.geteuid() != 0:
+        yield
+        return
+    os.setegid(OWNER[1])
+    os.seteuid(OWNER[0])
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def write(path: Path, text: str = "{}") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    for each in (path, path.parent):
+        own(each)
+    return path
+
+
+def link_to_file(home: Path) -> None:
+    write(home / ".gemini/x")
+    (home / ".gemini/settings.json").symlink_to(home.parent / "secret/settings.json")
+
+
+def link_to_own_file(home: Path) -> None:
+    write(home / ".gemini/x", SECRET)
+    (home / ".gemini/settings.json").symlink_to(home / ".gemini/x")
+
+
+def link_to_folder(home: Path) -> None:
+    (home / ".gemini").symlink_to(home.parent / "secret")
+
+
+def hard_link(home: Path) -> None:
+    write(home / ".gemini/x")
+    (home / ".gemini/settings.json").hardlink_to(home.parent / "secret/settings.json")
+
+
+def fifo(home: Path) -> None:
+    write(home / ".gemini/x")
+    os.mkfifo(home / ".gemini/settings.json")
+    own(home / ".gemini/settings.json")
+
+
+def unix_socket(home: Path) -> None:
+    write(home / ".gemini/x")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / ".gemini/settings.json"))
+    own(home / ".gemini/settings.json")
+
+
+def huge(home: Path) -> None:
+    write(home / ".gemini/settings.json", SECRET + " " * MOST_BYTES)
+
+
+def endless(home: Path) -> None:
+    os.truncate(write(home / ".gemini/settings.json"), 2**40)
+
+
+def unreadable(home: Path) -> None:
+    write(home / ".gemini/settings.json", SECRET).chmod(0)
+
+
+def closed_folder(home: Path) -> None:
+    write(home / ".gemini/settings.json", SECRET)
+    (home / ".gemini").chmod(0)
+
+
+def folder(home: Path) -> None:
+    write(home / ".gemini/settings.json/x")
+
+
+def loop(home: Path) -> None:
+    (home / ".gemini").symlink_to(home / ".gemini")
+
+
+HOSTILE = (
+    link_to_file, link_to_own_file, link_to_folder, hard_link, fifo, unix_socket, huge, endless, unreadable,
+    closed_folder, folder, loop,
+)  # fmt: skip
+
+
+@needs_root
+@pytest.mark.parametrize("who", [AS_ROOT, AS_OWNER])
+@pytest.mark.parametrize("make", HOSTILE)
+def test_a_hostile_file(home: Path, make: object, who: str) -> None:
+    """No such file is read, by root or by its owner. Root's rights are complete again afterwards."""
+    assert callable(make)
+    make(home)
+    with user(who):
+        place = GuardedFolder(home, OWNER)
+        with pytest.raises(UnreadableFile):
+            place.read(".gemini/settings.json")
+        place.newest(".gemini", 3)
+        place.names(".gemini")
+        assert place.exists(".gemini")
+    assert (0, 0) == (os.geteuid(), os.getegid())
+    assert (home.parent / "secret/settings.json").read_text() == SECRET
+
+
+@needs_root
+@pytest.mark.parametrize("make", HOSTILE)
+def test_the_state_for_a_hostile_home(home: Path, tmp_path: Path, make: object) -> None:
+    """The assistant's state is unknown, and the other assistants of the user have theirs."""
+    assert callable(make)
+    make(home)
+    write(home / ".codex/config.toml", '[otel]\nexporter = "none"\n')
+    tree = Tree(tmp_path)
+    tree.homes = {"eve": UserHome(folder=GuardedFolder(home, OWNER))}
+    assert ("unknown", "no_permission") == tree.state("gemini-cli")
+    assert ("telemetry_off", "settings") == tree.state("codex")
+    assert "root.example.com" not in str(tree.look(report=("endpoint",)))
+
+
+@needs_root
+def test_a_file_that_only_root_can_read(home: Path) -> None:
+    """Root reads a home with the owner's ids, and its own files with its own."""
+    (home / ".gemini").mkdir()
+    (home / ".gemini/settings.json").write_text("{}")
+    (home / ".gemini/settings.json").chmod(0o600)
+    with pytest.raises(UnreadableFile):
+        GuardedFolder(home, OWNER).read(".gemini/settings.json")
+    assert GuardedFolder(home).read(".gemini/settings.json") is not None
+
+
+@pytest.mark.parametrize("who", [AS_ROOT, AS_OWNER])
+def test_a_usual_file(home: Path, who: str) -> None:
+    write(home / ".gemini/settings.json", "x" * MOST_BYTES)
+    with user(who):
+        found = GuardedFolder(home, OWNER).read(".gemini/settings.json")
+    assert found is not None
+    assert found[0] == b"x" * MOST_BYTES
+    assert found[1] == (home / ".gemini/settings.json").stat().st_mtime
+
+
+def test_no_file_and_no_folder(tmp_path: Path) -> None:
+    for place in (GuardedFolder(tmp_path), GuardedFolder(tmp_path / "missing")):
+        assert place.read("a/b") is None
+        assert place.newest("a", 3) is None
+        assert place.names("a") == []
+        assert not place.exists("a")
+
+
+def test_the_newest_session(home: Path) -> None:
+    """Only regular files count: no link, no folder, and nothing deeper than the sessions."""
+    old, new = (write(home / f"sessions/{name}/a.jsonl") for name in ("2025", "2026"))
+    deep = write(home / "sessions/2026/a/b/c.jsonl")
+    os.utime(old, (1000, 1000))
+    os.utime(new, (2000, 2000))
+    (home / "sessions/link").symlink_to(home.parent / "secret")
+    (home / "sessions/2026/link.jsonl").symlink_to(home.parent / "secret/settings.json")
+    place = GuardedFolder(home, OWNER)
+    assert 2000 == place.newest("sessions", 1)
+    assert deep.stat().st_mtime == place.newest("sessions", 3)
+
+
+def test_a_home_with_endless_sessions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search ends after a number of entries, and visits the newest names first."""
+    monkeypatch.setattr(folders, "MOST_ENTRIES", 50)
+    for folder_number in range(20):
+        for number in range(20):
+            file = write(home / f"sessions/{folder_number:02}/{number:02}.jsonl")
+            os.utime(file, (1 + folder_number, 1 + number))
+    newest = GuardedFolder(home, OWNER).newest("sessions", 3)
+    assert newest == 20
+    write(home / "sessions/00/new.jsonl")
+    assert newest == GuardedFolder(home, OWNER).newest("sessions", 3)
+
+
+def test_a_deep_home_costs_little_time(home: Path) -> None:
+    path = home / "sessions"
+    for _ in range(200):
+        path /= "d"
+    path.mkdir(parents=True)
+    begin = time.monotonic()
+    assert GuardedFolder(home).newest("sessions", 3) is None
+    assert time.monotonic() - begin < 5
+
+
+@needs_root
+def test_homes_belong_to_their_accounts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that another account owns is left out, and so are accounts of services."""
+    import pwd
+
+    def account(name: str, uid: int, directory: Path) -> pwd.struct_passwd:
+        return pwd.struct_passwd((name, "x", uid, uid, "", str(directory), "/bin/bash"))
+
+    others = home.parent / "others"
+    others.mkdir()
+    accounts = [
+        account("eve", OWNER[0], home),
+        account("twin", OWNER[0], home),
+        account("mallory", OWNER[0] + 1, home),
+        account("service", 99, home),
+        account("nobody", 65534, home),
+        account("gone", OWNER[0] + 2, home.parent / "missing"),
+        account("root", 0, others),
+    ]
+    monkeypatch.setattr(pwd, "getpwall", lambda: accounts)
+    assert [OWNER[0], 0] == [each.user for each in homes_of_machine()]

@@ -1,0 +1,433 @@
+"""The look at a machine: the facts that the probe finds in files of assistants, on each system."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from plistlib import dumps
+from typing import Any
+
+import pytest
+
+from gateway.devices.agent.assistants import ASSISTANTS
+from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, WINDOWS, Destination
+from gateway.devices.agent.probe.folders import GuardedFolder
+from gateway.devices.agent.probe.look import AgentLink, UserHome
+from gateway.devices.agent.probe.places import PLACES
+from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, read_facts
+from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
+
+NAMES = tuple(PLACES)
+# a file with which a user has the assistant, and nothing is configured
+PRESENT = {
+    "claude-code": ".claude.json",
+    "codex": ".codex/config.toml",
+    "copilot": ".copilot/config.json",
+    "gemini-cli": ".gemini/projects.json",
+    "qwen-code": ".qwen/output-language.md",
+    "opencode": ".config/opencode/.gitignore",
+}
+SESSIONS = {
+    "claude-code": ".claude/projects/-work/one.jsonl",
+    "codex": ".codex/sessions/2026/11/27/rollout.jsonl",
+    "copilot": ".copilot/session-state/abc/events.jsonl",
+    "gemini-cli": ".gemini/tmp/work/chats/session.jsonl",
+    "qwen-code": ".qwen/projects/-work/chats/one.jsonl",
+    "opencode": ".local/share/opencode/opencode.db",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def present(tree: Tree, assistant: str) -> None:
+    tree.write(f"home/ada/{PRESENT[assistant]}")
+
+
+def user_settings(tree: Tree, assistant: str, endpoint: str) -> Path:
+    """Write the settings that `agent setup` writes."""
+    policy = ASSISTANTS[assistant]
+    text = ""
+    for key, value in policy.keys(endpoint).items():
+        text = policy.editor.put(text, key, value)
+    return tree.write(f"home/ada/{PLACES[assistant].settings[tree.system]}", text)
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_nothing_of_an_assistant(tree: Tree, assistant: str) -> None:
+    """Without a program, a package or a folder, the assistant is not installed."""
+    assert ("not_installed", "") == tree.state(assistant)
+    assert {"state": "not_installed", "configured": False} == tree.look()["assistants"][assistant]
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_an_assistant_without_settings(tree: Tree, assistant: str) -> None:
+    present(tree, assistant)
+    assert ("not_configured", "no_policy") == tree.state(assistant)
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+@pytest.mark.parametrize("where", ["usr/bin/{program}", "usr/lib/node_modules/{package}/package.json"])
+def test_a_program_of_the_machine(tree: Tree, assistant: str, where: str) -> None:
+    """An assistant that is installed for all users has a state before a user starts it."""
+    places = PLACES[assistant]
+    tree.write(where.format(program=places.program, package=places.package), {"version": "999.1.0"})
+    assert ("not_configured", "no_policy") == tree.state(assistant)
+    tree.apply_policy(assistant)
+    if assistant == "opencode":
+        tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
+    found = tree.look()["assistants"][assistant]
+    assert found.pop("version", "999.1.0") == "999.1.0"
+    assert {"state": "unused", "configured": True} == found
+
+
+@pytest.mark.parametrize("assistant", ASSISTANTS)
+def test_settings_of_a_user(tree: Tree, assistant: str) -> None:
+    """The settings of `agent setup` count as configured, and another endpoint as overridden."""
+    present(tree, assistant)
+    user_settings(tree, assistant, OURS)
+    assert ("unused", "") == tree.state(assistant)
+    user_settings(tree, assistant, "http://localhost:4318")
+    assert ("unused", "") == tree.state(assistant)
+    user_settings(tree, assistant, OTHER)
+    assert ("overridden", "other_endpoint") == tree.state(assistant)
+    user_settings(tree, assistant, "http://127.0.0.1:9999")
+    assert ("overridden", "other_endpoint") == tree.state(assistant)
+
+
+OFF = {
+    "claude-code": (".claude/settings.json", {"env": {"CLAUDE_CODE_ENABLE_TELEMETRY": "0"}}),
+    "codex": (".codex/config.toml", '[otel]\nexporter = "none"\n'),
+    "copilot": (".config/Code/User/settings.json", {"github.copilot.chat.otel.enabled": False}),
+    "gemini-cli": (".gemini/settings.json", {"telemetry": {"enabled": False}}),
+    "qwen-code": (".qwen/settings.json", {"telemetry": {"enabled": False}}),
+    "opencode": (".config/opencode/opencode.json", {"experimental": {"openTelemetry": False}}),
+}
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_a_user_who_turns_telemetry_off(tree: Tree, assistant: str) -> None:
+    present(tree, assistant)
+    path, settings = OFF[assistant]
+    tree.write(f"home/ada/{path}", settings)
+    assert ("telemetry_off", "settings") == tree.state(assistant)
+    tree.apply_policy(assistant)  # the policy is stronger
+    expected = ("not_configured", "no_policy") if assistant == "opencode" else ("unused", "")
+    assert expected == tree.state(assistant)
+
+
+VARIABLES_OFF = {
+    "claude-code": "CLAUDE_CODE_ENABLE_TELEMETRY=0",
+    "gemini-cli": "OTEL_SDK_DISABLED=true",
+    "qwen-code": "QWEN_TELEMETRY_ENABLED=false",
+}
+
+
+@pytest.mark.parametrize("assistant", VARIABLES_OFF)
+@pytest.mark.parametrize("file", [".bashrc", ".zshenv", ".config/environment.d/off.conf"])
+def test_an_environment_that_turns_telemetry_off(tree: Tree, assistant: str, file: str) -> None:
+    present(tree, assistant)
+    tree.write(f"home/ada/{file}", f"alias ls='ls -l'\nexport {VARIABLES_OFF[assistant]}  # quiet\n")
+    assert ("telemetry_off", "environment") == tree.state(assistant)
+    tree.apply_policy(assistant)
+    # only the variables of Claude Code are weaker than its policy
+    expected = ("unused", "") if assistant == "claude-code" else ("telemetry_off", "environment")
+    assert expected == tree.state(assistant)
+
+
+VARIABLE_OF_ENDPOINT = {
+    "claude-code": ("OTEL_EXPORTER_OTLP_ENDPOINT", ("unused", "")),
+    "codex": ("OTEL_EXPORTER_OTLP_ENDPOINT", ("unused", "")),
+    "copilot": ("OTEL_EXPORTER_OTLP_ENDPOINT", ("unused", "")),
+    "gemini-cli": ("GEMINI_TELEMETRY_OTLP_ENDPOINT", ("overridden", "environment")),
+    "qwen-code": ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", ("overridden", "environment")),
+    "opencode": ("OTEL_EXPORTER_OTLP_ENDPOINT", ("overridden", "environment")),
+}
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_an_environment_with_another_endpoint(tree: Tree, assistant: str) -> None:
+    """The variable wins over the policy only for assistants for which the real program says so."""
+    variable, expected = VARIABLE_OF_ENDPOINT[assistant]
+    present(tree, assistant)
+    tree.apply_policy(assistant)
+    tree.write("etc/environment", f'{variable}="{OTHER}"\n')
+    assert expected == tree.state(assistant)
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_a_policy_of_somebody_else(tree: Tree, assistant: str) -> None:
+    present(tree, assistant)
+    if assistant == "opencode":
+        tree.apply_policy(assistant).write_text('{"experimental": {"openTelemetry": false}}')
+        assert ("telemetry_off", "vendor_policy") == tree.state(assistant)
+        return
+    tree.apply_policy(assistant, OTHER)
+    assert ("overridden", "file_policy") == tree.state(assistant)
+
+
+def test_a_later_file_of_the_same_policy(tree: Tree) -> None:
+    """A file of Claude Code's policy that sorts after ours wins, and the older file next to the folder does not."""
+    present(tree, "claude-code")
+    tree.apply_policy("claude-code")
+    other = {"env": {"OTEL_EXPORTER_OTLP_ENDPOINT": OTHER}}
+    tree.write("etc/claude-code/managed-settings.json", other)
+    assert ("unused", "") == tree.state("claude-code")
+    tree.write("etc/claude-code/managed-settings.d/90-other.json", other)
+    assert ("overridden", "file_policy") == tree.state("claude-code")
+
+
+def test_a_policy_of_the_server_hides_the_file(tree: Tree) -> None:
+    """Claude Code ignores the file if its server sends a policy."""
+    present(tree, "claude-code")
+    tree.apply_policy("claude-code")
+    policy = "home/ada/.claude/remote-settings.json"
+    tree.write(policy, {"permissions": {"deny": ["WebSearch"]}})
+    assert ("overridden", "server_policy") == tree.state("claude-code")
+    user_settings(tree, "claude-code", OURS)
+    assert ("unused", "") == tree.state("claude-code")
+    tree.write(policy, {"env": {"CLAUDE_CODE_ENABLE_TELEMETRY": "0"}})
+    assert ("telemetry_off", "vendor_policy") == tree.state("claude-code")
+    tree.write(policy, {"env": {"OTEL_EXPORTER_OTLP_ENDPOINT": OTHER}})
+    assert ("overridden", "server_policy") == tree.state("claude-code")
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+@pytest.mark.parametrize("text", ["{", "[[[", '"text"', "{" * 5000, '{"a":' * 5000, "\x00", "a = [" * 5000])
+def test_malformed_settings(tree: Tree, assistant: str, text: str) -> None:
+    present(tree, assistant)
+    tree.write(f"home/ada/{PLACES[assistant].settings[LINUX]}", text)
+    assert ("unknown", "malformed") == tree.state(assistant)
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+@pytest.mark.parametrize(
+    "value", [None, 1, "x", [], [{}], {"enabled": []}, {"exporter": [1]}, {"enabled": {}}]
+)
+def test_settings_of_strange_types(tree: Tree, assistant: str, value: object) -> None:
+    """Values of other types than an assistant's own set nothing, and cost no look."""
+    present(tree, assistant)
+    document = dict.fromkeys(("env", "otel", "telemetry", "experimental"), value)
+    if assistant == "codex":
+        document = {name: each for name, each in document.items() if each is not None}
+    path = f"home/ada/{PLACES[assistant].settings[LINUX]}"
+    tree.write(path, json.dumps(document) if assistant != "codex" else "[otel]\nexporter = [[1], {a = 2}]\n")
+    assert ("not_configured", "no_policy") == tree.state(assistant)
+
+
+def test_an_old_version(tree: Tree) -> None:
+    """A version that does not read the policy file is unknown."""
+    present(tree, "claude-code")
+    tree.apply_policy("claude-code")
+    package = "home/ada/.nvm/versions/node/v22.1.0/lib/node_modules/@anthropic-ai/claude-code/package.json"
+    tree.write(package, {"version": "2.1.82"})
+    assert ("unknown", "version") == tree.state("claude-code")
+    tree.write("home/ada/.local/share/claude/versions/2.1.332")
+    assert ("unused", "") == tree.state("claude-code")
+    assert "2.1.332" == tree.look()["assistants"]["claude-code"]["version"]
+
+
+def test_copilot_in_an_editor(tree: Tree) -> None:
+    """The extension of VS Code shows that Copilot is installed."""
+    tree.write("home/ada/.vscode/extensions/github.copilot-chat-0.41.2/package.json", "{}")
+    found = tree.look()["assistants"]["copilot"]
+    assert ("not_configured", "0.41.2") == (found["state"], found["version"])
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_the_use_of_an_assistant(tree: Tree, assistant: str) -> None:
+    """A session without a record is unreachable, with the cause that the agent knows. The use is given as its hour."""
+    tree.apply_policy(assistant)
+    tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
+    session = tree.write(f"home/ada/{SESSIONS[assistant]}", "a prompt", age_s=7200)
+    session.chmod(0)  # the time is read without the file
+    for cause in ("agent_down", "port_taken"):
+        assert ("unreachable", cause) == tree.state(assistant, AgentLink(path=cause))
+    for cause in ("tls", "dns", "refused", "backlog"):
+        assert ("unreachable", cause) == tree.state(assistant, AgentLink(forward=cause))
+    found = tree.look()["assistants"][assistant]
+    hour = session.stat().st_mtime // 3600 * 3600
+    assert time.strftime("%Y-%m-%dT%H:00:00", time.gmtime(hour)) == found["used_at"][:19]
+    records = {
+        next(source for source, name in ASSISTANT_OF_SOURCE.items() if name == assistant): time.time() - 60
+    }
+    assert ("reporting", "") == tree.state(assistant, AgentLink(records=records))
+    held_back = AgentLink(records=records, forward="tls", oldest_at=time.time() - 86_400)
+    assert ("unreachable", "tls") == tree.state(assistant, held_back)
+    assert ("unused", "") == tree.state(assistant, AgentLink(enrolled_at=time.time()))
+
+
+def test_use_that_is_left_out(tree: Tree) -> None:
+    """Without `use` in agent.report, no session folder is looked at."""
+    tree.apply_policy("codex")
+    tree.write(f"home/ada/{SESSIONS['codex']}", age_s=7200)
+    found = tree.look(report=("user",))["assistants"]["codex"]
+    assert {"state": "unused", "configured": True} == found
+
+
+def test_a_proxy(tree: Tree) -> None:
+    """A proxy for all addresses is the cause if records do not arrive, unless loopback is an exception."""
+    tree.apply_policy("codex")
+    tree.write(f"home/ada/{SESSIONS['codex']}", age_s=7200)
+    tree.write(
+        "home/ada/.bashrc",
+        "export https_proxy=http://proxy:3128 HTTP_PROXY=x\nHTTP_PROXY=http://proxy:3128\n",
+    )
+    assert ("unreachable", "proxy") == tree.state("codex", AgentLink(forward="backlog"))
+    tree.write("home/ada/.profile", 'export NO_PROXY="intern.example.com, 127.0.0.1"\n')
+    assert ("unreachable", "backlog") == tree.state("codex", AgentLink(forward="backlog"))
+
+
+def test_the_host_of_a_foreign_endpoint(tree: Tree) -> None:
+    """The host is stated only with `endpoint` in agent.report. No other text of the file is stated."""
+    user_settings(tree, "codex", "https://secret:password@collector.example.net/secret?key=secret")
+    assert "endpoint" not in tree.look()["assistants"]["codex"]
+    found = tree.look(report=("endpoint",))
+    assert "collector.example.net" == found["assistants"]["codex"]["endpoint"]
+    assert "secret" not in json.dumps(found)
+
+
+def test_a_policy_that_is_missing(tree: Tree) -> None:
+    """`apply` recorded a file that was deleted or changed since."""
+    present(tree, "codex")
+    file = tree.apply_policy("codex")
+    target = MANAGED["codex"].files[LINUX]
+    record = {
+        "files": {target: [sha256(file.read_bytes()).hexdigest()]},
+        "manifest": "ab" * 32,
+        "folders": [],
+    }
+    tree.write(RECORDS[LINUX], record)
+    assert ("unused", "") == tree.state("codex")
+    policy = tree.look()["policy"]
+    assert {"sha256", "applied_at"} == set(policy)
+    file.unlink()
+    assert ("not_configured", "policy_not_applied") == tree.state("codex")
+    assert "file_changed" == tree.look()["policy"]["error"]
+    tree.write(RECORDS[LINUX], {"files": {}, "manifest": "../../etc", "error": "foreign_file"})
+    assert {"applied_at", "error"} == set(tree.look()["policy"])
+    tree.write(RECORDS[LINUX], "{")
+    assert "record_unreadable" == tree.look()["policy"]["error"]
+
+
+def test_a_process_that_was_not_restarted(tree: Tree) -> None:
+    """A process that is older than the policy has not read it."""
+    present(tree, "codex")
+    tree.apply_policy("codex")
+    changed_at = time.time() - 3600
+
+    def started_at(seconds: float) -> Callable[[str, int | None], float | None]:
+        return lambda program, user: changed_at + seconds if program == "codex" else None
+
+    assert ("not_configured", "not_restarted") == tree.state("codex", started_at=started_at(-60))
+    assert ("unused", "") == tree.state("codex", started_at=started_at(60))
+
+
+def test_two_users_of_a_machine(tree: Tree) -> None:
+    """The first state of the table that holds for one of the users is stated, with the newest use of both."""
+    tree.homes["bob"] = UserHome(folder=GuardedFolder(tree.root / "home/bob"))
+    user_settings(tree, "codex", OURS)
+    assert ("unused", "") == tree.state("codex")  # bob has no Codex
+    tree.write("home/bob/.codex/config.toml", '[otel]\nexporter = "none"\n')
+    assert ("telemetry_off", "settings") == tree.state("codex")
+    tree.write("home/ada/.codex/sessions/2026/01/01/a.jsonl", age_s=90_000)
+    bobs = tree.write("home/bob/.codex/sessions/2026/01/01/b.jsonl", age_s=7200)
+    found = tree.look()["assistants"]["codex"]
+    hour = bobs.stat().st_mtime // 3600 * 3600
+    assert time.strftime("%Y-%m-%dT%H", time.gmtime(hour)) == found["used_at"][:13]
+    assert found["configured"] is True
+    (tree.root / "home/bob/.codex/config.toml").unlink()
+    assert ("not_configured", "no_policy") == tree.state("codex")
+
+
+# -- other systems: their paths are tested with made-up trees, and not with the real programs ------------------------
+
+
+@pytest.mark.parametrize("system", [MACOS, WINDOWS])
+@pytest.mark.parametrize("assistant", NAMES)
+def test_policy_files_of_other_systems(tmp_path: Path, system: str, assistant: str) -> None:
+    if system not in MANAGED[assistant].files:
+        pytest.skip("this policy is no file on this system")
+    tree = Tree(tmp_path, system)
+    tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
+    tree.apply_policy(assistant)
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": OURS}
+    tree.homes["ada"] = UserHome(folder=GuardedFolder(tmp_path / "home/ada"), environment=variables)
+    assert ("unused", "") == tree.state(assistant)
+
+
+@pytest.mark.parametrize("assistant", ["claude-code", "codex", "copilot"])
+def test_preferences_of_macos(tmp_path: Path, assistant: str) -> None:
+    """Settings of an MDM are read in the form that the bundle gives them."""
+    tree = Tree(tmp_path, MACOS)
+    tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
+    policy = MANAGED[assistant]
+    file = tree.write(f"Library/Managed Preferences/{policy.domain}.plist")
+    file.write_bytes(dumps(policy.preferences(policy.content(Destination(endpoint=OURS)))))
+    assert ("unused", "") == tree.state(assistant)
+    file.write_bytes(dumps(policy.preferences(policy.content(Destination(endpoint=OTHER)))))
+    assert ("overridden", "mdm_policy") == tree.state(assistant)
+    for content in (b"bplist00garbage", b"<plist", b"", dumps({"config_toml_base64": "=", "telemetry": "{"})):
+        file.write_bytes(content)
+        assert tree.state(assistant) in [("unknown", "malformed"), ("not_configured", "no_policy")]
+
+
+def test_settings_of_an_mdm_hide_the_file(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, MACOS)
+    tree.write("home/ada/.claude.json")
+    tree.apply_policy("claude-code")
+    file = tree.write("Library/Managed Preferences/com.anthropic.claudecode.plist")
+    file.write_bytes(dumps({"permissions": {"deny": ["WebSearch"]}}))
+    assert ("overridden", "mdm_policy") == tree.state("claude-code")
+
+
+@pytest.mark.parametrize("assistant", ["claude-code", "copilot"])
+def test_registry_values_of_windows(tmp_path: Path, assistant: str) -> None:
+    tree = Tree(tmp_path, WINDOWS)
+    tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
+    policy = MANAGED[assistant]
+
+    def registry(endpoint: str) -> Callable[[str], Any]:
+        values = policy.registry_values(policy.content(Destination(endpoint=endpoint)))
+        return lambda key: values if key == policy.registry else {}
+
+    assert ("unused", "") == tree.state(assistant, registry=registry(OURS))
+    assert ("overridden", "mdm_policy") == tree.state(assistant, registry=registry(OTHER))
+
+
+def test_a_base64_text_of_codex_is_read(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, MACOS)
+    tree.write("home/ada/.codex/x")
+    file = tree.write("Library/Managed Preferences/com.openai.codex.plist")
+    file.write_bytes(dumps({"config_toml_base64": b64encode(b'[otel]\nexporter = "none"\n').decode()}))
+    assert ("telemetry_off", "vendor_policy") == tree.state("codex")
+
+
+@pytest.mark.parametrize("assistant", NAMES)
+def test_the_gateway_reads_all_of_a_look(tree: Tree, assistant: str) -> None:
+    """The gateway leaves out no field and no word of the agent's heartbeat."""
+    tree.apply_policy(assistant, OTHER)
+    tree.write(f"home/ada/{SESSIONS[assistant]}")
+    tree.write(RECORDS[LINUX], {"files": {"/etc/x": [""]}, "manifest": "ab" * 32})
+    tree.write(
+        f"home/ada/.npm-global/lib/node_modules/{PLACES[assistant].package}/package.json", {"version": "9.1"}
+    )
+    found = tree.look()
+    assert {"state", "cause", "version", "used_at", "configured"} == set(found["assistants"][assistant])
+    assert found == read_facts(found)
+
+
+def test_a_look_changes_nothing(tree: Tree) -> None:
+    user_settings(tree, "codex", OURS)
+    before = {path: path.stat() for path in tree.root.rglob("*")}
+    tree.look(report=("user", "use", "serial", "endpoint"))
+    after = {path: path.stat() for path in tree.root.rglob("*")}
+    assert {path: (one.st_mtime_ns, one.st_ino) for path, one in before.items()} == {
+        path: (one.st_mtime_ns, one.st_ino) for path, one in after.items()
+    }
