@@ -55,6 +55,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "gateway.bills.plans.command",
             "Manage plans of assistants, and show their costs.",
         ),
+        "work": (
+            "gateway.cli.operator.work",
+            "Assign the cost of sessions, branches and commits to pull requests and tickets.",
+        ),
         "annotations": (
             "gateway.money.annotations.command",
             "Note on charts what happened on a day.",

@@ -33,6 +33,7 @@ from spool.ledger.queries import (
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.ledger.work import WORK_LIMITS, WorkLimits
+from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
@@ -461,6 +462,16 @@ class Ledger:
             periods, spans, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
+
+    async def use_links(self, links: UnitLinks) -> None:
+        """Count all calls under these links between units of work. Does nothing if they are in use."""
+        if (await self._read(lambda rows: rows.state())).get(LINKS_MARK, 0) != links.mark:
+            async with self._turn:
+                await self._change(lambda rows: rows.replace_links(links))
+
+    async def is_unlisted(self, unit: str, id: int) -> bool:
+        """Return True if a unit of work is no longer listed, so that its calls cannot be found."""
+        return await self._read(lambda rows: rows.is_unlisted(unit, id))
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both still contain. Reads the whole log."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from spool.ledger.queries import CostQuery, Derived, Group
 from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
 from spool.ledger.work import Units
+from spool.ledger.work_links import UnitLinks
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
@@ -135,6 +136,17 @@ class LedgerRows(Protocol):
 
     def expire_work(self, unit: str, before: int) -> None:
         """Count all units of a kind that had no calls since a time as REST, with their further calls."""
+        ...
+
+    def is_unlisted(self, unit: str, id: int) -> bool:
+        """Return True if a unit of a kind is counted as REST."""
+        ...
+
+    def replace_links(self, links: UnitLinks) -> None:
+        """
+        Count all calls under these links, past calls included, and store their mark. A linked unit stays listed, also
+        without calls, because its link would not find its calls otherwise.
+        """
         ...
 
     def drop_unused_units(self) -> None:

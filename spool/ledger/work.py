@@ -138,7 +138,9 @@ def _number_of(unit: str, value: str | None) -> int:
     if value == OTHER:
         return REST
     if not UNITS[unit].is_named and len(value) == 16 and not set(value) - set("0123456789abcdef"):
-        return int(value, 16)
+        number = int(value, 16)
+        if 0 < number < 1 << _BITS:  # any other number is no digest, so the text is an id
+            return number
     return number_of(UNITS[unit].number, value)
 
 

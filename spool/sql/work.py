@@ -10,6 +10,9 @@ from spool.ledger.counting import bounded, new_marks
 from spool.ledger.ledger_rows import WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import KINDS, MAX_LEVELS, NONE, OTHER, REST, RUN, UNITS, number_of_set, numbers_of
+from spool.ledger.work_links import UnitLinks
+from spool.sql import work_links
+from spool.sql.columns import insert
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
 from spool.sql.run_trees import above
@@ -33,6 +36,7 @@ class SqlWorkRows(ABC):
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
+    prefix: ClassVar[str]
     cast: ClassVar[Mapping[str, str]] = {}  # types of columns in sums, if not bigint
     hexadecimal: ClassVar[str]  # expression for a number as 16 hexadecimal digits, with {} for the number
     _tables: SqlConnection
@@ -64,15 +68,21 @@ class SqlWorkRows(ABC):
                 for units, listed in sorted(sets.items())
             ],
         )
+        self._add_names(names)
+        self._add_sums((start, numbers[units], key, measures) for start, units, key, measures in sums)
+
+    def _add_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(
             f"INSERT INTO {self._named(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
             [{"id": id, "name": bounded(name)} for id, name in sorted(names.items())],
         )
-        self._add_sums((start, numbers[units], key, measures) for start, units, key, measures in sums)
 
     def _add_sums(self, sums: Iterable[tuple[int, int, int, Measures]]) -> None:
         places = (((start, units, key), measures) for start, units, key, measures in sums)
         self._add(WORK, ("start", "units", "key"), places)
+
+    def is_unlisted(self, unit: str, id: int) -> bool:
+        return (UNITS[unit].number, id) in self._unlisted([id])
 
     def _unlisted(self, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
         """Return the units among `numbers` that are not listed, with the run that started each run."""
@@ -118,7 +128,10 @@ class SqlWorkRows(ABC):
 
     def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
         column = _COLUMNS[unit]
-        listed = f"{self._work()} WHERE {column} > {REST} AND start >= :since AND start < :until"
+        listed = (
+            f"{self._work()} WHERE {column} > {REST} AND start >= :since AND start < :until"
+            f" AND {column} NOT IN ({self._linked(unit)})"
+        )
         return self._tables.all(
             f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {listed}) h"
             f" JOIN {self._named('keys')} k ON k.id = h.key GROUP BY h.{column}"
@@ -130,22 +143,38 @@ class SqlWorkRows(ABC):
 
     def _work(self, query: CostQuery | None = None) -> str:
         """
-        Return the sums with their units as a table. For an aggregated cost, it also has each sum under every unit
-        above its own.
+        Return the sums with their units as a table. A linked unit counts if a sum has none of its own. For an
+        aggregated cost, the table also has each sum under every unit above its own.
         """
-        joined = f"{self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units"
-        rows = f"SELECT w.*, {', '.join(f'p.{name}' for name in _COLUMNS.values())} FROM {joined}"
+        pairs = self.state().get(work_links.PAIRS, 0)
+        linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS)
+        units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
+        joined = f"{self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units{links}"
+        named = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
+        rows = f"SELECT w.*, {named} FROM {joined}"
         if query is None or not query.aggregated or query.unit is None:
             return f"({rows}) of_units"
-        columns = ", ".join(
-            "a.unit" if name == query.unit else f"p.{column}" for name, column in _COLUMNS.items()
-        )
+        columns = ", ".join("a.unit" if name == query.unit else units[name] for name in _COLUMNS)
         used = f"SELECT units FROM {self._named(WORK)} WHERE start < {int(query.until.timestamp())}"
         used += f" AND start > {int(query.since.timestamp()) - DAY_S}"
         tree = above(self._named(SETS), used, of_runs=query.unit == RUN)
         return (
             f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} JOIN {tree} a ON a.units = p.id) of_units"
         )
+
+    def _linked(self, unit: str) -> str:
+        return work_links.linked_units(unit, self._named(work_links.LINKS))
+
+    def replace_links(self, links: UnitLinks) -> None:
+        table = self._named(work_links.LINKS)
+        self._tables.run(f"DELETE FROM {table}")
+        self._tables.run_each(
+            insert(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.rows_of(links)
+        )
+        self._add_names({link.number: link.name for link in links.links})
+        for statement in work_links.unlisted_targets(table, self._named(UNLISTED)):
+            self._tables.run(statement)
+        self.set_state(**work_links.state_of_links(links), **new_marks())
 
     def unlist_work(self, unit: str, ids: Collection[int]) -> None:
         statement = (
@@ -162,7 +191,8 @@ class SqlWorkRows(ABC):
         self._tables.run(
             f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT})"
             f" SELECT DISTINCT CAST(:unit AS bigint), {column}, {self._parent(unit, column)} FROM {self._work()}"
-            f" WHERE {column} > {REST} AND start < :before AND {column} NOT IN ({recent}) ON CONFLICT DO NOTHING",
+            f" WHERE {column} > {REST} AND start < :before AND {column} NOT IN ({recent})"
+            f" AND {column} NOT IN ({self._linked(unit)}) ON CONFLICT DO NOTHING",
             unit=UNITS[unit].number,
             before=before,
         )
@@ -173,7 +203,10 @@ class SqlWorkRows(ABC):
         column, sets = _COLUMNS[unit], self._named(SETS)
         unlisted = f"SELECT id FROM {self._named(UNLISTED)} WHERE unit = :unit"
         statement = f"UPDATE {sets} SET {column} = {REST} WHERE {column} IN ({unlisted})"
-        if not self._tables.run(statement, unit=UNITS[unit].number):
+        changed = self._tables.run(statement, unit=UNITS[unit].number)
+        for linked in work_links.unlisted_targets(self._named(work_links.LINKS), self._named(UNLISTED)):
+            changed += self._tables.run(linked)
+        if not changed:
             return
         self.set_state(**{UNLISTS: 1}, **new_marks())
         if unit == RUN:
@@ -240,6 +273,7 @@ class SqlWorkRows(ABC):
         kept = " UNION ".join(
             f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
         )
+        kept += f" UNION SELECT linked FROM {self._named(work_links.LINKS)}"
         self._tables.run(f"DELETE FROM {self._named(NAMES)} WHERE id NOT IN ({kept})")
 
     def _of_units(self, query: CostQuery) -> str:

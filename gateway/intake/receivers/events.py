@@ -41,6 +41,7 @@ def check_media_type(request: web.Request) -> None:
 
 
 _ERROR = closed({"type": TEXT, "message": TEXT})
+LINK_EVENT = "tollhouse.work.link"  # type of events that link units of work
 MOST_NAMED = 3  # maximum types that the hint of a response names
 _ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
 
@@ -82,6 +83,10 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
             request.share.take,
             size=len(body),
         )
+    if any(record.event_type == LINK_EVENT for record in events.records):
+        from gateway.money.work_links.events import link_units  # imported when the first such event arrives
+
+        await link_units(request, events)
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     names = names_of(request, *_header_attributes(headers))

@@ -13,6 +13,7 @@ from gateway.http.lists import Filter, List, Sort
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.money.work_links.declared import links_of
 from gateway.records.calls import published as records
 from gateway.records.calls.filters import (
     AMOUNTS,
@@ -30,6 +31,7 @@ from gateway.records.calls.filters import (
 from gateway.records.calls.published import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, describe, newest_of
 from spool.ledger.own_records import OwnRecord
 from spool.ledger.work import SESSION, UNITS
+from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
 
@@ -41,8 +43,14 @@ def _filter(name: str) -> Filter[KeptRecord]:
     return Filter(values=lambda stored: (stored.value(name),), is_open=name in OPEN_SETS, names_people=True)
 
 
-def _unit(name: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda stored: stored.unit_values(name), is_open=True, names_people=name == SESSION)
+def _no_links() -> UnitLinks:
+    return NO_LINKS
+
+
+def _unit(name: str, links: Callable[[], UnitLinks] = _no_links) -> Filter[KeptRecord]:
+    return Filter(
+        values=lambda stored: stored.unit_values(name, links()), is_open=True, names_people=name == SESSION
+    )
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
@@ -106,11 +114,11 @@ async def records_in_views(
 
     def of(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
-            return _unit(name)
+            return _unit(name, lambda: links_of(request.shared.registry))
         return Filter(values=lambda stored: (value(stored, name),), names_people=True)
 
     named = await request.reads.dimensions(units=True)
-    filters = {name: of(name) for name in named if name not in listed.filters}
+    filters = {name: of(name) for name in named if name in TARGETS or name not in listed.filters}
     out = {f"{name}!": replace(of(name), excludes=True) for name in named}
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 

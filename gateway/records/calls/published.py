@@ -12,8 +12,9 @@ from gateway.service.schemas import COUNT, TEXT_OR_NULL, closed
 from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
-from spool.ledger.sums import outcome_of
-from spool.ledger.work import UNITS, as_shown
+from spool.ledger.sums import hour_of, outcome_of
+from spool.ledger.work import SESSION, UNITS, as_shown
+from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
@@ -69,15 +70,29 @@ class KeptRecord:
             return record.response_model or record.request_model or ""
         return getattr(record, name, None) or ""
 
-    def unit_values(self, name: str) -> tuple[str, ...]:
-        """Return the values of a unit of work for filters: its name, and its digest if costs show one."""
+    def unit_values(self, name: str, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
+        """
+        Return the values of a unit of work for filters: its name, or the unit to which the call is linked. Return also
+        its digest if costs show one.
+        """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            return (self.value(f"{TAG}{name}"),)
+            stated = self.value(f"{TAG}{name}")
+            return (stated if stated or name not in TARGETS else self._linked(name, links),)
         own = getattr(record, name, None)
         if not own:
             return ("",)
         return own, as_shown(name, own, session=getattr(record, "session", None))
+
+    def _linked(self, target: str, links: UnitLinks) -> str:
+        """Return the pull request or ticket to which the call is linked, or ""."""
+        if not isinstance(self.record, AiRecord | Correction):
+            return ""
+        hour = hour_of(self.record.start_time, self.committed_at)
+        return links.target_of(target, self._unit_name, hour) or ""
+
+    def _unit_name(self, unit: str) -> str:
+        return self.value(unit if unit == SESSION else f"{TAG}{unit}")
 
     def counted(self, name: str) -> str:
         """Return the value under which totals count the record."""

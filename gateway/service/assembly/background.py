@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.http.services import Background, OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.money.calls.reports.declared import ScheduledReportTable
+from gateway.money.work_links.declared import follow_links
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
 from gateway.service.assembly.parts import Assembler
@@ -104,6 +105,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     if assembler.sender_hours is not None:
         yield Task("hours of senders", assembler.sender_hours.run)
     yield Task("definitions in force", money.require_publishing().follow)
+    yield Task("links in the ledger", partial(follow_links, money.ledger, registry), lease="ledger")
     yield alone("insights", lambda: _inspect(operators))
     if money.statement_puller is not None:
         yield alone("statements", partial(_pull, money.statement_puller, assembler))

@@ -689,6 +689,12 @@ class WorkSettings:
         edge="the cheapest units without calls in the last two days are added up as `(other)`; totals stay exact",
         least=100,
     )
+    links: int = setting(
+        10_000,
+        "maximum number of links to pull requests and tickets",
+        edge="a further link is rejected; delete old ones with `tollhouse work unlink`",
+        least=1,
+    )
     retention: Duration = setting(
         90.0 * DAY_S,
         "time after its last call for which a session or an agent run is listed",

@@ -139,6 +139,19 @@ CREATE TABLE {schema}.ledger_work_unlisted (
     PRIMARY KEY (unit, id)
 );
 
+-- A copy of the links in the registry (spool/ledger/work_links.py), by the numbers of units. `linked` is 0 if the unit is
+-- no longer listed.
+CREATE TABLE {schema}.ledger_work_links (
+    target bigint NOT NULL,
+    unit bigint NOT NULL,
+    id bigint NOT NULL,
+    repository bigint NOT NULL,
+    since bigint NOT NULL,
+    until bigint NOT NULL,
+    linked bigint NOT NULL,
+    PRIMARY KEY (target, unit, id, repository, since)
+);
+
 -- The lowest number counted in an hour, or in a day without hours (width in seconds). A period can be counted again
 -- only while that number is stored. `frozen` is set while a rebuild reads numbers that the sums already have.
 CREATE TABLE {schema}.ledger_periods (

@@ -152,6 +152,19 @@ CREATE TABLE work_unlisted (
     PRIMARY KEY (unit, id)
 ) STRICT, WITHOUT ROWID;
 
+-- A copy of the links in the registry (spool/ledger/work_links.py), by the numbers of units. `linked` is 0 if the unit is
+-- no longer listed.
+CREATE TABLE work_links (
+    target INTEGER NOT NULL,
+    unit INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    repository INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    linked INTEGER NOT NULL,
+    PRIMARY KEY (target, unit, id, repository, since)
+) STRICT, WITHOUT ROWID;
+
 -- Quantities other than text tokens in the sums of hours and days (width in seconds): whole units and millionths.
 CREATE TABLE meters (
     width INTEGER NOT NULL,

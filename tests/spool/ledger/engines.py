@@ -26,6 +26,7 @@ MEMORY = "memory"  # SQLite without a file, for tests that check only rules
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_work; DELETE FROM {schema}.ledger_work_units;
     DELETE FROM {schema}.ledger_work_names; DELETE FROM {schema}.ledger_work_unlisted;
+    DELETE FROM {schema}.ledger_work_links;
     DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
     DELETE FROM {schema}.ledger_billed_sums; DELETE FROM {schema}.ledger_rollups; DELETE FROM {schema}.ledger_rolled;
     DELETE FROM {schema}.ledger_billed_rollups;

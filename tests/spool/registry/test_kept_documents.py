@@ -43,6 +43,7 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
         "id": "s", "name": "Search", "view_id": "v", "channels": ["mail"], "owner": "", "done": 1.0, **_MADE,
     },
     "view": {"id": "v", "name": "Search", "principal_dimension": "model", **_MADE},
+    "work_link": {"id": "w", "session": "0123456789abcdef", "pull_request": "acme/shop#42", "author": "ada", **_MADE},
 }  # fmt: skip
 
 

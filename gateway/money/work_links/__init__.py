@@ -1,0 +1,1 @@
+"""Links of sessions, branches and commits to pull requests and tickets."""

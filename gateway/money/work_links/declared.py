@@ -1,0 +1,325 @@
+"""
+Links of sessions, branches and commits to pull requests and tickets, for calls that state neither. Operators add them
+by command or by the API, and CI jobs by an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from gateway.http.lists import Filter, List, Sort
+from gateway.http.managed import Answer, Asker, ByPeople, ManagedResource
+from gateway.http.resources.declaration import (
+    KEPT,
+    Option,
+    answer,
+    changes_of,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
+from gateway.http.visible import WHOLE
+from gateway.normalise.reading.repositories import NAME, repository_of
+from spool.errors import AlreadyThere, Invalid, LedgerLost, NotAllowed, SpoolUnavailable
+from spool.ledger.sums import DAY_S
+from spool.ledger.work import NONE, SESSION, UNITS, number_of, numbers_of, shown
+from spool.ledger.work_links import (
+    BEGINNING,
+    BRANCH,
+    END,
+    LINKED,
+    NO_LINKS,
+    REPOSITORY,
+    TARGETS,
+    UnitLink,
+    UnitLinks,
+)
+from spool.record import moment
+from spool.registry.document_table import ManagedTable, Sees, names_of
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_text
+
+if TYPE_CHECKING:
+    from spool.ledger.ledger import Ledger
+    from spool.registry.registry import Registry
+
+MAX_NAME = 256
+EVERY_S = 30.0  # seconds until the links in the totals are compared again
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLinkDraft:
+    """The fields that a person sets. "" is not set. In stored form, `session` is the digest of the session's id."""
+
+    session: str = ""
+    branch: str = ""
+    repository: str = ""
+    commit: str = ""
+    since: str = ""
+    until: str = ""
+    pull_request: str = ""
+    ticket: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLink(WorkLinkDraft):
+    """A stored link. Times are epoch seconds, and `author` is the person or key that added it."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+
+    @property
+    def name(self) -> str:
+        return words_of(self)
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def words_of(draft: WorkLinkDraft) -> str:
+    """Return the linked unit in words."""
+    if draft.branch:
+        return f"branch {draft.branch} of {draft.repository}"
+    return f"session {draft.session}" if draft.session else f"commit {draft.commit}"
+
+
+def unit_link(draft: WorkLinkDraft) -> UnitLink:
+    """Return a link as the totals store it. `draft` is in stored form."""
+    unit = next(name for name in LINKED if getattr(draft, name))
+    target = next(name for name in TARGETS if getattr(draft, name))
+    [id] = numbers_of(unit, [getattr(draft, unit)])
+    is_branch = unit == BRANCH
+    return UnitLink(
+        unit,
+        id,
+        target,
+        getattr(draft, target),
+        number_of(UNITS[REPOSITORY].number, draft.repository) if is_branch else NONE,
+        _midnight(draft.since) if draft.since else BEGINNING,
+        _midnight(draft.until) + DAY_S if draft.until else END,
+    )
+
+
+def _midnight(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    texts = {
+        name: check_text(name, value, MAX_NAME)
+        for name in (*LINKED, REPOSITORY, *TARGETS)
+        if (value := getattr(draft, name))
+    }
+    if len(texts.keys() & set(LINKED)) != 1:
+        raise Invalid("state exactly one of session, branch and commit")
+    if len(texts.keys() & set(TARGETS)) != 1:
+        raise Invalid("state exactly one of pull_request and ticket")
+    if (BRANCH in texts) != (REPOSITORY in texts):
+        raise Invalid(
+            "branch and repository belong together, because many repositories have a branch of the same name"
+        )
+    days = {name: _day(name, value) for name in ("since", "until") if (value := getattr(draft, name))}
+    if days and BRANCH not in texts:
+        raise Invalid("since and until apply only to a branch")
+    if len(days) == 2 and days["since"] > days["until"]:
+        raise Invalid("since must not be after until")
+    if SESSION in texts:
+        [number] = numbers_of(SESSION, [texts[SESSION]])
+        texts[SESSION] = shown(number or number_of(UNITS[SESSION].number, texts[SESSION]))
+    if REPOSITORY in texts:
+        texts[REPOSITORY] = repository_of({NAME: texts[REPOSITORY]}) or texts[REPOSITORY]
+        if texts.get("pull_request", "").isdecimal():
+            texts["pull_request"] = f"{texts[REPOSITORY]}#{texts['pull_request']}"
+    return WorkLinkDraft(**texts, **days)
+
+
+def _day(name: str, value: str) -> str:
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise Invalid(f"{name} must be a day such as 2026-11-20, or empty") from None
+
+
+class NewWorkLink(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    session: Annotated[str, words("The session, by its id or by the digest that costs show.")] = ""
+    branch: Annotated[str, words("The branch. State its repository as well.")] = ""
+    repository: Annotated[str, words("The repository of the branch, such as acme/shop.")] = ""
+    commit: Annotated[str, words("The commit, as calls state it.")] = ""
+    since: Annotated[
+        str,
+        words("The first day (UTC) of calls on the branch. Empty means from the beginning."),
+        Option(name="--from", metavar="DATE"),
+    ] = ""
+    until: Annotated[
+        str,
+        words("The last day (UTC) of calls on the branch. Empty means without end."),
+        Option(metavar="DATE"),
+    ] = ""
+    pull_request: Annotated[
+        str, words("The pull request, such as acme/shop#42. For a branch, the number is enough.")
+    ] = ""
+    ticket: Annotated[str, words("The ticket.")] = ""
+
+
+WorkLinkItem = item_of(
+    NewWorkLink,
+    "A link of a session, branch or commit to a pull request or ticket. `session` is a digest. Times are RFC 3339.",
+    answered={"author": Annotated[str, words("The person or key that added the link.")], **KEPT},
+)
+
+
+class WorkLinkTable(ManagedTable[WorkLink]):
+    """The table of links."""
+
+    kind = DocumentKind("work_link", WorkLink, "link")
+    draft = WorkLinkDraft
+    limit = "work.links"
+    action = "work_link"
+    _unit_links: UnitLinks | None = None
+
+    @property
+    def unit_links(self) -> UnitLinks:
+        """The links as the totals use them."""
+        if self._unit_links is None:
+            rows = sorted(self.all(), key=lambda row: (row.created, row.id))
+            self._unit_links = UnitLinks(map(unit_link, rows))
+        return self._unit_links
+
+    def _set(self, rows: dict[str, WorkLink]) -> None:
+        super()._set(rows)
+        self._unit_links = None
+
+    def checked(self, draft: WorkLinkDraft) -> WorkLinkDraft:
+        return checked(draft)
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"author": actor.name}
+
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, sees: Sees[WorkLink]
+    ) -> None:
+        """Raise AlreadyThere if some calls would have two links."""
+        link = unit_link(row)
+        for other in stored.values():
+            if other.id != row.id and link.overlaps(before := unit_link(other)):
+                raise AlreadyThere(
+                    f"the {words_of(row)} is already linked to {before.name} by the link {other.id}"
+                )
+
+    def same(self, draft: WorkLinkDraft) -> WorkLink | None:
+        """Return the stored link that equals a draft in stored form, or None."""
+        link = unit_link(draft)
+        return next((row for row in self.all() if unit_link(row) == link), None)
+
+
+def links_of(registry: Registry | None) -> UnitLinks:
+    """Return the links, or none while the registry is damaged."""
+    return NO_LINKS if registry is None else registry.table(WorkLinkTable).unit_links
+
+
+def _describe(row: WorkLink) -> Answer:
+    return answer(WorkLinkItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+
+
+def _filter(name: str) -> Filter[WorkLink]:
+    return Filter(values=lambda row: (getattr(row, name),), is_open=True)
+
+
+class WorkLinkResource(ManagedResource[WorkLink]):
+    noun = "work_link"
+    table = WorkLinkTable
+    new = NewWorkLink
+    changes = changes_of(NewWorkLink)
+    item = WorkLinkItem
+    one = one_of(NewWorkLink, WorkLinkItem)
+    lists: List[WorkLink] = List(
+        root="work_links",
+        show=_describe,
+        identity=Sort(value=lambda row: row.id),
+        sorts={
+            "created": Sort(value=lambda row: row.created),
+            **{name: Sort(value=attrgetter(name)) for name in TARGETS},
+        },
+        default_sort=("created", "desc"),
+        filters={name: _filter(name) for name in (*LINKED, REPOSITORY, *TARGETS, "author")},
+    )
+    people = ByPeople(path="/work-links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
+
+    async def shown(self, asking: Asker[Any], row: WorkLink) -> WorkLink:
+        return row
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """Return the fields with e-mail addresses as records contain them."""
+        texts = stated(given)
+        carried = {name: asking.shared.people.carried(text) for name, text in texts.items()}
+        if None in carried.values():
+            raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
+        return carried
+
+    async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:
+        """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
+        known = {} if before is None else {name: getattr(before, name) for name in names_of(WorkLinkDraft)}
+        link = unit_link(checked(WorkLinkDraft(**{**known, **fields})))
+        units = {link.unit: link.id, **({REPOSITORY: link.repository} if link.unit == BRANCH else {})}
+        for unit, id in units.items():
+            if await asking.services.ledger.is_unlisted(unit, id):
+                raise NotAllowed(
+                    f"this {unit} is one of the units in `(other)`, so its calls cannot be found. The settings "
+                    "work.ids_per_month and work.retention decide how many units are listed, and for how long"
+                )
+
+    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+        """Add a link. A link that exists is returned unchanged, so that a job may repeat its request."""
+        table = self.rows_in(asking.registry)
+        assert isinstance(table, WorkLinkTable)
+        fields = await self.fields(asking, given)
+        same = table.same(checked(WorkLinkDraft(**fields)))
+        return await super().create(asking, given) if same is None else await self.made(asking, same)
+
+    async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
+        await self._use(asking)
+        return await super().made(asking, row)
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        id = await super().delete(asking, word)
+        await self._use(asking)
+        return id
+
+    async def _use(self, asking: Asker[Any]) -> None:
+        await asking.services.ledger.use_links(asking.registry.table(WorkLinkTable).unit_links)
+
+
+WORK_LINK = WorkLinkResource()
+
+
+async def follow_links(ledger: Ledger, registry: Registry) -> None:
+    """
+    Use the stored links in the totals, also those that another gateway stores, and all of them after the totals were
+    lost.
+    """
+    while True:
+        try:
+            await ledger.use_links(registry.table(WorkLinkTable).unit_links)
+        except (SpoolUnavailable, LedgerLost) as error:
+            _log.warning("links are not used yet: %s", error, extra={"action": "links_wait"})
+        with suppress(TimeoutError):
+            await asyncio.wait_for(registry.until_changed(), EVERY_S)

@@ -1,0 +1,65 @@
+"""Links that CI jobs and hooks add by an event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.http.holders.receivers import TopicServices
+from gateway.http.managed import Asker
+from gateway.http.requests import KeyRequest
+from gateway.money.work_links.declared import WORK_LINK, NewWorkLink
+from gateway.normalise.events import Events
+from gateway.normalise.outcome import MALFORMED, Reject
+from spool.errors import AlreadyThere, Invalid, NotAllowed
+from spool.record import UsageEvent
+
+LINK_EVENT = "tollhouse.work.link"
+NOT_LINKED = (
+    "not_linked"  # reason of a rejected item: the link conflicts with another one, or there are too many
+)
+
+
+async def link_units(request: KeyRequest[TopicServices, Any], events: Events) -> None:
+    """
+    Add the links that events state. An event whose link is not added is rejected.
+
+    Links are added before the events are stored, so the sender may repeat a failed request. An agent on a laptop only
+    forwards the events of its programs.
+    """
+    if request.bearer.is_local:
+        return
+    asking = Asker(
+        services=request.services.storage,
+        shared=request.shared,
+        actor=request.actor,
+        http=request.http,
+        known=_no_dimensions,
+    )
+    refused = {reject.item for reject in events.rejects}
+    items = [item for item in range(events.received) if item not in refused]
+    kept = []
+    for item, record, identity in zip(items, events.records, events.identities, strict=True):
+        reject = await _linked(asking, item, record) if record.event_type == LINK_EVENT else None
+        if reject is None:
+            kept.append((record, identity))
+        else:
+            events.rejects.append(reject)
+    events.records = [record for record, _ in kept]
+    events.identities = [identity for _, identity in kept]
+
+
+async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | None:
+    """Add the link of an event. Return why it was rejected, or None."""
+    try:
+        await WORK_LINK.create(asking, msgspec.convert(event.data, NewWorkLink))
+    except (msgspec.ValidationError, Invalid) as error:
+        return Reject(item, MALFORMED, f"data: {error}")
+    except (AlreadyThere, NotAllowed) as error:
+        return Reject(item, NOT_LINKED, str(error))
+    return None
+
+
+async def _no_dimensions() -> tuple[str, ...]:
+    return ()

@@ -1,0 +1,102 @@
+"""
+Links between units of work: a session, a branch or a commit belongs to a pull request or a ticket. Pure.
+
+A link acts on calls that state no pull request (or no ticket) themselves. It changes no sum. Each query resolves the
+links, so an added link acts on past calls, and a deleted link leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from spool.ledger.work import NONE, SESSION, UNITS, number_of
+
+BRANCH: Final = "branch"
+REPOSITORY: Final = "repository"
+# Units that can be linked, the narrowest first. If several units of a call are linked, the first one decides.
+LINKED: Final = ("commit", SESSION, BRANCH)
+TARGETS: Final = ("pull_request", "ticket")
+LINKS_MARK: Final = "links"  # key in the state of the totals: the mark of the links in use
+BEGINNING, END = 0, 1 << 40  # bounds in epoch seconds of a link that is not limited in time
+
+
+class UnitLink(NamedTuple):
+    """
+    A link as the totals store it. `id` and `repository` are numbers of units (`spool.ledger.work`).
+
+    `name` is the pull request or ticket. Only a link of a branch has a repository and bounds. The bounds are midnights
+    in UTC, because the sums of old calls are days.
+    """
+
+    unit: str
+    id: int
+    target: str
+    name: str
+    repository: int = NONE
+    since: int = BEGINNING
+    until: int = END
+
+    @property
+    def number(self) -> int:
+        """The number of the pull request or ticket."""
+        return number_of(UNITS[self.target].number, self.name)
+
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        """What is linked to a kind of target. Two links of one place must not overlap in time."""
+        return (self.target, self.unit, self.id, self.repository)
+
+    def overlaps(self, other: UnitLink) -> bool:
+        return self.place == other.place and self.since < other.until and other.since < self.until
+
+
+class UnitLinks:
+    """
+    Links that do not overlap. Of overlapping links, the first one is used. Two gateways can add such links at the same
+    moment.
+    """
+
+    def __init__(self, links: Iterable[UnitLink] = ()) -> None:
+        self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
+        for link in links:
+            at_place = self._by_place[link.place]
+            if not any(map(link.overlaps, at_place)):
+                at_place.append(link)
+
+    @property
+    def links(self) -> Sequence[UnitLink]:
+        return [link for links in self._by_place.values() for link in links]
+
+    @cached_property
+    def mark(self) -> int:
+        """A number that is the same for the same links. It is 0 if there are none."""
+        if not self._by_place:
+            return 0
+        digest = blake2b(repr(sorted(self.links)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest) >> 2 or 1
+
+    def target_of(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
+        """
+        Return the pull request or ticket to which the units of a call are linked, or None. `name_of` returns the name
+        of a unit of the call.
+        """
+        for unit in LINKED:
+            name = name_of(unit)
+            if not name:
+                continue
+            repository = (
+                number_of(UNITS[REPOSITORY].number, name_of(REPOSITORY) or "") if unit == BRANCH else NONE
+            )
+            for link in self._by_place.get(
+                (target, unit, number_of(UNITS[unit].number, name), repository), ()
+            ):
+                if link.since <= hour < link.until:
+                    return link.name
+        return None
+
+
+NO_LINKS: Final = UnitLinks()

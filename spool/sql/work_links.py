@@ -1,0 +1,92 @@
+"""
+The links of units of work (spool/ledger/work_links.py) in SQL: a small table that queries join to the sums.
+
+The registry has the links. This table is a copy for queries, with the mark of the copied links in the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from spool.ledger.work import NONE, REST, UNITS
+from spool.ledger.work_links import BRANCH, LINKED, LINKS_MARK, REPOSITORY, TARGETS, UnitLinks
+
+LINKS = "work_links"
+PAIRS = "linked"  # key in the state: one bit for each of _PAIRS that the table has
+COLUMNS = ("target", "unit", "id", "repository", "since", "until", "linked")
+_PAIRS = tuple(product(TARGETS, LINKED))
+
+
+def state_of_links(links: UnitLinks) -> Mapping[str, int]:
+    """Return the values in the state for these links."""
+    present = {(link.target, link.unit) for link in links.links}
+    return {
+        LINKS_MARK: links.mark,
+        PAIRS: sum(1 << place for place, pair in enumerate(_PAIRS) if pair in present),
+    }
+
+
+def rows_of(links: UnitLinks) -> list[dict[str, int]]:
+    return [
+        {
+            "target": UNITS[link.target].number,
+            "unit": UNITS[link.unit].number,
+            "id": link.id,
+            "repository": link.repository,
+            "since": link.since,
+            "until": link.until,
+            "linked": link.number,
+        }
+        for link in links.links
+    ]
+
+
+def with_links(pairs: int, table: str, columns: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+    """
+    Return the expressions of linked units, by kind, and the SQL that joins the links to sums `w` and their units `p`.
+
+    At most one link of each joined kind fits a sum, so no sum is counted twice.
+    """
+    found: dict[str, list[str]] = {}
+    joins = ""
+    for place, (target, unit) in enumerate(_PAIRS):
+        if not pairs & 1 << place:
+            continue
+        name = f"link_{place}"
+        found.setdefault(target, []).append(f"{name}.linked")
+        fits = [
+            f"{name}.target = {UNITS[target].number}",
+            f"{name}.unit = {UNITS[unit].number}",
+            f"{name}.id = p.{columns[unit]}",
+        ]
+        if unit == BRANCH:
+            fits += [
+                f"{name}.repository = p.{columns[REPOSITORY]}",
+                f"w.start >= {name}.since",
+                f"w.start < {name}.until",
+            ]
+        joins += f" LEFT JOIN {table} {name} ON {' AND '.join(fits)}"
+    expressions = {
+        target: f"CASE p.{columns[target]} WHEN {NONE} THEN COALESCE({', '.join(linked)}, {NONE})"
+        f" ELSE p.{columns[target]} END"
+        for target, linked in found.items()
+    }
+    return expressions, joins
+
+
+def linked_units(unit: str, table: str) -> str:
+    """Return the SQL that selects the linked units of a kind. They stay listed, so that their links can act."""
+    if unit == REPOSITORY:
+        return f"SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
+    return f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
+
+
+def unlisted_targets(table: str, unlisted: str) -> Iterator[str]:
+    """Yield the statements after which links to unlisted units lead to REST."""
+    for target in TARGETS:
+        number = UNITS[target].number
+        yield (
+            f"UPDATE {table} SET linked = {REST} WHERE target = {number}"
+            f" AND linked IN (SELECT id FROM {unlisted} WHERE unit = {number})"
+        )
