@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from spool.ledger.work import TAGS as UNIT_TAGS
+
 LONGEST_CACHED = 256  # longer names are not cached, to bound memory
 
 _CONTENT = frozenset({
@@ -142,6 +144,8 @@ def may_hold_content(name: str) -> bool:
 def _may_hold_content(name: str) -> bool:
     if _is_content(name):
         return True
+    if name in UNIT_TAGS:  # "request" alone would be a content word
+        return False
     words = [word.lower() for word in _WORD.findall(name)]
     is_about_content = any(
         word in _CONTENT_WORDS or word.removesuffix("s").endswith(_CONTENT_ROOTS) for word in words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.normalise.reading.content import may_hold_content
-from gateway.normalise.reading.tags import is_brief, may_be_free, put, put_label
+from gateway.normalise.reading.tags import KNOWN, is_brief, may_be_free, put, put_free, put_label
 
 CONTENT = (
     "inputs", "outputs", "userPrompt", "UserPrompt", "user-prompt", "USER_PROMPT", "userprompt", "systemPrompt",
@@ -44,6 +44,14 @@ def test_facts_about_content_are_tags(name: str) -> None:
     tags: dict[str, str] = {}
 
     assert not may_hold_content(name) and put(tags, name, "7") and tags == {name: "7"}
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_documented_tags_are_no_content(name: str) -> None:
+    """A tag that the pages name is stored from metadata and from events, such as a pull request."""
+    tags: dict[str, str] = {}
+
+    assert put(tags, name, "acme/shop#42") and put_free(tags, name, "acme/shop#42", frozenset())
 
 
 def test_numbers_are_no_content() -> None:

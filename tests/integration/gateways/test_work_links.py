@@ -1,0 +1,46 @@
+"""Several gateways on PostgreSQL use the same links, whichever of them stored a link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.money.work_links.declared import WorkLinkDraft, WorkLinkTable
+from spool.errors import AlreadyThere
+from spool.registry.operators import Actor
+from tests.integration.conftest import Serve, Serving
+from tests.integration.receivers.test_work_link_events import until
+from tests.integration.test_two_gateways import shared_config
+from tests.spool.postgres_cluster import Schema
+
+ADA = Actor("ada@example.com", "127.0.0.1")
+
+
+def table(serving: Serving) -> WorkLinkTable:
+    return serving.app.services.operators.installation.require_registry().table(WorkLinkTable)
+
+
+async def test_links_are_used_by_every_gateway(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
+) -> None:
+    """The gateway that counts uses the links of all. Of two conflicting links, one is refused."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    other = await serve(config=config, key_name="other sender")
+    await table(one).create(WorkLinkDraft(session="first", ticket="T"), most=9, actor=ADA)
+    await table(other).create(WorkLinkDraft(session="second", ticket="T"), most=9, actor=ADA)
+    try:
+        await table(other).create(WorkLinkDraft(session="first", ticket="U"), most=9, actor=ADA)
+    except AlreadyThere as error:
+        assert "already linked to T" in str(error)
+    else:
+        raise AssertionError("two links of one session")
+
+    async def both_use_both() -> bool:
+        ledgers = [gateway.app.services.storage.ledger for gateway in (one, other)]
+        states = [await ledger._read(lambda rows: rows.state()) for ledger in ledgers]
+        marks = {table(gateway).unit_links.mark for gateway in (one, other)}
+        return 2 == len(table(one).all()) and marks == {state.get("links") for state in states}
+
+    await until(both_use_both)

@@ -1,0 +1,110 @@
+"""Events of the type `tollhouse.work.link` link units of work. Only keys that may send events can do so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from gateway.money.work_links.declared import WorkLinkTable
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.work import as_shown
+from spool.record import USAGE_EVENTS
+from spool.registry.scopes import CREATE_EVENT, ENROLL, INGEST
+from tests.integration.conftest import Answer, Serving
+from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.test_devices import ask
+from tests.integration.receivers.test_topics import kept, said
+
+LINK = {"type": "tollhouse.work.link", "data": {"session": "first", "pull_request": "acme/shop#42"}}
+
+
+def table(serving: Serving) -> WorkLinkTable:
+    return serving.app.services.operators.installation.require_registry().table(WorkLinkTable)
+
+
+def links(serving: Serving) -> list[tuple[str, str, str]]:
+    return sorted((row.session or row.branch, row.pull_request, row.author) for row in table(serving).all())
+
+
+async def send(serving: Serving, key: str, *events: dict[str, Any]) -> Answer:
+    return await serving.send("/v1/events", orjson.dumps(events), key=key)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await is_so():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+
+
+async def test_an_event_links_a_session(serving: Serving) -> None:
+    """The cost of the session's calls is that of the pull request, and repeats change nothing."""
+    key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
+    span = json_span()
+    span["attributes"].append({"key": "gen_ai.conversation.id", "value": {"stringValue": "first"}})
+    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
+    for _ in range(2):
+        answer = await send(serving, key, LINK, {"type": "order"})
+        assert 0 == said(answer)["rejected"], said(answer)
+        assert [200, 2, 0] == [answer.status, said(answer)["accepted"], said(answer)["rejected"]]
+    assert links(serving) == [(as_shown("session", "first"), "acme/shop#42", "jobs")]
+    assert 4 == len(await kept(serving, USAGE_EVENTS))
+    ledger = serving.app.services.storage.ledger
+
+    since, until_ = (datetime(year, 1, 1, tzinfo=UTC) for year in (2000, 2100))
+    query = CostQuery(since=since, until=until_, granularity=TOTAL, group_by=("pull_request",))
+
+    async def is_linked() -> bool:
+        return [("acme/shop#42",)] == [row.group for row in await ledger.costs(query)]
+
+    await until(is_linked)
+
+
+async def test_a_wrong_link_is_rejected_alone(serving: Serving) -> None:
+    """The answer names the item and the reason. The other events of the request are stored."""
+    key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"data": {"session": "first"}},
+        {"data": {"session": "first", "pull_request": 42}},
+        {"data": {"session": "first", "run": "a", "ticket": "T"}},
+        {"data": {"session": "first", "ticket": {"id": "T"}}},
+    ]
+    other = {"type": LINK["type"], "data": {"session": "first", "pull_request": "acme/shop#43"}}
+    unlinked = [{"type": LINK["type"], **event} for event in wrong]
+    answer = await send(serving, key, LINK, {}, *unlinked, other, {"type": "order"})
+    assert answer.status == 200
+    results = said(answer)["events"]
+    assert ["accepted", *["rejected"] * 7, "accepted"] == [each["status"] for each in results]
+    assert {"malformed"} == {each["error"]["type"] for each in results[1:7]}
+    assert results[7]["error"]["type"] == "not_linked"
+    assert "already linked to acme/shop#42" in results[7]["error"]["message"]
+    assert 2 == len(await kept(serving, USAGE_EVENTS))
+    assert 1 == len(links(serving))
+    alone = await send(serving, key, other)
+    assert (400, True) == (alone.status, "already linked" in said(alone)["error"]["message"])
+    books = await serving.app.services.storage.log.books()
+    assert books.imbalances == []
+
+
+async def test_other_keys_cannot_link(serving: Serving) -> None:
+    """A key for telemetry has no right to send events, and neither has the key of a laptop."""
+    wide = await serving.make_key("ingest", scopes=[INGEST, ENROLL])
+    enrolled = await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, wide)
+    for key in (wide, said(enrolled)["key"], serving.key):
+        assert 403 == (await send(serving, key, LINK)).status
+    assert [] == links(serving)
+
+
+async def test_a_key_gets_half_of_the_limit(serving: Serving) -> None:
+    """One key cannot use up the links of all others. The answer says so."""
+    serving.app.services.operators.installation.most = {table(serving).limit: 4}.__getitem__
+    key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
+    events = [{"type": LINK["type"], "data": {"session": f"s{number}", "ticket": "T"}} for number in range(4)]
+    answer = await send(serving, key, *events)
+    results = said(answer)["events"]
+    assert ["accepted", "accepted", "rejected", "rejected"] == [each["status"] for each in results]
+    assert "at most half of what others leave free of work.links = 4" in results[2]["error"]["message"]
