@@ -174,9 +174,9 @@ PAGES = (
     ),
     ApiPage(
         "operator-plans",
-        "Plans, prices, annotations and scheduled reports",
-        "Manage plans of assistants, prices, annotations and scheduled reports.",
-        _operators("/annotations", "/prices", "/plans", "/plan-costs", "/scheduled-reports"),
+        "Plans, prices, links, annotations and scheduled reports",
+        "Manage plans of assistants, prices, links of units of work, annotations and scheduled reports.",
+        _operators("/annotations", "/prices", "/work-links", "/plans", "/plan-costs", "/scheduled-reports"),
     ),
     ApiPage(
         "operator-allocation",

@@ -46,6 +46,7 @@ from spool.ledger.work_links import (
 )
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees, names_of
+from spool.registry.document_table import stated as drafted
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -225,10 +226,13 @@ class WorkLinkTable(ManagedTable[WorkLink]):
                     f"the {words_of(row)} is already linked to {before.name} by the link {other.id}"
                 )
 
-    def same(self, draft: WorkLinkDraft) -> WorkLink | None:
-        """Return the stored link that equals a draft in stored form, or None."""
+    def with_same_target(self, draft: WorkLinkDraft) -> WorkLink | None:
+        """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
         link = unit_link(draft)
-        return next((row for row in self.all() if unit_link(row) == link), None)
+        for row in self.all():
+            if getattr(row, link.target) == link.name and link.overlaps(unit_link(row)):
+                return row
+        return None
 
 
 def links_of(registry: Registry | None) -> UnitLinks:
@@ -288,12 +292,18 @@ class WorkLinkResource(ManagedResource[WorkLink]):
                 )
 
     async def create(self, asking: Asker[Any], given: Any) -> Answer:
-        """Add a link. A link that exists is returned unchanged, so that a job may repeat its request."""
+        """
+        Add a link. If the unit is already linked to the same target, change the days of that link. So a job may repeat
+        its request, and may state the last day of a branch when its pull request is closed.
+        """
         table = self.rows_in(asking.registry)
         assert isinstance(table, WorkLinkTable)
-        fields = await self.fields(asking, given)
-        same = table.same(checked(WorkLinkDraft(**fields)))
-        return await super().create(asking, given) if same is None else await self.made(asking, same)
+        draft = checked(WorkLinkDraft(**await self.fields(asking, given)))
+        before = table.with_same_target(draft)
+        if before is None:
+            return await super().create(asking, given)
+        changed = await table.change(before.id, drafted(draft), actor=asking.actor)
+        return await self.made(asking, changed)
 
     async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
         await self._use(asking)

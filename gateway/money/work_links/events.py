@@ -56,7 +56,9 @@ async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | 
         await WORK_LINK.create(asking, msgspec.convert(event.data, NewWorkLink))
     except (msgspec.ValidationError, Invalid) as error:
         return Reject(item, MALFORMED, f"data: {error}")
-    except (AlreadyThere, NotAllowed) as error:
+    except AlreadyThere:  # to what it is linked is nothing that the key may read
+        return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
+    except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))
     return None
 

@@ -30,7 +30,7 @@ ROOT = Actor("root@example.com", "tests")
 EVA = "eva@example.com"
 SHOP = {"repository": "acme/shop", "branch": "fix"}
 # Each row has the days before NOW, session, tags, team and cost.
-SPENT = (
+SPENT: tuple[tuple[int, str | None, dict[str, str], str, str], ...] = (
     (0, "first", {}, "search", "1"),
     (0, "first", {"pull_request": "acme/shop#7"}, "search", "2"),
     (0, "second", SHOP, "search", "4"),
@@ -186,6 +186,18 @@ async def test_a_repeated_link_is_the_same_link(server: OperatorServer) -> None:
     changed = await server.ask("PATCH", f"/work-links/{first['id']}", {"ticket": "U"})
     assert changed.payload["work_link"]["ticket"] == "U"
     assert (await costs(server, "ticket"))["U"] == "131"
+
+
+async def test_a_job_may_state_the_last_day_later(server: OperatorServer) -> None:
+    """The same link with other days replaces the days. A branch that is linked to another pull request stays linked."""
+    first = await link(server, **SHOP, pull_request="1")
+    second = await link(server, **SHOP, since="2026-09-01", until="2026-09-14", pull_request="1")
+    assert first["id"] == second["id"]
+    await link(server, **SHOP, since="2026-09-15", pull_request="2")
+    answer = await server.ask("POST", "/work-links", {**SHOP, "pull_request": "1"})
+    assert (409, True) == (answer.status, "already linked to acme/shop#2" in answer.error[2])
+    found = await costs(server, "pull_request")
+    assert ("8", "4") == (found["acme/shop#1"], found["acme/shop#2"])
 
 
 async def test_the_limit_is_a_setting(server: OperatorServer) -> None:
