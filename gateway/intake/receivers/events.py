@@ -16,7 +16,7 @@ from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.requests import KeyRequest, names_of
 from gateway.http.turns import LARGE, aside, drive, drive_aside
-from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
+from gateway.normalise.events import BINARY, LINK_EVENT, Events, is_binary, read, read_binary
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.service.errors import Refusal
@@ -41,7 +41,6 @@ def check_media_type(request: web.Request) -> None:
 
 
 _ERROR = closed({"type": TEXT, "message": TEXT})
-LINK_EVENT = "tollhouse.work.link"  # type of events that link units of work
 MOST_NAMED = 3  # maximum types that the hint of a response names
 _ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
 
@@ -91,7 +90,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     names = names_of(request, *_header_attributes(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
-    types = sorted({record.event_type for record in events.records})
+    types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
     item_results = await drive(body_limits.encoded_list(_item_results(events)))
     answer = {
         "accepted": len(events.records),

@@ -10,12 +10,11 @@ from gateway.http.holders.receivers import TopicServices
 from gateway.http.managed import Asker
 from gateway.http.requests import KeyRequest
 from gateway.money.work_links.declared import WORK_LINK, NewWorkLink
-from gateway.normalise.events import Events
+from gateway.normalise.events import LINK_EVENT, Events
 from gateway.normalise.outcome import MALFORMED, Reject
 from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.record import UsageEvent
 
-LINK_EVENT = "tollhouse.work.link"
 NOT_LINKED = (
     "not_linked"  # reason of a rejected item: the link conflicts with another one, or there are too many
 )
