@@ -176,7 +176,7 @@ PAGES = (
         "operator-plans",
         "Plans, prices, links, annotations and scheduled reports",
         "Manage plans of assistants, prices, links of units of work, annotations and scheduled reports.",
-        _operators("/annotations", "/prices", "/work-links", "/plans", "/plan-costs", "/scheduled-reports"),
+        _operators("/annotations", "/prices", "/work/links", "/plans", "/plan-costs", "/scheduled-reports"),
     ),
     ApiPage(
         "operator-allocation",

@@ -41,7 +41,7 @@ def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
 
     The link acts on past and later calls that state no pull request (or ticket) themselves.
     """
-    payload = client.request("POST", "/work-links", body=body_of(NewWorkLink, given))
+    payload = client.request("POST", "/work/links", body=body_of(NewWorkLink, given))
     show_json(payload) if as_json else show_fields(payload["work_link"])
 
 
@@ -51,7 +51,7 @@ def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
 @with_client
 def unlink(client: OperatorClient, link: str, as_json: bool) -> None:
     """Delete a link by its id. Its calls count as before the link."""
-    payload = client.request("DELETE", f"/work-links/{part(link)}")
+    payload = client.request("DELETE", f"/work/links/{part(link)}")
     show_json(payload) if as_json else click.echo(f"link {link} deleted")
 
 
@@ -59,6 +59,7 @@ list_command(
     work,
     "links",
     root="work_links",
+    path="/work/links",
     columns=COLUMNS,
     filters={
         "session": "Only this session, by the digest that costs show.",

@@ -20,7 +20,7 @@ RESOURCES: Mapping[str, str] = {
     "annotations": "gateway.money.annotations",
     "plans": "gateway.bills.plans",
     "prices": "gateway.money.own_prices",
-    "work-links": "gateway.money.work_links",
+    "work": "gateway.money.work_links",
 }
 
 

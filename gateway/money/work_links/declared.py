@@ -266,7 +266,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         default_sort=("created", "desc"),
         filters={name: _filter(name) for name in (*LINKED, REPOSITORY, *TARGETS, "author")},
     )
-    people = ByPeople(path="/work-links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
+    people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
     async def shown(self, asking: Asker[Any], row: WorkLink) -> WorkLink:
         return row

@@ -18,6 +18,7 @@ from gateway.http.services import OperatorServices
 from gateway.money.allocation.declared import AllocationTable
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.own_prices.declared import PriceTable
+from gateway.money.work_links.declared import WorkLinkTable
 from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
@@ -272,6 +273,13 @@ async def channels_and_reports(operators: Operators) -> None:
     [price] = operators.services.installation.require_registry().table(PriceTable).all()
     await operators.change("edit_price", "PATCH", f"/prices/{price.id}", {"input": "3"})
     await operators.change("remove_price", "DELETE", f"/prices/{price.id}")
+    link = {"session": "first", "pull_request": "acme/shop#42"}
+    await operators.change("add_work_link", "POST", "/work/links", link)
+    [linked] = operators.services.installation.require_registry().table(WorkLinkTable).all()
+    await operators.change(
+        "edit_work_link", "PATCH", f"/work/links/{linked.id}", {"commit": "c0ffee", "session": ""}
+    )
+    await operators.change("remove_work_link", "DELETE", f"/work/links/{linked.id}")
     plan = {"name": "Team", "view": "Weekly", "seats": [{"user": "eve@example.com", "since": "2026-09-01"}]}
     await operators.change("add_plan", "POST", "/plans", plan)
     await operators.change("edit_plan", "PATCH", "/plans/Team", {"fee": "25"})

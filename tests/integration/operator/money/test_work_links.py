@@ -75,7 +75,7 @@ async def listed(server: OperatorServer, query: str) -> list[str]:
 
 
 async def link(server: OperatorServer, **fields: str) -> dict[str, Any]:
-    answer = await server.ask("POST", "/work-links", fields)
+    answer = await server.ask("POST", "/work/links", fields)
     assert 201 == answer.status, answer.payload
     row: dict[str, Any] = answer.payload["work_link"]
     return row
@@ -97,7 +97,7 @@ async def test_a_link_acts_on_calls_that_state_nothing(server: OperatorServer) -
     later = call(100, at=NOW.timestamp() - 60, session="first", cost="256", cost_source="reported")
     await add(server.services.spool.log, later)
     assert (await costs(server, "pull_request"))["acme/shop#42"] == "385"
-    assert 200 == (await server.ask("DELETE", f"/work-links/{made['id']}")).status
+    assert 200 == (await server.ask("DELETE", f"/work/links/{made['id']}")).status
     assert await costs(server, "pull_request") == {**before, None: "509"}
 
 
@@ -113,11 +113,11 @@ async def test_a_branch_is_cut_by_days(server: OperatorServer) -> None:
         None: "241",
     }
     conflict = await server.ask(
-        "POST", "/work-links", {**SHOP, "since": "2026-09-14", "until": "2026-09-14", "pull_request": "3"}
+        "POST", "/work/links", {**SHOP, "since": "2026-09-14", "until": "2026-09-14", "pull_request": "3"}
     )
     assert conflict.status == 409
     assert "branch fix of acme/shop is already linked to acme/shop#1" in conflict.error[2]
-    assert (await server.ask("GET", "/work-links?pull_request=acme/shop%232")).payload["work_links"][0][
+    assert (await server.ask("GET", "/work/links?pull_request=acme/shop%232")).payload["work_links"][0][
         "since"
     ] == "2026-09-15"
 
@@ -164,7 +164,7 @@ async def test_lists_of_calls_show_the_linked_calls(server: OperatorServer) -> N
     ],
 )
 async def test_what_is_wrong_is_named(server: OperatorServer, body: dict[str, Any], words: str) -> None:
-    answer = await server.ask("POST", "/work-links", body)
+    answer = await server.ask("POST", "/work/links", body)
     assert answer.status == 400
     assert words in answer.error[2]
 
@@ -183,7 +183,7 @@ async def test_a_repeated_link_is_the_same_link(server: OperatorServer) -> None:
     assert first == await link(server, session=as_shown("session", "first"), ticket="T")
     rows = (await server.ask("GET", "/audit")).payload["audit"]
     assert ["work_link.create"] == [row["action"] for row in rows if row["action"].startswith("work_link")]
-    changed = await server.ask("PATCH", f"/work-links/{first['id']}", {"ticket": "U"})
+    changed = await server.ask("PATCH", f"/work/links/{first['id']}", {"ticket": "U"})
     assert changed.payload["work_link"]["ticket"] == "U"
     assert (await costs(server, "ticket"))["U"] == "131"
 
@@ -194,7 +194,7 @@ async def test_a_job_may_state_the_last_day_later(server: OperatorServer) -> Non
     second = await link(server, **SHOP, since="2026-09-01", until="2026-09-14", pull_request="1")
     assert first["id"] == second["id"]
     await link(server, **SHOP, since="2026-09-15", pull_request="2")
-    answer = await server.ask("POST", "/work-links", {**SHOP, "pull_request": "1"})
+    answer = await server.ask("POST", "/work/links", {**SHOP, "pull_request": "1"})
     assert (409, True) == (answer.status, "already linked to acme/shop#2" in answer.error[2])
     found = await costs(server, "pull_request")
     assert ("8", "4") == (found["acme/shop#1"], found["acme/shop#2"])
@@ -204,7 +204,7 @@ async def test_the_limit_is_a_setting(server: OperatorServer) -> None:
     table = server.registry.table(WorkLinkTable)
     server.services.installation.most = {table.limit: 1}.__getitem__
     await link(server, session="first", ticket="T")
-    answer = await server.ask("POST", "/work-links", {"session": "second", "ticket": "T"})
+    answer = await server.ask("POST", "/work/links", {"session": "second", "ticket": "T"})
     assert answer.status == 409
     assert answer.error[2] == "the limit of 1 links (work.links) is reached: delete one first"
 
@@ -214,7 +214,7 @@ async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> N
     await costs(server, "session")  # counts the calls
     [number] = [int(as_shown("session", "first"), 16)]
     await server.storage.ledger._change(lambda rows: rows.unlist_work("session", [number]))
-    answer = await server.ask("POST", "/work-links", {"session": "first", "ticket": "T"})
+    answer = await server.ask("POST", "/work/links", {"session": "first", "ticket": "T"})
     assert answer.status == 409
     assert "this session is one of the units in `(other)`" in answer.error[2]
 
@@ -226,10 +226,10 @@ async def test_who_may_link(server: OperatorServer) -> None:
     """
     body = {"session": "first", "ticket": "T"}
     viewer = await signed_in(server, "viewer", "vera@example.com")
-    assert 200 == (await server.over_http("GET", "/work-links", headers=viewer)).status
-    assert 403 == (await server.over_http("POST", "/work-links", body, headers=viewer)).status
+    assert 200 == (await server.over_http("GET", "/work/links", headers=viewer)).status
+    assert 403 == (await server.over_http("POST", "/work/links", body, headers=viewer)).status
     row = await link(server, **body)
-    assert 403 == (await server.over_http("DELETE", f"/work-links/{row['id']}", headers=viewer)).status
+    assert 403 == (await server.over_http("DELETE", f"/work/links/{row['id']}", headers=viewer)).status
     draft = RoleDraft(
         name="Ads",
         data_access=LIMITED,
@@ -241,10 +241,10 @@ async def test_who_may_link(server: OperatorServer) -> None:
     await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
     eva = await signed_in(server, "none", EVA)
     for method, path, sent in (
-        ("GET", "/work-links", None),
-        ("POST", "/work-links", {"session": "second", "ticket": "T"}),
-        ("PATCH", f"/work-links/{row['id']}", {"ticket": "U"}),
-        ("DELETE", f"/work-links/{row['id']}", None),
+        ("GET", "/work/links", None),
+        ("POST", "/work/links", {"session": "second", "ticket": "T"}),
+        ("PATCH", f"/work/links/{row['id']}", {"ticket": "U"}),
+        ("DELETE", f"/work/links/{row['id']}", None),
     ):
         assert 403 == (await server.over_http(method, path, sent, headers=eva)).status
     own = await server.over_http("GET", "/report?by=ticket&range=last_30d", headers=eva)
