@@ -25,6 +25,7 @@ OTHERS = {
     "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights run",
     "recommendations run", "recommendations check", "notifications discard", "notifications retry",
     "console link", "allocation versions show", "roles preview", "keys adopt", "lake verify", "prices undo",
+    "work link",
 }  # fmt: skip
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BORDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
