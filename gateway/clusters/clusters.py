@@ -107,7 +107,8 @@ class Clusters:
         if self._clock.now() - cluster.last_seen <= MISSED * self._settings.report_interval:
             return False
         device = self._device_of(cluster)
-        return device is None or self._devices.state_of(device) == SILENT
+        # a copied device may be silent as well
+        return device is None or self._devices.state_of(replace(device, copied_at=None)) == SILENT
 
     def silent(self) -> Sequence[Cluster]:
         """

@@ -15,15 +15,17 @@ import asyncio
 import hmac
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
 from gateway.devices import reports, states
 from gateway.devices.fleet.facts import with_earlier
+from gateway.devices.fleet.matching import serial_of
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
+from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
 from gateway.people.authentication.access import Bearer, ended_token, lacking
 from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import DeviceSettings
@@ -87,6 +89,7 @@ class DeviceLifecycle:
         self._tokens = tokens
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
+        self._words = DeviceWords(secret)
         self._clock = clock
         self._people = people or People.of_installation(secret)
         self._began = clock.monotonic()
@@ -142,12 +145,19 @@ class DeviceLifecycle:
             return replace(device, has_key=True, token=token)
 
         device = await self._keep(report.id, enrolled, bearer, audited)
+        await self._replace_earlier(device, bearer, address)
         return device, self.keys.key_of(device) if may_have_key else None
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
+        """Store a heartbeat as `heartbeat_with_word` does."""
+        return (await self.heartbeat_with_word(report, bearer, address))[0]
+
+    async def heartbeat_with_word(
+        self, report: DeviceReport, bearer: Bearer, address: str
+    ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
-        403 names the missing scope.
+        403 names the missing scope. Return the device and the word for its next heartbeat.
         """
         report = self._private(report)
         reports.check_own(bearer, report.id)
@@ -157,15 +167,32 @@ class DeviceLifecycle:
         reported, audited = await self._contact(device_before, report, bearer, address)
         now = self._clock.now()
 
+        turn = WordTurn(WordNumbers())
+
         def beaten(newest: Device | None) -> Device:
+            nonlocal turn
             device = reported(newest)
+            turn = WordTurn(WordNumbers.of(device))
+            if is_from(device, report, bearer):  # another machine must not rotate the words of this one
+                turn = self._words.turn(device, report)
+                device = replace(device, words=str(turn.numbers) if any(turn.numbers) else "")
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
             heartbeat = with_earlier(device.heartbeat, report.heartbeat)
             return device.updated(
                 last_heartbeat=now, last_seen=now, heartbeat=heartbeat, clock_offset_s=offset
             )
 
-        return await self._keep(report.id, beaten, bearer, audited)
+        device = await self._keep(report.id, beaten, bearer, audited)
+        if turn.is_copy and device.copied_at is None:
+            device = await self._note_copy(device, bearer, address)
+        return device, self._words.word(device.id, turn.numbers.issued) if turn.is_next else None
+
+    async def _note_copy(self, device: Device, bearer: Bearer, address: str) -> Device:
+        """Record that a heartbeat returned an older word. Nothing is refused, because the copy may be either one."""
+        now = self._clock.now()
+        change = AuditedChange(actor=_actor(bearer, address), action="device.copied", target=device.id)
+        copied = of_known(lambda known: replace(known, copied_at=now))
+        return await self.table.update(device.id, copied, change, expects=bearer.expects)
 
     def _private(self, report: DeviceReport) -> DeviceReport:
         user = self._people.carried(report.user)
@@ -275,11 +302,47 @@ class DeviceLifecycle:
         state = PENDING if policy == "approve" else ENROLLED
         facts = report.facts()
         if token is not None:
-            facts |= {"token": token.id, "operator_labels": dict(token.labels)}
+            labels = dict(token.labels)
+            facts |= {"token": token.id, "serial": token.serial, "operator_labels": labels}
+        if any(
+            not _is_made_for(token, other) for other in self._same_hardware(report.hardware_id, report.id)
+        ):
+            state, facts["cause"] = PENDING, states.SAME_HARDWARE
         device = states.begun(report.id, now, bearer.name, state=state, **facts)
-        actor = Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
+        actor = _actor(bearer, address)
         after = {"state": state}
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
+
+    def relatives(self, device: Device) -> Mapping[str, Sequence[str]]:
+        """Return the ids of devices that this device replaced, and of other devices with its hardware id."""
+        replaced = [
+            earlier.id
+            for earlier in self.table.of_hardware(device.hardware_id)
+            if earlier.replaced_by == device.id
+        ]
+        same = [other.id for other in self._same_hardware(device.hardware_id, device.id)]
+        return {"replaces": replaced, "same_hardware": same}
+
+    def _same_hardware(self, hardware_id: str, id: str) -> list[Device]:
+        """Return the other devices, which are not revoked, with this hardware id."""
+        devices = self.table.of_hardware(hardware_id)
+        return [device for device in devices if device.id != id and device.state != REVOKED]
+
+    async def _replace_earlier(self, device: Device, bearer: Bearer, address: str) -> None:
+        """
+        End the earlier devices of a machine that enrolled again, for example after it was installed again.
+
+        Only a token that was made for the serial number of the earlier device does this, because a hardware id is no
+        secret. A repeat of the enrolment repeats this, so that a crash cannot leave both devices.
+        """
+        token = None if bearer.token is None or self._tokens is None else self._tokens.find(bearer.token)
+        if device.state != ENROLLED:
+            return
+        for earlier in self._same_hardware(device.hardware_id, device.id):
+            if _is_made_for(token, earlier):
+                change = states.replaced_by(device.id)
+                actor = _actor(bearer, address)
+                await self._change(earlier.id, change, "device.replace", actor, expects=bearer.expects)
 
     def _check_key(self, bearer: Bearer) -> None:
         """Raise Refusal if a key, which is no token, may not enrol a further device."""
@@ -472,11 +535,13 @@ class DeviceLifecycle:
                 _log.warning("offline devices could not be deleted: %s", error, extra=extra)
 
     async def approve(self, id: str, actor: Actor) -> Device:
-        """Enrol a pending or revoked device. A key from before a revocation stays invalid."""
+        """
+        Enrol a pending or revoked device, or accept a copied one. A key from before a revocation stays invalid.
+        """
         now = self._clock.now()
 
         def approved(device: Device) -> Device:
-            if device.state == ENROLLED:
+            if device.state == ENROLLED and device.copied_at is None:
                 raise NotAllowed(f"the device {id} is already enrolled")
             return states.approved(device, now)
 
@@ -554,6 +619,17 @@ class DeviceLifecycle:
         if device is None:
             raise NotThere(f"there is no device {id!r}")
         return device
+
+
+def _actor(bearer: Bearer, address: str) -> Actor:
+    return Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
+
+
+def _is_made_for(token: EnrolmentToken | None, device: Device) -> bool:
+    """Return whether a token was made for the serial number of a device."""
+    if token is None or not token.serial:
+        return False
+    return serial_of(device).strip().casefold() == token.serial.casefold()
 
 
 def _describe(device: Device) -> dict[str, object]:

@@ -26,6 +26,9 @@ class DeviceReport:
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     serial: str = ""
+    hardware_id: str = ""
+    seq: int | None = None  # number of the heartbeat
+    word: str = ""  # the word of the last answer, see gateway.devices.words
     want_key: bool = False
     revoked: bool = False  # set only by another Tollhouse that revoked or reset the device
     reset: bool = False
@@ -33,7 +36,7 @@ class DeviceReport:
     heartbeat: bytes = b""
 
     def facts(self) -> dict[str, Any]:
-        names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels")
+        names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels", "hardware_id")
         return {name: value for name in names if (value := getattr(self, name))}
 
 

@@ -16,16 +16,23 @@ from typing import Any
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 
 SILENT = "silent"  # offline: no report for three intervals
+COPIED = "copied"  # two machines seem to use the disk of this device
+REPLACED = "replaced"  # the same machine enrolled under another id
 MUTE = "mute"  # heartbeats arrive, but the usual telemetry has stopped
-STATES = (PENDING, ENROLLED, SILENT, MUTE, REVOKED)
+STATES = (PENDING, ENROLLED, SILENT, MUTE, COPIED, REPLACED, REVOKED)
+SAME_HARDWARE = "same_hardware"  # cause of a pending device: another device has its hardware id
 
 MISSED = 3
 MUTE_AFTER_S = 86_400.0  # seconds without telemetry, so long that a night without work does not count
 
 
 def state_of(device: Device, *, now: float, interval_s: float) -> str:
+    if device.replaced_by:
+        return REPLACED
     if device.state != ENROLLED:
         return device.state
+    if device.copied_at is not None:
+        return COPIED
     if now > silent_after(device, interval_s):
         return SILENT
     return MUTE if is_mute(device, now=now) else ENROLLED
@@ -41,7 +48,7 @@ def changes_after(device: Device, *, now: float, interval_s: float) -> float:
     Return the time at which the state changes if the device sends no further report, or infinity if it
     does not change.
     """
-    if device.state != ENROLLED:
+    if device.state != ENROLLED or device.copied_at is not None:
         return inf
     times = (silent_after(device, interval_s), _mute_after(device))
     return min((time for time in times if time >= now), default=inf)
@@ -73,12 +80,18 @@ def begun(id: str, now: float, by: str, **fields: Any) -> Device:
 
 
 def approved(device: Device, now: float) -> Device:
-    return device.updated(facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now)
+    settled: dict[str, Any] = {"cause": "", "replaced_by": "", "words": "", "copied_at": None}
+    return device.updated(facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now, **settled)
 
 
 def reset(device: Device, now: float) -> Device:
     # another machine may use the id from now on, so the facts of the earlier machine no longer apply
-    forgotten: dict[str, Any] = {"fingerprint": "", "token": "", "heartbeat": b"", "newest_calls": {}}
+    forgotten: dict[str, Any] = {
+        **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words"), ""),
+        "copied_at": None,
+        "heartbeat": b"",
+        "newest_calls": {},
+    }
     after = _without_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
     return replace(after, reset_version=after.facts_version)
 
@@ -90,6 +103,10 @@ def _without_key(device: Device, **changes: Any) -> Device:
 
 def revoked_by(name: str) -> Callable[[Device], Device]:
     return lambda device: _without_key(device, state=REVOKED, revoked_by=name)
+
+
+def replaced_by(id: str) -> Callable[[Device], Device]:
+    return lambda device: _without_key(device, state=REVOKED, revoked_by="", replaced_by=id)
 
 
 def seen(now: float) -> Callable[[Device], Device]:

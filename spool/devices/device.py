@@ -61,6 +61,12 @@ class Device:
     # Tollhouse key of the gateway that reported the revocation; "" if an operator revoked the device here
     revoked_by: str = ""
     token: str = ""  # id of the enrolment token that enrolled the device, or gave it its first key
+    serial: str = ""  # serial number for which that token was made
+    hardware_id: str = ""  # hash of the id of the machine's hardware, which the device claims
+    cause: str = ""  # why a pending device is pending; "" if devices.policy wants an approval
+    replaced_by: str = ""  # id of the device that the same machine became; the state is then REVOKED
+    words: str = ""  # state of the words of its heartbeats, see gateway.devices.words
+    copied_at: float | None = None  # time at which a heartbeat returned an older word
 
     @property
     def all_labels(self) -> Mapping[str, str]:

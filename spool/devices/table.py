@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -186,6 +186,7 @@ class DeviceTable:
         self._devices: dict[str, Device] = {}
         self._by_key: Counter[str] = Counter()  # number of devices that each key enrolled
         self._by_token: Counter[str] = Counter()  # number of devices that used each enrolment token
+        self._by_hardware: defaultdict[str, set[str]] = defaultdict(set)  # ids of devices by hardware id
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
@@ -228,6 +229,11 @@ class DeviceTable:
     def uses_of(self, token: str) -> int:
         """Return the number of devices that used an enrolment token."""
         return self._by_token[token]
+
+    def of_hardware(self, hardware_id: str) -> list[Device]:
+        """Return the devices that claim this hardware id, in order of their ids. Empty for an empty id."""
+        ids = self._by_hardware.get(hardware_id, ()) if hardware_id else ()
+        return [self._devices[id] for id in sorted(ids)]
 
     def unenrolled(self) -> list[Unenrolled]:
         return list(self._unenrolled.values())
@@ -535,12 +541,17 @@ class DeviceTable:
         if before is not None:
             self._by_key[before.enrolled_by] -= 1
             self._by_token[before.token] -= 1
+            self._by_hardware[before.hardware_id].discard(id)
+            if not self._by_hardware[before.hardware_id]:
+                del self._by_hardware[before.hardware_id]
         if device is None:
             self._devices.pop(id, None)
         else:
             self._devices[id] = device
             self._by_key[device.enrolled_by] += 1
             self._by_token[device.token] += 1
+            if device.hardware_id:
+                self._by_hardware[device.hardware_id].add(id)
         if self.watcher is not None:
             self.watcher(id)
 

@@ -366,6 +366,7 @@ def _facts(device: Device) -> Device:
         clock_offset_s=None,
         version=0,
         sent_version=0,
+        words="",
     )
 
 

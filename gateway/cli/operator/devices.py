@@ -25,7 +25,8 @@ list_command(
     columns=COLUMNS,
     filters={
         "id": "",
-        "state": "Filter by status: pending, enrolled, silent (shown as offline), mute (sends no calls) or revoked.",
+        "state": "Filter by status: pending, enrolled, silent (shown as offline), mute (sends no calls), copied, "
+        "replaced or revoked.",
         "hostname": "",
         "platform": "",
         "agent_version": "",
@@ -72,7 +73,11 @@ add_commands(
         confirmed("ID", "The device's id again, to confirm."),
         shows="device {id} deleted",
     ),
-    command("approve ID", "POST /devices/{id}/approve", "Enrol a device that is pending or revoked."),
+    command(
+        "approve ID",
+        "POST /devices/{id}/approve",
+        "Enrol a device that is pending or revoked, or accept one that is copied.",
+    ),
     command(
         "revoke ID",
         "POST /devices/{id}/revoke",

@@ -71,6 +71,10 @@ def details(row: Shown, *, now: float) -> dict[str, object]:
         **describe(row),
         "enrolled_by": device.enrolled_by,
         "token": device.token or None,
+        "hardware_id": device.hardware_id or None,
+        "cause": device.cause or None,
+        "replaced_by": device.replaced_by or None,
+        "copied": moment(device.copied_at),
         "last_heartbeat": moment(device.last_heartbeat),
         "last_telemetry": moment(device.last_telemetry),
         "clock_offset_s": device.clock_offset_s,
@@ -206,4 +210,5 @@ def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle
 
 
 def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    return {"device": details(Shown(device, lifecycle.state_of(device)), now=lifecycle.now())}
+    described = details(Shown(device, lifecycle.state_of(device)), now=lifecycle.now())
+    return {"device": {**described, **lifecycle.relatives(device)}}

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gateway.devices.fleet.facts import FACTS, read_facts
+from gateway.devices.fleet.facts import FACTS, hardware_id_of, read_facts
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.http.address import WRITE, Address, BodyLimit
@@ -31,6 +31,7 @@ from spool.registry.scopes import ENROLL, HEARTBEAT, PING
 
 MAX_TEXT = 256
 MAX_SOURCES = 64
+MAX_SEQ = 2**53
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -71,6 +72,10 @@ class Report(Named, kw_only=True):
     agent: Any = None
     policy: Any = None
     assistants: Any = None
+    key_storage: Any = None
+    hardware_id: Any = None
+    seq: Any = None
+    next: Any = None
 
 
 _DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
@@ -113,14 +118,15 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     HEARTBEAT,
     "devices/heartbeat",
     "Send a heartbeat with the facts and the activity of a device",
-    closed({"device": _DEVICE}),
+    closed({"device": _DEVICE}, {"next": TEXT}),
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
-    device = await lifecycle.heartbeat(facts, request.bearer, request.http.remote or "")
+    device, word = await lifecycle.heartbeat_with_word(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
-    return _answer(device, lifecycle)
+    answer = _answer(device, lifecycle)
+    return answer if word is None else {**answer, "next": word}
 
 
 @_row(
@@ -161,6 +167,9 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         user=report.user or "",
         fingerprint=report.fingerprint or "",
         labels=labels,
+        hardware_id=hardware_id_of(report.hardware_id),
+        seq=report.seq if type(report.seq) is int and 0 <= report.seq <= MAX_SEQ else None,
+        word=report.next if isinstance(report.next, str) and len(report.next) <= MAX_TEXT else "",
         serial=read_facts({"serial": report.serial}).get("serial", ""),
         want_key=report.want_key,
         revoked=report.state == REVOKED,

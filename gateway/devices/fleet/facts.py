@@ -56,6 +56,8 @@ ASSISTANT_OF_SOURCE: Mapping[str, str] = {
 # The names of assistants in heartbeats. The list is closed, because each name becomes a label of metrics.
 ASSISTANTS = tuple(dict.fromkeys(ASSISTANT_OF_SOURCE.values()))
 
+KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent says that it keeps its key
+
 _WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
 _TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -76,6 +78,11 @@ def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
     before, now = decoded(earlier), decoded(heartbeat)
     kept = {name: before[name] for name in FACTS if name in before and name not in now}
     return msgspec.json.encode({**now, **kept}) if kept else heartbeat
+
+
+def hardware_id_of(value: Any) -> str:
+    """Return a valid hardware id, and "" for anything else."""
+    return value if isinstance(value, str) and _SHA256.fullmatch(value) else ""
 
 
 def decoded(heartbeat: bytes) -> dict[str, Any]:
@@ -151,5 +158,6 @@ FACTS: Mapping[str, Reader] = {
     "os": _matching(_TEXT),
     "agent": _group({"service": _matching(_WORD), "rss_mib": _mebibytes, "started_at": _time}),
     "policy": _group({"sha256": _matching(_SHA256), "applied_at": _time, "error": _matching(_WORD)}),
+    "key_storage": lambda value: value if isinstance(value, str) and value in KEY_STORAGES else None,
     "assistants": _assistants,
 }

@@ -55,7 +55,8 @@ class Fleet:
     async def rows(self) -> list[FleetRow]:
         """Return a row for each device and for each expected machine without a device."""
         now, interval_s = self._lifecycle.now(), self._lifecycle.interval_s
-        devices = self._lifecycle.table.all()
+        # a replaced device is an earlier life of a machine that is in the list under its new id
+        devices = [device for device in self._lifecycle.table.all() if not device.replaced_by]
         expected = self.expected()
         place_of, device_of = expected.matched(devices)
         rows = []

@@ -67,7 +67,9 @@ class ExpectedMachines:
 
 
 def serial_of(device: Device) -> str:
-    """Return the serial number that the device's agent reported, or ""."""
+    """Return the serial number of the device's token, else the one that its agent reported, or ""."""
+    if device.serial:
+        return device.serial
     return str(decoded(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
 
 

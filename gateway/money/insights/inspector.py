@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gateway.money.insights.detectors import (
     calls,
     fleet,
+    machines,
     prices,
     records,
     senders,
@@ -56,6 +57,8 @@ DETECTORS: tuple[Detector, ...] = (
     fleet.policy_not_applied,
     fleet.silent_device,
     fleet.missing_device,
+    machines.copied_device,
+    machines.shared_hardware,
     senders.silent_cluster,
     senders.unapplied_config,
     senders.crowding_key,
@@ -86,6 +89,8 @@ OF_STATES: tuple[Detector, ...] = (
     fleet.policy_not_applied,
     fleet.silent_device,
     fleet.missing_device,
+    machines.copied_device,
+    machines.shared_hardware,
     senders.silent_cluster,
     senders.unapplied_config,
 )

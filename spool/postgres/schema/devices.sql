@@ -30,6 +30,12 @@ CREATE TABLE {schema}.devices (
     reset_version   bigint NOT NULL,
     revoked_by      text COLLATE "C" NOT NULL,
     token           text COLLATE "C" NOT NULL,
+    serial          text COLLATE "C" NOT NULL,
+    hardware_id     text COLLATE "C" NOT NULL,
+    cause           text COLLATE "C" NOT NULL,
+    replaced_by     text COLLATE "C" NOT NULL,
+    words           text COLLATE "C" NOT NULL,
+    copied_at       float8,
     row_version     bigint NOT NULL,
     written_at      float8 NOT NULL
 ) WITH (fillfactor = 70);

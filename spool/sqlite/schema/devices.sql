@@ -29,7 +29,13 @@ CREATE TABLE devices (
     held            TEXT,
     reset_version   INTEGER NOT NULL,
     revoked_by      TEXT    NOT NULL,
-    token           TEXT    NOT NULL
+    token           TEXT    NOT NULL,
+    serial          TEXT    NOT NULL,
+    hardware_id     TEXT    NOT NULL,
+    cause           TEXT    NOT NULL,
+    replaced_by     TEXT    NOT NULL,
+    words           TEXT    NOT NULL,
+    copied_at       REAL
 ) STRICT, WITHOUT ROWID;
 
 -- Device names from telemetry under keys that may not enrol devices.

@@ -1,0 +1,94 @@
+"""
+Words that rotate with the heartbeats of a device, so that a copy of its disk is noticed.
+
+Each answer to a heartbeat has the next word, and the device returns it with its next heartbeat. Valid are the last
+issued word and the last returned word, because an answer can be lost. If two machines use one disk, one of them soon
+returns an older word. A word is a number with its HMAC. So the gateway recognizes a word that is newer than its own
+row: then its storage was restored from a backup, and the word is valid.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+from typing import NamedTuple
+
+from gateway.devices.reports import DeviceReport
+from spool.devices.device import Device
+from spool.installation import derived
+
+_MAC_DIGITS = 32
+_MAX_DIGITS = 15  # digits of a word's number
+
+
+class WordNumbers(NamedTuple):
+    """
+    The words of a device: the numbers of the last issued and of the last returned word, and the number of the
+    heartbeat that returned it. 0 means none.
+    """
+
+    issued: int = 0
+    returned: int = 0
+    seq: int = 0
+
+    @classmethod
+    def of(cls, device: Device) -> WordNumbers:
+        return cls(*map(int, device.words.split())) if device.words else cls()
+
+    def __str__(self) -> str:
+        return f"{self.issued} {self.returned} {self.seq}"
+
+
+class WordTurn(NamedTuple):
+    """What a heartbeat does to the words. `is_copy`: it returned an older word. `is_next`: the answer has a word."""
+
+    numbers: WordNumbers
+    is_copy: bool = False
+    is_next: bool = False
+
+
+class DeviceWords:
+    def __init__(self, secret: bytes) -> None:
+        self._secret = derived(secret, "device words")
+
+    def turn(self, device: Device, report: DeviceReport) -> WordTurn:
+        """Apply a heartbeat. A device that never returned a word is not checked."""
+        before = WordNumbers.of(device)
+        if report.seq is None and not report.word:
+            return WordTurn(before)
+        seq = before.seq if report.seq is None else report.seq
+        # a heartbeat may arrive twice; nobody waits for the second answer
+        is_repeat = report.seq is not None and report.seq <= before.seq
+        number = self._number(device.id, report.word)
+        if number is None:
+            if before.returned:
+                return WordTurn(before, is_copy=True)
+            return (
+                WordTurn(before)
+                if is_repeat
+                else WordTurn(WordNumbers(before.issued + 1, 0, seq), is_next=True)
+            )
+        if number > before.issued:  # the storage of this gateway is older than the word
+            return WordTurn(WordNumbers(number + 1, number, seq), is_next=True)
+        if number == before.issued:
+            return WordTurn(WordNumbers(before.issued + 1, number, seq), is_next=True)
+        if number != before.returned:
+            return WordTurn(before, is_copy=True)
+        return (
+            WordTurn(before)
+            if is_repeat
+            else WordTurn(WordNumbers(before.issued + 1, number, seq), is_next=True)
+        )
+
+    def word(self, id: str, number: int) -> str:
+        return f"{number}.{self._mac(id, number)}"
+
+    def _number(self, id: str, word: str) -> int | None:
+        """Return the number of a word. Return None if the word is empty or was not made here for this device."""
+        text, _, mac = word.partition(".")
+        if not (word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
+            return None
+        return int(text) if hmac.compare_digest(mac.encode(), self._mac(id, int(text)).encode()) else None
+
+    def _mac(self, id: str, number: int) -> str:
+        return hmac.new(self._secret, f"{id}\0{number}".encode(), sha256).hexdigest()[:_MAC_DIGITS]

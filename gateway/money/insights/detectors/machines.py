@@ -1,0 +1,62 @@
+"""Detectors for devices that share a disk or the id of their hardware."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gateway.money.insights.facts import Facts
+from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named
+from spool.devices.device import ENROLLED, Device
+from spool.registry.insights import LOW, Finding
+
+
+def copied_device(facts: Facts) -> Sequence[Finding]:
+    """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
+    copied = [device for device in facts.devices if device.state == ENROLLED and device.copied_at is not None]
+    return [_copied(device) for device in sorted(copied, key=lambda item: item.id)[:MAX_FINDINGS]]
+
+
+def _copied(device: Device) -> Finding:
+    return finding(
+        "copied_device",
+        (device.id,),
+        title=f"The device {named(device.id)} seems to be copied",
+        seen=(
+            f"On {day(device.copied_at or 0.0)}, a heartbeat had an older word than the device had returned before. "
+            "So two machines use the key of this device, or the machine was restored from a snapshot. The device "
+            f"belongs to {named(device.user, 'no named user')}."
+        ),
+        advice=(
+            f"If the machine was restored, run `tollhouse devices approve {device.id}`. Otherwise delete the copy, and "
+            f"run `tollhouse devices reset {device.id}`: its key ends, and the machine enrols again."
+        ),
+        category="reliability",
+        effort=LOW,
+        newest=device.copied_at,
+    )
+
+
+def shared_hardware(facts: Facts) -> Sequence[Finding]:
+    """Find machines that report the same hardware id, such as copied virtual machines."""
+    devices_of: defaultdict[str, list[str]] = defaultdict(list)
+    for device in facts.devices:
+        if device.hardware_id and device.state == ENROLLED:
+            devices_of[device.hardware_id].append(device.id)
+    shared = sorted((hardware_id, sorted(ids)) for hardware_id, ids in devices_of.items() if len(ids) > 1)
+    return [_shared(hardware_id, ids) for hardware_id, ids in shared[:MAX_FINDINGS]]
+
+
+def _shared(hardware_id: str, ids: Sequence[str]) -> Finding:
+    return finding(
+        "shared_hardware",
+        (hardware_id,),
+        title=f"{len(ids)} devices report the same hardware",
+        seen=f"These devices are enrolled and have one hardware id: {', '.join(map(named, ids[:MAX_ROWS]))}.",
+        advice=(
+            "Virtual machines that were copied have one id; give each its own UUID. If a machine was installed again, "
+            "revoke its earlier device: `tollhouse devices revoke ID`."
+        ),
+        category="reliability",
+        effort=LOW,
+    )

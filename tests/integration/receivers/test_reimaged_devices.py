@@ -1,0 +1,202 @@
+"""Machines that enrol again, copied disks and shared hardware, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.devices.states import COPIED, REPLACED, SAME_HARDWARE
+from gateway.money.calls.insights import inspector
+from spool.devices.device import Device
+from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.integration.receivers.test_enrolment_tokens import BEAT, config, enrol, error, make, said
+from tests.integration.test_two_gateways import shared_config
+from tests.spool.kept import audit_rows
+from tests.spool.postgres_cluster import Schema
+
+MACHINE = "ab" * 32
+
+
+def device(server: Serving, id: str) -> Device:
+    found = server.app.services.topics.devices.table.find(id)
+    assert found is not None
+    return found
+
+
+def state(server: Serving, id: str) -> str:
+    return server.app.services.topics.devices.state_of(device(server, id))
+
+
+async def beat(server: Serving, key: str, id: str = "laptop-1", **body: Any) -> Any:
+    answer = await server.send(BEAT, json.dumps({"device_id": id, **body}).encode(), key=key)
+    assert 200 == answer.status, answer.body
+    return json.loads(answer.body)
+
+
+async def actions(server: Serving) -> list[tuple[str, str]]:
+    registry = server.app.services.storage.registry
+    assert registry is not None
+    return [
+        (row.action, row.target) for row in await audit_rows(registry) if row.action.startswith("device.")
+    ]
+
+
+async def found(server: Serving) -> list[str]:
+    """Return the titles of the current insights about copies, after a new inspection."""
+    operators = server.app.services.operators
+    await inspector(operators).inspect()
+    rows = await operators.installation.require_registry().insights.found()
+    return [row.title for row in rows if row.present and ("copied" in row.title or "hardware" in row.title)]
+
+
+async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
+    """
+    With a token for its serial number, the new device replaces the earlier one, whose key ends. A repeat after a
+    crash between the two changes makes up for the second one.
+    """
+    first = await make(serving, serial="C02A")
+    key = said(await enrol(serving, first, "laptop-1", hardware_id=MACHINE))["key"]
+    again = await make(serving, serial="c02a")
+    assert "key" in said(await enrol(serving, again, "laptop-2", hardware_id=MACHINE, serial="C02A"))
+    assert [REPLACED, "enrolled"] == [state(serving, f"laptop-{n}") for n in (1, 2)]
+    assert "laptop-2" == device(serving, "laptop-1").replaced_by
+    lifecycle = serving.app.services.topics.devices
+    assert {"replaces": ["laptop-1"], "same_hardware": []} == lifecycle.relatives(device(serving, "laptop-2"))
+    refused = await serving.send(BEAT, b'{"device_id": "laptop-1"}', key=key)
+    assert (401, "dead_device_key") == error(refused)
+    assert [] == await found(serving)
+    earlier = device(serving, "laptop-1")
+    lifecycle.table.touch("laptop-1", lambda known: replace(earlier, state="enrolled", replaced_by=""))
+    assert "key" in said(await enrol(serving, again, "laptop-2", hardware_id=MACHINE))
+    assert REPLACED == state(serving, "laptop-1")
+    assert ("device.replace", "laptop-1") in await actions(serving)
+
+
+@pytest.mark.parametrize("serial", ["", "C02B"])
+async def test_a_claimed_hardware_id_ends_nothing(serving: Serving, serial: str) -> None:
+    """
+    A hardware id is no secret. Without a token for the earlier machine's serial number, the new device waits for an
+    operator. If both are enrolled, there is one finding.
+    """
+    key = said(await enrol(serving, await make(serving, serial="C02A"), "laptop-1", hardware_id=MACHINE))[
+        "key"
+    ]
+    token = await make(serving, serial=serial)
+    answer = said(await enrol(serving, token, "laptop-2", hardware_id=MACHINE))
+    assert ("pending", False) == (answer["device"]["state"], "key" in answer)
+    assert SAME_HARDWARE == device(serving, "laptop-2").cause
+    assert "enrolled" == state(serving, "laptop-1")
+    await beat(serving, key, "laptop-1")
+    lifecycle = serving.app.services.topics.devices
+    assert ["laptop-1"] == lifecycle.relatives(device(serving, "laptop-2"))["same_hardware"]
+    assert [] == await found(serving)
+    await lifecycle.approve("laptop-2", ACTOR)
+    assert "" == device(serving, "laptop-2").cause
+    assert "key" in said(await enrol(serving, token, "laptop-2", hardware_id=MACHINE))
+    assert ["2 devices report the same hardware"] == await found(serving)
+
+
+async def test_the_serial_number_that_the_earlier_device_reported(serving: Serving) -> None:
+    """A device that enrolled under a shared key states its own serial number, which a token may then name."""
+    fleet = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT, INGEST))
+    key = said(await enrol(serving, fleet, "laptop-1"))["key"]
+    await beat(serving, key, serial="C02A", hardware_id=MACHINE)
+    token = await make(serving, serial="C02A")
+    assert 200 == (await enrol(serving, token, "laptop-2", hardware_id=MACHINE)).status
+    assert [REPLACED, "enrolled"] == [state(serving, f"laptop-{n}") for n in (1, 2)]
+
+
+@pytest.mark.parametrize("hardware_id", ["", "0", "AB" * 32, 5, None, ["x"]])
+async def test_what_is_no_hardware_id(serving: Serving, hardware_id: object) -> None:
+    for n in (1, 2):
+        answer = await enrol(serving, await make(serving), f"laptop-{n}", hardware_id=hardware_id)
+        assert (200, "enrolled") == (answer.status, said(answer)["device"]["state"])
+
+
+async def test_a_copied_disk(serve: Serve) -> None:
+    """
+    Two machines with one key and one word: one of them returns an older word. Both stay accepted, with a state, an
+    audit row and a finding, until an operator approves or resets the device.
+    """
+    server = await serve(config=config())
+    key = said(await enrol(server, await make(server), "laptop-1"))["key"]
+    plain = await beat(server, key)
+    assert {"device"} == plain.keys(), "an agent without words gets none"
+    word = (await beat(server, key, seq=1))["next"]
+    copied = word
+    for n in (2, 3):
+        word = (await beat(server, key, seq=n, next=word))["next"]
+    assert "next" not in await beat(server, key, seq=2, next=copied)
+    assert COPIED == state(server, "laptop-1")
+    word = (await beat(server, key, seq=4, next=word))["next"]
+    assert ["The device laptop-1 seems to be copied"] == await found(server)
+    await beat(server, key, seq=3, next=copied)
+    assert 1 == (await actions(server)).count(("device.copied", "laptop-1"))
+    lifecycle = server.app.services.topics.devices
+    await lifecycle.approve("laptop-1", ACTOR)
+    assert "enrolled" == state(server, "laptop-1")
+    word = (await beat(server, key, seq=5, next=word))["next"]
+    assert [] == await found(server)
+    await beat(server, key, seq=6, next="1.x")
+    assert COPIED == state(server, "laptop-1")
+    await lifecycle.reset("laptop-1", ACTOR)
+    assert ("enrolled", "") == (state(server, "laptop-1"), device(server, "laptop-1").words)
+
+
+async def test_another_machine_does_not_rotate_the_words(serving: Serving) -> None:
+    """Under a shared key, only a report with the device's fingerprint counts."""
+    fleet = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    await enrol(serving, fleet, "laptop-1", want_key=False)
+    word = (await beat(serving, fleet, seq=1, fingerprint="of laptop-1"))["next"]
+    await beat(serving, fleet, seq=2, fingerprint="of laptop-1", next=word)
+    assert "next" not in await beat(serving, fleet, seq=9, next="1.x")
+    assert "enrolled" == state(serving, "laptop-1")
+
+
+@pytest.mark.parametrize(
+    "body", [{"seq": "x"}, {"seq": -1}, {"seq": 2**70}, {"next": 5}, {"next": "x" * 999}, {"seq": True}]
+)
+async def test_wrong_words_are_no_fault(serving: Serving, body: dict[str, Any]) -> None:
+    key = said(await enrol(serving, await make(serving), "laptop-1"))["key"]
+    await beat(serving, key, **body)
+    assert "enrolled" == state(serving, "laptop-1")
+
+
+async def test_where_a_key_is_kept(serving: Serving) -> None:
+    """The agent's word is shown; other words are left out."""
+    key = said(await enrol(serving, await make(serving), "laptop-1"))["key"]
+    for sent, kept in (("tpm", b"tpm"), ("moon", b"tpm"), ("file", b"file")):
+        await beat(serving, key, key_storage=sent)
+        assert b'"key_storage":"' + kept in device(serving, "laptop-1").heartbeat
+
+
+async def test_words_at_two_gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path) -> None:
+    """
+    A device that alternates between two gateways, with lost answers, is no copy, although each gateway learns the
+    words of the other only within seconds. A copy is noticed by both.
+    """
+    schema = new_schema()
+    shared = shared_config(schema.dsn, schema.name, tmp_path)
+    pair = [await serve(config=shared, key_name=name) for name in ("one", "other")]
+    key = said(await enrol(pair[0], await make(pair[0]), "laptop-1"))["key"]
+    async with asyncio.timeout(60):
+        while pair[1].app.services.topics.devices.table.find("laptop-1") is None:
+            await pair[1].app.services.topics.devices.table.follow(None)
+    word, copied = "", ""
+    for n in range(1, 13):
+        answer = await beat(pair[n % 2], key, seq=n, next=word)
+        word = word if n % 4 == 0 else answer["next"]  # every fourth answer is lost
+        copied = word if n == 6 else copied
+    for server in pair:
+        await server.app.services.topics.devices.table.follow(None)
+        assert "enrolled" == state(server, "laptop-1")
+    await beat(pair[0], key, seq=7, next=copied)
+    await pair[1].app.services.topics.devices.table.follow(None)
+    assert [COPIED] * 2 == [state(server, "laptop-1") for server in pair]
