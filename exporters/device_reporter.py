@@ -1,5 +1,7 @@
 """
-Enrolment of this device at its gateway with an enrolment key, and then heartbeats with the device's own key.
+Enrolment of this device at its gateway with an enrolment key, and then heartbeats and pings with the device's own key.
+
+A ping costs the gateway less than a heartbeat, so heartbeats are sent if the report changed, and every 15 minutes.
 
 Only telemetry waits for the enrolment: its route is paused until the device's key exists.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,8 @@ from typing import Any
 import msgspec
 
 from exporters.errors import Misconfigured, Retryable, SendError
-from exporters.http.client import Client
+from exporters.http.answers import HttpAnswer
+from exporters.http.client import Client, reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
@@ -24,6 +28,8 @@ from exporters.service.paths import Paths
 INTERVAL_S = 60.0
 LONGEST_INTERVAL_S = 3600.0
 REFUSED_S = 600.0
+HEARTBEAT_S = 900.0  # seconds after which a heartbeat is sent although nothing changed
+CHECK_S = 5.0  # seconds between two checks whether the report changed
 GONE = 410
 
 ENROLLED, PENDING, UNKNOWN = "enrolled", "pending", "unknown"
@@ -40,15 +46,20 @@ class _Device(msgspec.Struct):
 class _DeviceAnswer(msgspec.Struct):
     device: _Device = msgspec.field(default_factory=_Device)
     key: str | None = None
+    next: str = ""
 
 
 class DeviceReporter:
     """
-    A loop that enrols this device and then sends heartbeats.
+    A loop that enrols this device and then sends heartbeats and pings.
 
-    `facts` are sent with every request, `report` returns the further fields of a heartbeat, and `keep_key`
-    stores the device's key. `accepted` is called after each accepted heartbeat. `state` is the device's state
-    in the gateway's last response. `reason` is the reason why the last request failed, or None.
+    - `facts` returns the fields of enrolments and heartbeats, and `report` the further fields of a heartbeat.
+    - If `version` returns another value than at the last heartbeat, the next one is sent at once.
+    - `keep_key` stores the device's key, and `keep_word` the word for the next heartbeat.
+    - `accepted` is called after each accepted heartbeat, and `requested` after each request.
+
+    `state` is the device's state in the gateway's last response. `reason` is the reason why the last request failed,
+    or None, and `problem` is its code.
     """
 
     def __init__(
@@ -56,12 +67,15 @@ class DeviceReporter:
         client: Client,
         paths: Paths,
         *,
-        facts: Mapping[str, object],
+        facts: Callable[[], Mapping[str, object]],
         report: Callable[[], Awaitable[Mapping[str, object]]],
+        version: Callable[[], object] = lambda: None,
         enrolment_key: SecretSource | None,
         key_file: Path,
         keep_key: Callable[[str], None],
+        keep_word: Callable[[str], None] = lambda word: None,
         accepted: Callable[[], None] = lambda: None,
+        requested: Callable[[], Awaitable[None]] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         self._client = client
@@ -72,37 +86,61 @@ class DeviceReporter:
         self._key_file = key_file
         self._device_key = SecretSource("the device's key", file=key_file)
         self._keep_key = keep_key
+        self._version = version
+        self._keep_word = keep_word
         self._accepted = accepted
+        self._requested = requested
         self._backoff = backoff or Backoff()
         self._interval_s = INTERVAL_S
         self._failures = 0
+        self._sent_at: float | None = None  # time and version of the last accepted heartbeat
+        self._sent_version: object = None
         self.state = UNKNOWN
         self.reason: str | None = None
+        self.problem = ""
 
     async def run(self) -> None:
         """Report until cancelled."""
         rest_s = 0.0
         while True:
-            await asyncio.sleep(rest_s)
+            await self._rest(rest_s)
             rest_s = await self.report_once()
+            if self._requested is not None:
+                await self._requested()
+
+    async def _rest(self, rest_s: float) -> None:
+        """Wait, but no longer than until the report changes. After an error, wait the whole time."""
+        end = time.monotonic() + rest_s
+        while (left_s := end - time.monotonic()) > 0:
+            if self.reason is None and self._sent_at is not None and self._version() != self._sent_version:
+                return
+            await asyncio.sleep(min(left_s, CHECK_S))
 
     async def close(self) -> None:
         await self._client.close()
 
     async def report_once(self) -> float:
-        """Enrol, or send one heartbeat. Return how many seconds to wait before the next request."""
+        """Enrol, or send one heartbeat or ping. Return how many seconds to wait before the next request."""
         try:
-            rest_s = await self._heartbeat() if self._key_file.exists() else await self._enrol()
+            if not self._key_file.exists():
+                rest_s = await self._enrol()
+            elif self._is_heartbeat_due():
+                rest_s = await self._heartbeat()
+            else:
+                rest_s = await self._ping()
         except Retryable as error:
             self._failures += 1
+            self.problem = reach_problem(error)
             self._set_reason(str(error))
             return self._backoff.delay_s(self._failures, error.retry_after_s)
         except SendError as error:
             self._failures = 0
+            self.problem = reach_problem(error)
             self.state = "revoked" if error.status == GONE else self.state
             self._set_reason(str(error))
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
+        self.problem = ""
         # the rest is random, so that devices that started together do not report at the same time
         return rest_s * random.uniform(0.95, 1.05)
 
@@ -110,7 +148,7 @@ class DeviceReporter:
         if self._enrolment_key is None:
             message = "this device has no key, and no enrolment key to get one with"
             raise Misconfigured(message, answered=False)
-        body = {**self._facts, "want_key": True}
+        body = {**self._facts(), "want_key": True}
         answer = await self._post("enroll", body, self._enrolment_key.value())
         if answer.key is not None:
             self._keep_key(answer.key)
@@ -125,24 +163,46 @@ class DeviceReporter:
         self._set_reason(f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 
+    def _is_heartbeat_due(self) -> bool:
+        return (
+            self._sent_at is None
+            or self.state != ENROLLED
+            or time.monotonic() - self._sent_at >= HEARTBEAT_S
+            or self._version() != self._sent_version
+        )
+
+    async def _ping(self) -> float:
+        body = {"device_id": self._facts()["device_id"]}
+        try:
+            answer = await self._send("ping", body, self._device_key.value())
+        except Misconfigured as error:
+            if error.status not in (401, 403, 404, 405):
+                raise
+            return await self._heartbeat()  # the gateway does not know the device or its key, or no pings
+        if not answer.body.startswith(b"{"):
+            return await self._heartbeat()  # a web page answered, and the heartbeat states this
+        self._set_reason(None)
+        return self._interval_s
+
     async def _heartbeat(self) -> float:
-        body = {**self._facts, **await self._report()}
+        version = self._version()
+        body = {**self._facts(), **await self._report()}
         try:
             answer = await self._post("heartbeat", body, self._device_key.value())
         except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
             return await self._enrol()  # enrol again, because the key was revoked or reset
+        if answer.next:
+            self._keep_word(answer.next)
+        self._sent_at, self._sent_version = time.monotonic(), version
         is_enrolled = answer.device.state == ENROLLED
         self._accepted()
         self._set_reason(None if is_enrolled else f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 
     async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _DeviceAnswer:
-        url = self._paths.needed(stream)
-        answer = await self._client.send(
-            url, msgspec.json.encode(body), content_type="application/json", authorization=secret
-        )
+        answer = await self._send(stream, body, secret)
         try:
             decoded = msgspec.json.decode(answer.body, type=_DeviceAnswer)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -152,6 +212,12 @@ class DeviceReporter:
         self.state = decoded.device.state
         self._interval_s = min(max(1.0, decoded.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
         return decoded
+
+    async def _send(self, stream: str, body: Mapping[str, Any], secret: str) -> HttpAnswer:
+        url = self._paths.needed(stream)
+        return await self._client.send(
+            url, msgspec.json.encode(body), content_type="application/json", authorization=secret
+        )
 
     def _set_reason(self, reason: str | None) -> None:
         """Log each change of the reason once, so that an offline laptop does not fill its log."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from exporters.errors import Misconfigured, Retryable
+from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http import compression
 from exporters.http.answers import HttpAnswer, problem
 from exporters.http.reach import Check, checked_socket
@@ -244,6 +244,23 @@ def is_refused_certificate(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def reach_problem(error: SendError) -> str:
+    """
+    Return a code for the reason why a server did not accept a request: proxy, tls, dns or refused. Return "" if it is
+    none of these, for example a timeout or a server that is busy.
+    """
+    if error.status is not None:
+        return "refused" if error.status < 500 and error.status not in (408, 429) else ""
+    cause = error.__cause__
+    if isinstance(cause, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+        return "proxy"
+    if isinstance(cause, aiohttp.ClientConnectorDNSError):
+        return "dns"
+    if isinstance(cause, aiohttp.ClientSSLError | ssl.SSLError) or is_refused_certificate(cause):
+        return "tls"
+    return "refused" if isinstance(cause, aiohttp.ClientConnectorError) else ""
 
 
 async def find_refused_certificate(url: str, settings: ClientSettings) -> None:

@@ -39,6 +39,15 @@ from gateway.devices.agent import activity
 from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
+from gateway.devices.agent.link import (
+    BACKLOG_S,
+    DAEMON,
+    HeartbeatNumbers,
+    LinkFile,
+    ProbedStates,
+    resident,
+    service,
+)
 from gateway.devices.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.local_operator import system_user
@@ -52,6 +61,8 @@ from spool.printable import json_for_people
 from spool.record import moment
 from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
+
+FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
 
 # imported late, so that `agent setup`, `agent status` and the help do not load the server
 if TYPE_CHECKING:
@@ -194,32 +205,62 @@ async def _linked(
     from exporters.service.paths import Paths
     from exporters.service.upstream_client import client_of
 
-    upstream = config.upstream
-    key_file = config.data_dir / KEY_FILE
+    upstream, directory = config.upstream, config.data_dir
+    key_file = directory / KEY_FILE
+    probed, numbers, link_file = ProbedStates(directory), HeartbeatNumbers(directory), LinkFile(directory)
+    started_at, facts = moment(int(time.time())), _facts(config, who)
 
-    async def report() -> Mapping[str, object]:
+    async def depth() -> tuple[int, float]:
+        """Return the number of records that wait, and the age of the oldest."""
         routes = await app.services.storage.deliveries.routes()
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
+        return sum(route.queued for route in routes), max(ages, default=0.0)
+
+    async def report() -> Mapping[str, object]:
+        records, age_s = await depth()
         return {
             "sent_at": moment(time.time()),
-            "spool": {
-                "records": sum(route.queued for route in routes),
-                "oldest_age_s": max(ages, default=0.0),
-            },
+            "spool": {"records": records, "oldest_age_s": age_s},
             "sources": recorder.sources(),
+            "agent": {"service": service(), "started_at": started_at, **resident()},
+            "key_storage": "file",
+            **numbers.begin(),
         }
+
+    async def store_link() -> None:
+        _, age_s = await depth()
+        # rounded, so that the file of a stopped route is not written again
+        oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None
+        link_file.write(
+            url=app.url,
+            enrolled_at=key_file.stat().st_mtime if key_file.exists() else None,
+            oldest_at=oldest_at,
+            forward=link.problem or ("backlog" if oldest_at else ""),
+        )
 
     link = DeviceReporter(
         client_of(upstream, clock=SystemClock()),
         Paths(upstream),
-        facts=_facts(config, who),
+        facts=lambda: {**facts, **probed.fields()},
         report=report,
+        version=lambda: (probed.version(), sorted(recorder.sources())),
         enrolment_key=_enrolment_key(config),
         key_file=key_file,
         keep_key=lambda key: write_private(key_file, key + "\n"),
+        keep_word=numbers.keep,
         accepted=lambda: _delete_token(config),
+        requested=store_link,
     )
-    task = asyncio.create_task(link.run(), name="gateway connection")
+
+    async def connect() -> None:
+        await store_link()
+        if service() == DAEMON and not key_file.exists():
+            await probed.wait(
+                FIRST_LOOK_S
+            )  # the enrolment states the hardware id, which only the probe can read
+        await link.run()
+
+    task = asyncio.create_task(connect(), name="gateway connection")
     try:
         yield
     finally:
@@ -234,7 +275,7 @@ def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
         "hostname": socket.gethostname(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         "agent_version": version("tollhouse"),
-        "user": config.agent.user or system_user(),
+        "user": (config.agent.user or system_user()) if "user" in config.agent.report else "",
         "fingerprint": who.fingerprint,
         "labels": dict(config.agent.labels),
     }

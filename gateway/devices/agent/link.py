@@ -1,13 +1,142 @@
 """
-The files with which the agent and the probe inform each other, in the agent's data directory.
+The files with which the agent and the probe inform each other, and the numbers of heartbeats, in the agent's data
+directory.
 
-The probe stores the states of assistants, and the agent how it reaches the gateway. Neither trusts the other's file.
+The probe stores the states of assistants, and the agent how it reaches the gateway. Both read the other's file as
+text of a stranger.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gateway.devices.agent.identity import write_private
 
 STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"
 SOURCES_FILE: Final = "sources.json"
+HEARTBEATS_FILE: Final = "heartbeats.json"
+MOST_BYTES: Final = 64 * 1024
+MOST_WORD: Final = 256
+BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
+DAEMON: Final = "daemon"
+PROBED: Final = (
+    "hardware_id",
+    "serial",
+    "os",
+    "policy",
+    "assistants",
+)  # fields that heartbeats take from the probe
+
+
+class ProbedStates:
+    """The fields of heartbeats that the probe stored. They are read again after the file was replaced."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / STATES_FILE
+        self._stamp: tuple[int, int] | None = None
+        self._fields: dict[str, Any] = {}
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields, or none if there is no valid file."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return {}
+        stamp = (status.st_mtime_ns, status.st_ino)
+        if stamp != self._stamp:
+            self._stamp, self._fields = stamp, self._read()
+        return self._fields
+
+    async def wait(self, most_s: float) -> None:
+        """Wait until there is a file, but no longer than `most_s`."""
+        for _ in range(round(most_s / 0.5)):
+            if self.fields():
+                return
+            await asyncio.sleep(0.5)
+
+    def version(self) -> object:
+        """Return a value that changes if a state, a version or the policy changes, and not with each use."""
+        assistants = self.fields().get("assistants")
+        rows = assistants.items() if isinstance(assistants, dict) else ()
+        named = ((name, row) for name, row in rows if isinstance(row, dict))
+        states = [(name, row.get("state"), row.get("cause"), row.get("version")) for name, row in named]
+        return states, self.fields().get("policy"), self.fields().get("hardware_id")
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
+            found = msgspec.json.decode(content, type=dict[str, Any]) if len(content) <= MOST_BYTES else {}
+        except (OSError, msgspec.DecodeError, RecursionError):
+            return {}
+        return {name: found[name] for name in PROBED if name in found}
+
+
+class _Numbers(msgspec.Struct):
+    seq: int = 0
+    next: str = ""
+
+
+class HeartbeatNumbers:
+    """
+    The number of each heartbeat, and the word of the last answer, which the next heartbeat returns. Both are stored
+    before they are used, so that a copy of this disk is noticed, and a crash is not taken for one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / HEARTBEATS_FILE
+        try:
+            self._numbers = msgspec.json.decode(self._path.read_bytes(), type=_Numbers)
+        except (FileNotFoundError, msgspec.DecodeError):
+            self._numbers = _Numbers()
+
+    def begin(self) -> dict[str, object]:
+        """Return the fields of a new heartbeat."""
+        self._numbers.seq += 1
+        self._store()
+        return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
+
+    def keep(self, word: str) -> None:
+        if len(word) <= MOST_WORD:
+            self._numbers.next = word
+            self._store()
+
+    def _store(self) -> None:
+        write_private(self._path, msgspec.json.encode(self._numbers).decode())
+
+
+class LinkFile:
+    """The agent's own state, for the probe. The file is written only if something changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / LINK_FILE
+        self._text = ""
+
+    def write(self, **fields: object) -> None:
+        text = msgspec.json.encode(fields).decode()
+        if text != self._text:
+            write_private(self._path, text)
+            self._text = text
+
+
+def service() -> str:
+    """Return how this process was started: by the system's or a user's service manager, or by hand."""
+    if "INVOCATION_ID" not in os.environ:
+        return "manual"
+    return "user" if "MANAGERPID" in os.environ else DAEMON
+
+
+def resident() -> dict[str, int]:
+    """Return the resident memory in MiB, where a system states it in a file."""
+    if sys.platform != "linux":
+        return {}
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {"rss_mib": pages * os.sysconf("SC_PAGESIZE") // 2**20}

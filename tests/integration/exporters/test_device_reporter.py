@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from exporters import device_reporter
 from exporters.device_reporter import REFUSED_S, DeviceReporter
+from exporters.errors import SendError
+from exporters.http.client import reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
@@ -18,6 +23,8 @@ from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from spool.clock import SystemClock
 from tests.exporters.upstream import FakeUpstream, Received, Reply
+from tests.free_ports import free_port
+from tests.integration.certificates import Certificates
 
 
 @dataclass
@@ -28,6 +35,8 @@ class Gateway:
     key: str | None = "thd_laptop_1_aa"
     dead: set[str] = field(default_factory=set)
     interval: float = 7
+    word: str = ""
+    ping: int = 200  # status of pings
 
     def judge(self, request: Received) -> Reply:
         what, secret = request.path.rpartition("/")[2], request.headers["authorization"]
@@ -35,11 +44,15 @@ class Gateway:
             return Reply(401, b'{"error": {"message": "unknown key"}}', "application/json")
         if self.state == "revoked":
             return Reply(410, b'{"error": {"message": "revoked"}}', "application/json")
+        if what == "ping":
+            return Reply(self.ping, b'{"ok": true}', "application/json")
         body: dict[str, Any] = {
             "device": {"id": "laptop", "state": self.state, "heartbeat_interval_s": self.interval}
         }
         if what == "enroll" and self.key is not None and self.state == "enrolled":
             body["key"], self.key = self.key, None
+        if what == "heartbeat" and self.word:
+            body["next"] = self.word
         return Reply(200, json.dumps(body).encode(), "application/json")
 
 
@@ -49,6 +62,8 @@ class Laptop:
     gateway: Gateway
     link: DeviceReporter
     key_file: Path
+    versions: list[int]
+    words: list[str]
 
     def asked(self) -> list[tuple[str, str]]:
         return [
@@ -59,6 +74,7 @@ class Laptop:
 @pytest.fixture
 async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
     gateway, key_file, enrolment = Gateway(), tmp_path / "device.key", tmp_path / "enrolment.key"
+    versions, words = [1], list[str]()
 
     def keep_key(key: str) -> None:
         key_file.write_text(key)
@@ -74,14 +90,16 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
         link = DeviceReporter(
             client_of(settings, clock=SystemClock()),
             Paths(settings),
-            facts={"device_id": "laptop", "hostname": "mill"},
+            facts=lambda: {"device_id": "laptop", "hostname": "mill"},
             report=report,
+            version=lambda: versions[-1],
+            keep_word=words.append,
             enrolment_key=SecretSource("the enrolment key", file=enrolment),
             key_file=key_file,
             keep_key=keep_key,
             backoff=Backoff(first_s=0.5, most_s=1.0),
         )
-        yield Laptop(upstream, gateway, link, key_file)
+        yield Laptop(upstream, gateway, link, key_file, versions, words)
         await link.close()
 
 
@@ -168,5 +186,116 @@ async def test_an_absurd_interval_is_bounded(laptop: Laptop) -> None:
     """
     for interval, low, high in ((0.0, 0.9, 1.1), (1e9, 3400.0, 3800.0)):
         laptop.gateway.interval, laptop.gateway.key = interval, "thd_laptop_1_aa"
+        laptop.versions.append(len(laptop.versions) + 1)
         await laptop.link.report_once()
         assert low <= await laptop.link.report_once() <= high
+
+
+async def enrolled(laptop: Laptop) -> None:
+    """Send the enrolment and the first heartbeat, and forget both."""
+    await laptop.link.report_once()
+    await laptop.link.report_once()
+    laptop.upstream.requests.clear()
+
+
+def streams(laptop: Laptop) -> list[str]:
+    return [stream for stream, _ in laptop.asked()]
+
+
+async def test_pings_between_heartbeats(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat is sent if the report changed, or after 15 minutes. In between, a ping says the same."""
+    await enrolled(laptop)
+    assert 0.9 * 7 <= await laptop.link.report_once() <= 1.1 * 7
+    assert [("ping", "thd_laptop_1_aa")] == laptop.asked()
+    assert {"device_id": "laptop"} == json.loads(laptop.upstream.requests[0].body)
+    laptop.versions.append(2)
+    await laptop.link.report_once()
+    await laptop.link.report_once()
+    monkeypatch.setattr(device_reporter, "HEARTBEAT_S", 0.0)
+    await laptop.link.report_once()
+    assert ["ping", "heartbeat", "ping", "heartbeat"] == streams(laptop)
+
+
+async def test_a_change_is_reported_at_once(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest between two requests ends when the report changes, and not after an error."""
+    monkeypatch.setattr(device_reporter, "CHECK_S", 0.01)
+    laptop.gateway.interval = 3600
+    task = asyncio.create_task(laptop.link.run())
+    try:
+        await laptop.upstream.until(lambda: ["enroll", "heartbeat"] == streams(laptop))
+        laptop.versions.append(2)
+        await laptop.upstream.until(lambda: ["enroll", "heartbeat", "heartbeat"] == streams(laptop))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405])
+async def test_a_ping_that_a_gateway_does_not_know(laptop: Laptop, status: int) -> None:
+    """A heartbeat follows at once, for example to a gateway that deleted the device."""
+    await enrolled(laptop)
+    laptop.gateway.ping = status
+    await laptop.link.report_once()
+    assert ["ping", "heartbeat"] == streams(laptop)
+    assert laptop.link.reason is None
+
+
+async def test_a_web_page_that_answers_a_ping(laptop: Laptop) -> None:
+    await enrolled(laptop)
+    laptop.upstream.judge = lambda request: Reply(200, b"<html>", "text/html")
+    await laptop.link.report_once()
+    assert "not a gateway" in str(laptop.link.reason)
+
+
+async def test_a_ping_of_a_revoked_device(laptop: Laptop) -> None:
+    await enrolled(laptop)
+    laptop.gateway.state = "revoked"
+    assert REFUSED_S == await laptop.link.report_once()
+    assert ["ping"] == streams(laptop)
+    assert "revoked" == laptop.link.state
+
+
+async def test_a_pending_device_sends_heartbeats(laptop: Laptop) -> None:
+    """Only the answer to a heartbeat says that an operator approved the device."""
+    await enrolled(laptop)
+    laptop.gateway.state = "pending"
+    laptop.versions.append(2)
+    await laptop.link.report_once()
+    laptop.gateway.state = "enrolled"
+    await laptop.link.report_once()
+    await laptop.link.report_once()
+    assert ["heartbeat", "heartbeat", "ping"] == streams(laptop)
+
+
+async def test_the_word_of_an_answer_is_kept(laptop: Laptop) -> None:
+    laptop.gateway.word = "7.abc"
+    await enrolled(laptop)
+    assert ["7.abc"] == laptop.words
+
+
+async def test_codes_of_problems(laptop: Laptop, tmp_path: Path) -> None:
+    """The reason why the gateway is not reached has a code, and never a text of the network."""
+    laptop.key_file.write_text("thd_laptop_1_aa")
+    for reply, code in ((Reply(503), ""), (Reply(429), ""), (Reply(drop=True), ""), (Reply(400), "refused")):
+        laptop.upstream.answers.append(reply)
+        await laptop.link.report_once()
+        assert code == laptop.link.problem
+    await laptop.link.report_once()
+    assert "" == laptop.link.problem
+    port, certificates = free_port(), Certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+    tls = server.sockets[0].getsockname()[1]
+    for base_url, proxy, code in (
+        (f"http://127.0.0.1:{port}", "", "refused"),
+        ("http://gateway.invalid", "", "dns"),
+        (f"https://127.0.0.1:{tls}", "", "tls"),
+        ("https://gateway.example.com", f"http://127.0.0.1:{port}", "proxy"),
+    ):
+        settings = UpstreamSettings(base_url=base_url, proxy=proxy, timeout=30)
+        async with client_of(settings, clock=SystemClock()) as client:
+            with pytest.raises(SendError) as raised:
+                await client.send(base_url, b"{}", content_type="application/json")
+        assert code == reach_problem(raised.value), base_url
+    server.close()

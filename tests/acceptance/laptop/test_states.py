@@ -1,0 +1,92 @@
+"""States of assistants on their way: the probe's file, the agent's heartbeat, the gateway's device."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Tollhouse, installations, wait_for
+from tests.acceptance.payloads import post, request, span
+from tests.acceptance.test_devices import AGENT, FLEET, Agent, shown
+
+__all__ = ["installations"]
+
+PUSH_S = 60.0  # seconds from a change on the machine until the gateway states it
+
+
+@pytest.fixture
+def gateway(installations: Any) -> Tollhouse:
+    made: Tollhouse = installations("gateway", server="")
+    made.start()
+    return made
+
+
+@pytest.fixture
+def laptop(installations: Any, gateway: Tollhouse) -> Agent:
+    made: Agent = installations("laptop", config=AGENT.format(url=gateway.url), kind=Agent)
+    (made.directory / "enrolment.key").write_text(gateway.key("enrolment", *FLEET))
+    made.start()
+    return made
+
+
+def assistants(gateway: Tollhouse, laptop: Agent) -> dict[str, Any]:
+    rows = shown(gateway, laptop.device).get("assistants") or {}
+    return rows if isinstance(rows, dict) else {row["name"]: row for row in rows}
+
+
+def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> None:
+    """
+    A look at the machine is stated by the gateway within a minute, and so is a later change, although the interval
+    of heartbeats is a minute and the next heartbeat would be due in 15 minutes.
+    """
+    wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
+    wait_for((laptop.data / "link.json").exists, 60, "the agent's own state")
+    begin = time.monotonic()
+    printed = laptop.json("agent", "probe")
+    wait_for(lambda: len(assistants(gateway, laptop)) == 6, PUSH_S, "the first states")
+    print(f"push to first state: {time.monotonic() - begin:.1f} s")
+    assert {name: row["state"] for name, row in printed["assistants"].items()} == {
+        name: row["state"] for name, row in assistants(gateway, laptop).items()
+    }
+    printed["assistants"]["codex"] = {"state": "overridden", "cause": "environment", "configured": False}
+    (laptop.data / "states.json").write_text(json.dumps(printed))
+    begin = time.monotonic()
+    wait_for(
+        lambda: assistants(gateway, laptop)["codex"].get("cause") == "environment",
+        PUSH_S,
+        "the changed state",
+    )
+    print(f"change to changed state: {time.monotonic() - begin:.1f} s")
+
+
+def test_the_agent_states_how_it_runs(gateway: Tollhouse, laptop: Agent) -> None:
+    """Heartbeats are numbered, and the probe finds the agent's address and newest records."""
+    wait_for((laptop.data / "heartbeats.json").exists, 60, "the first heartbeat")
+    assert 200 == post(laptop.url, request([span("chatcmpl-" + "a" * 24)]), "").status
+    wait_for(
+        lambda: "otel" in shown(gateway, laptop.device)["sources"], 60, "a heartbeat with the first source"
+    )
+    assert 2 <= json.loads((laptop.data / "heartbeats.json").read_text())["seq"] <= 10
+    link = json.loads((laptop.data / "link.json").read_text())
+    assert laptop.url == link["url"]
+    assert "" == link["forward"]
+    gateway.kill()
+    assert {"claude-code", "codex"} < set(laptop.json("agent", "probe")["assistants"])
+
+
+def test_an_agent_that_cannot_reach_its_gateway(installations: Any, tmp_path: Path) -> None:
+    """The reason is a code in the agent's file."""
+    laptop: Agent = installations("laptop", config=AGENT.format(url="http://gateway.invalid"), kind=Agent)
+    laptop.make_data_directory()
+    (laptop.directory / "enrolment.key").write_text("key-of-nobody")
+    laptop.start()
+
+    def forward() -> str:
+        word: str = json.loads((laptop.data / "link.json").read_text())["forward"]
+        return word
+
+    wait_for(lambda: (laptop.data / "link.json").exists() and forward() == "dns", 60, "the reason")

@@ -1,0 +1,108 @@
+"""The files between agent and probe, and the numbers of heartbeats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.devices.agent.link import (
+    HEARTBEATS_FILE,
+    MOST_BYTES,
+    STATES_FILE,
+    HeartbeatNumbers,
+    LinkFile,
+    ProbedStates,
+    resident,
+    service,
+)
+
+STATES: dict[str, Any] = {
+    "looked_at": "2026-11-27T20:00:00.000Z",
+    "os": "debian 12",
+    "hardware_id": "ab" * 32,
+    "policy": {"sha256": "cd" * 32},
+    "assistants": {"codex": {"state": "unused", "configured": True, "used_at": "2026-11-27T20:00:00.000Z"}},
+}
+
+
+def store(directory: Path, states: object) -> None:
+    draft = directory / "draft"
+    draft.write_text(states if isinstance(states, str) else json.dumps(states))
+    draft.replace(directory / STATES_FILE)
+
+
+def test_heartbeats_take_known_fields_of_the_probe(tmp_path: Path) -> None:
+    probed = ProbedStates(tmp_path)
+    assert {} == probed.fields()
+    store(tmp_path, {**STATES, "prompt": "hello", "labels": {"team": "x"}, "device_id": "other"})
+    assert {"os", "hardware_id", "policy", "assistants"} == set(probed.fields())
+    (tmp_path / STATES_FILE).unlink()
+    assert {} == probed.fields()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"os": "' + "x" * MOST_BYTES + '"}'])
+def test_a_damaged_file_of_states(tmp_path: Path, text: str) -> None:
+    store(tmp_path, text)
+    probed = ProbedStates(tmp_path)
+    assert {} == probed.fields()
+    assert probed.version() == ProbedStates(tmp_path / "missing").version()
+
+
+def test_the_version_of_the_states(tmp_path: Path) -> None:
+    """It changes with a state, a cause, a version or the policy, and not with a use or a further look."""
+    probed = ProbedStates(tmp_path)
+
+    def version(**codex: object) -> object:
+        store(tmp_path, {**STATES, "assistants": {"codex": {**STATES["assistants"]["codex"], **codex}}})
+        return probed.version()
+
+    before = version()
+    assert before == version(used_at="2026-11-27T21:00:00.000Z")
+    versions = [version(state="unreachable"), version(cause="tls"), version(version="0.170.0")]
+    store(tmp_path, {**STATES, "policy": {}})
+    versions.append(probed.version())
+    assert before not in versions
+    store(tmp_path, {**STATES, "assistants": [1]})
+    assert ([], STATES["policy"], STATES["hardware_id"]) == probed.version()
+
+
+def test_numbers_of_heartbeats(tmp_path: Path) -> None:
+    """A number is stored before it is used, and so is a word. After a restart, both go on."""
+    numbers = HeartbeatNumbers(tmp_path)
+    assert {"seq": 1} == numbers.begin()
+    numbers.keep("1.abc")
+    assert {"seq": 1, "next": "1.abc"} == json.loads((tmp_path / HEARTBEATS_FILE).read_text())
+    assert {"seq": 2, "next": "1.abc"} == HeartbeatNumbers(tmp_path).begin()
+    assert 0o600 == (tmp_path / HEARTBEATS_FILE).stat().st_mode & 0o777
+    numbers.keep("x" * 257)
+    assert "1.abc" == numbers.begin()["next"]
+    (tmp_path / HEARTBEATS_FILE).write_text("{")
+    assert {"seq": 1} == HeartbeatNumbers(tmp_path).begin()
+
+
+def test_the_file_of_the_link_is_written_when_it_changes(tmp_path: Path) -> None:
+    file = LinkFile(tmp_path)
+    file.write(forward="", oldest_at=None)
+    inode = (tmp_path / "link.json").stat().st_ino
+    file.write(forward="", oldest_at=None)
+    assert inode == (tmp_path / "link.json").stat().st_ino
+    file.write(forward="tls", oldest_at=None)
+    assert "tls" == json.loads((tmp_path / "link.json").read_text())["forward"]
+
+
+def test_how_the_agent_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INVOCATION_ID", "MANAGERPID"):
+        monkeypatch.delenv(name, raising=False)
+    assert "manual" == service()
+    monkeypatch.setenv("INVOCATION_ID", "1")
+    assert "daemon" == service()
+    monkeypatch.setenv("MANAGERPID", "1")
+    assert "user" == service()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux states memory in a file")
+def test_resident_memory() -> None:
+    assert 1 < resident()["rss_mib"] < 4096
