@@ -9,6 +9,27 @@ test-deb: $(VENV)/test.stamp  ## install, upgrade and purge the package in a boo
 test-container: $(VENV)/test.stamp  ## carry the Containerfile out without a runtime, and start the result (needs root and debootstrap)
 	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_container.py --timeout 900
 
+# The agent without Python on the laptop. nfpm is built by Go; later versions need modules that the proxy does not serve.
+AGENT := .venv-agent
+NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
+$(AGENT)/stamp: $(LOCKS)/requirements.lock $(LOCKS)/requirements-package.lock
+	@test -x $(AGENT)/bin/python || $(PYTHON) -m venv $(AGENT)
+	$(AGENT)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
+	  -r $(LOCKS)/requirements.lock -r $(LOCKS)/requirements-package.lock
+	@touch $@
+
+$(AGENT)/bin/nfpm: | $(AGENT)/stamp
+	GOBIN=$(CURDIR)/$(AGENT)/bin go install $(NFPM)
+
+agent-frozen: $(AGENT)/stamp  ## freeze the agent with Python and its libraries into a folder for this system (.venv-agent)
+	@deploy/agent/freeze.sh $(AGENT)/bin/python $(AGENT)
+
+agent-package: agent-frozen $(AGENT)/bin/nfpm  ## build the self-contained agent for this system as .deb and .rpm into dist/ (needs Go)
+	@deploy/agent/package.sh $(AGENT)/bin/nfpm $(AGENT)/tollhouse-agent dist
+
+test-agent-package: agent-frozen $(AGENT)/bin/nfpm $(VENV)/test.stamp  ## install, run, upgrade and remove these packages in trees of Debian (needs root, debootstrap and rpm)
+	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_agent_package.py --timeout 900
+
 .venv-kubernetes/stamp: deploy/kubernetes/tools.sh $(VENV)/run.stamp
 	deploy/kubernetes/tools.sh .venv-kubernetes $(BIN)/python
 	@touch $@
@@ -29,6 +50,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) --group build -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-build.lock
 	$(BIN)/uv $(LOCK) --group docs -o $(LOCKS)/requirements-docs.lock
 	$(BIN)/uv $(LOCK) --group audit -o $(LOCKS)/requirements-audit.lock
+	$(BIN)/uv $(LOCK) --group package -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-package.lock
 	$(BIN)/uv $(LOCK) --group native -o $(LOCKS)/requirements-native-build.lock
 
 vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)

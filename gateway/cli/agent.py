@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,8 @@ def _problems(config: Config) -> Iterator[str]:
         yield f"only its owner may read agent.enrolment_token_file: chmod 600 {token_file}"
     if key_env and os.environ.get(key_env, "").startswith(TOKEN_PREFIX):
         yield "an enrolment token is read only from a file: use agent.enrolment_token_file"
+    if config.server.grpc_listen and find_spec("grpc") is None:
+        yield 'this build of the agent has no gRPC: set server.grpc_listen = ""'
     for name in ("listen", "grpc_listen"):
         address = getattr(config.server, name)
         if address and not is_loopback(split_address(address)[0]):

@@ -1,0 +1,18 @@
+#!/bin/sh
+# dpkg calls this with `remove`, `purge` or `upgrade`, rpm with the number of versions that stay.
+set -e
+if [ "$1" = purge ]; then
+	rm -rf /etc/tollhouse/agent.toml /etc/tollhouse/agent-keys
+	rmdir /etc/tollhouse 2>/dev/null || true
+fi
+case "$1" in
+purge | 0)
+	# Records that were not delivered yet may be nowhere else: their end is the administrator's decision.
+	if [ -d /var/lib/private/tollhouse-agent ]; then
+		echo "tollhouse-agent: the records in /var/lib/private/tollhouse-agent were kept; remove them if nobody needs them"
+	fi
+	;;
+esac
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true
+fi
