@@ -47,6 +47,7 @@ _VALUES: Mapping[str, str] = {
     "orphaned": "without a destination",
     "silent": "offline",
     "mute": "sends no calls",
+    "missing": "never seen",
     "dead": "rejected",
     "unconfirmed": "sent, no answer",
     "exact": "certain",

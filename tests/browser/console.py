@@ -343,8 +343,11 @@ def _listed() -> list[tuple[str, str, str]]:
 
 
 def _tabs(console: Console) -> list[str]:
-    """Return the addresses of the shown page's tabs except the first, which is already shown."""
-    links = console.page.locator("nav.tabs a").all()
+    """
+    Return the addresses of the shown page's tabs except the first, which is already shown. Tabs that lead across to
+    another page belong to that page.
+    """
+    links = console.page.locator("nav.tabs:not(.across) a").all()
     return [(link.get_attribute("href") or "").removeprefix("#") for link in links][1:]
 
 

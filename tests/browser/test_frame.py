@@ -17,8 +17,8 @@ def test_shortcuts_can_be_switched_off(console: Console) -> None:
     page = console.page
     page.keyboard.press("g")
     page.keyboard.press("d")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
-    expect(page).to_have_title("Devices · Tollhouse")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Fleet")
+    expect(page).to_have_title("Fleet · Tollhouse")
     page.keyboard.press("?")
     switch = page.get_by_label("Use keyboard shortcuts")
     switch.uncheck()
@@ -27,7 +27,7 @@ def test_shortcuts_can_be_switched_off(console: Console) -> None:
     page.keyboard.press("g")
     page.keyboard.press("o")
     page.keyboard.press("/")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Fleet")
     assert "INPUT" != page.evaluate("document.activeElement.tagName")
 
 

@@ -189,9 +189,9 @@ def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
 
 
 def test_is_this_laptop_reporting(reader: Reader) -> None:
-    """Devices shows each device's state and last report."""
-    reader.open("Devices")
-    reader.arrives("Devices")
+    """Fleet shows each laptop's state and last report."""
+    reader.open("Fleet")
+    reader.arrives("Fleet")
     expect(reader.page.get_by_role("row", name="laptop-ada")).to_contain_text("ago")
 
 

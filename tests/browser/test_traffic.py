@@ -54,17 +54,17 @@ def test_the_overview_asks_once(console: Console) -> None:
 
 def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
     """
-    A page's file is loaded once, when the page is opened. The menu opens Devices through the first page
+    A page's file is loaded once, when the page is opened. The menu opens Fleet through the first page
     of its group.
     """
     console.open("/")
     assert ["overview"] == pages(console)
     for _ in range(2):
-        for name in ("Devices", "Overview"):
+        for name in ("Fleet", "Overview"):
             console.follow(name)
             expect(console.page.get_by_role("heading", level=1)).to_have_text(name)
             console.settle()
-    assert ["devices", "keys", "overview"] == sorted(pages(console))
+    assert ["fleet", "fleet_tabs", "keys", "overview"] == sorted(pages(console))
 
 
 def pages(console: Console) -> list[str]:

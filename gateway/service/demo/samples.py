@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, UNUSED
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
@@ -149,6 +152,10 @@ async def _sender_hours(registry: Registry, now: float, words: frozenset[str]) -
 async def _devices(storage: Storage, now: float, begin: int, mute: Sequence[str]) -> None:
     for index, person in enumerate(PEOPLE):
         laptop = _laptop(person)
+        newest = now - LATE_DAYS * DAY_S if laptop in mute else now
+        sources = {workload.source for workload in WORKLOADS if person in workload.users}
+        assistants = sorted({ASSISTANT_OF_SOURCE[source] for source in sources & ASSISTANT_OF_SOURCE.keys()})
+        os = "macos 26.1" if index % 2 else "ubuntu 24.04"
         device = Device(
             id=laptop,
             hostname=f"planted-mute-{person}" if laptop in mute else f"{person}-laptop",
@@ -159,7 +166,11 @@ async def _devices(storage: Storage, now: float, begin: int, mute: Sequence[str]
             last_seen=now,
             last_heartbeat=now,
             # a laptop whose newest report is telemetry never counts as one that sends no calls
-            last_telemetry=now - LATE_DAYS * DAY_S if laptop in mute else now,
+            last_telemetry=newest,
+            newest_calls=dict.fromkeys(assistants, newest),
+            heartbeat=msgspec.json.encode(
+                {"assistants": {name: {"state": UNUSED} for name in assistants}, "os": os}
+            ),
         )
         await storage.devices.keep(device)
 

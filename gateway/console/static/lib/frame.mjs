@@ -34,6 +34,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     document.title = `${page?.title ?? "Not found"} · Tollhouse`;
     setOpened(false);
   }, [path]);
+  const entries = pages.filter((each) => !each.under);
   useKeyboard(pages, {"/": () => search.current.focus(), r: pause, t: nextTheme, "?": () => setHelps(true)});
   const range = {from: query.get("from"), to: query.get("to")};
   return html`
@@ -42,14 +43,14 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
       <div class="top"><strong class="brand">Tollhouse</strong>
         <button type="button" class="opens" aria-expanded=${isOpened} onClick=${() => setOpened(!isOpened)}>Menu</button></div>
       <${ViewPicker} query=${query} />
-      <nav aria-label="Pages">${groups(pages).map(([group, members]) => {
+      <nav aria-label="Pages">${groups(entries).map(([group, members]) => {
         const badge = members.some((each) => each.path === BADGED) && attention.data?.count > 0
           && html` <span class="badge">${attention.data.count}<span class="unseen"> critical</span></span>`;
         const links = members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
-          aria-current=${each === page ? "page" : undefined}>${each.title}${each.path === BADGED && badge}</a>`);
+          aria-current=${isOf(page, each) ? "page" : undefined}>${each.title}${each.path === BADGED && badge}</a>`);
         return group && members.length > 1
-          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${members.includes(page)}>${group}${!members.includes(page) && badge}</a>
-            ${members.includes(page) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
+          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${members.some((each) => isOf(page, each))}>${group}${!members.some((each) => isOf(page, each)) && badge}</a>
+            ${members.some((each) => isOf(page, each)) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
       })}</nav>
       <div class="who">
         <form role="search" onSubmit=${(event) => find(event, pages, look)}><input ref=${search} name="q" type="search" list="found"
@@ -74,6 +75,9 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     ${searched && html`<${searched.Found} word=${searched.word} session=${session} close=${() => setSearched(null)} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
+
+/** Return whether an entry of the menu leads to the page, or to the page that it is under. */
+const isOf = (page, entry) => entry === page || (page?.under !== undefined && entry.path === page.under);
 
 /** Group neighbouring pages into [group, pages]. Pages without a group have `undefined`. */
 function groups(pages) {

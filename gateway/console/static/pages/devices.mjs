@@ -4,7 +4,8 @@ import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {State, Tabs} from "../lib/parts.mjs";
+import {State} from "../lib/parts.mjs";
+import {FleetTabs} from "./fleet_tabs.mjs";
 
 const PATH = "/devices";
 const act = (verb) => (row) => send("POST", `/devices/${encodeURIComponent(row.id)}/${verb}`, {}).then(() => null);
@@ -118,7 +119,6 @@ const LISTS = {devices: DEVICES, clusters: CLUSTERS, files: FILES, unenrolled: U
 
 export function Page(given) {
   const tab = given.query.get("tab");
-  return html`<${Tabs} path=${PATH} query=${given.query}
-      tabs=${[["devices", "Devices"], ["clusters", "Clusters"], ["files", "Container files"], ["unenrolled", "Not enrolled"]]} />
+  return html`<${FleetTabs} now=${tab ?? "devices"} />
     <${ListPage} key=${tab} list=${LISTS[tab] ?? DEVICES} ...${given} />`;
 }

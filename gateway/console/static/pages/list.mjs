@@ -1,7 +1,7 @@
 /**
  * Every page of the console, in menu order. A page's file is loaded when the page is first opened. Neighbours with the same `group`
  * share one menu entry, which opens the first of them, so that the menu has at most seven entries. A page needs the permission set
- * `needs`. If it is about all calls (`isWhole`), it also needs access to all calls.
+ * `needs`. If it is about all calls (`isWhole`), it also needs access to all calls. A page `under` another page has no entry of its own in the menu.
  */
 export const PAGES = [
   {path: "/", title: "Overview", shortcut: "o", needs: "view_costs", load: () => import("./overview.mjs")},
@@ -21,7 +21,8 @@ export const PAGES = [
   {path: "/reports", title: "Scheduled reports", shortcut: "m", group: "Alerts", needs: "view_costs", load: () => import("./reports.mjs")},
   {path: "/notifications", title: "Notifications", shortcut: "n", group: "Alerts", needs: "view_operation", isWhole: true, load: () => import("./notifications.mjs")},
   {path: "/keys", title: "API Keys", shortcut: "k", group: "Administration", needs: "view_operation", isWhole: true, load: () => import("./keys.mjs")},
-  {path: "/devices", title: "Devices", shortcut: "d", group: "Administration", needs: "view_operation", isWhole: true, load: () => import("./devices.mjs")},
+  {path: "/fleet", title: "Fleet", shortcut: "d", group: "Administration", needs: "view_operation", isWhole: true, load: () => import("./fleet.mjs")},
+  {path: "/devices", title: "Devices", shortcut: "z", under: "/fleet", group: "Administration", needs: "view_operation", isWhole: true, load: () => import("./devices.mjs")},
   {path: "/streams", title: "Streams and events", shortcut: "s", group: "Administration", needs: "view_telemetry_stream_settings", isWhole: true, load: () => import("./streams.mjs")},
   {path: "/delivery", title: "Delivery", shortcut: "y", group: "Administration", needs: "view_operation", isWhole: true, load: () => import("./delivery.mjs")},
   {path: "/tail", title: "Live tail", shortcut: "t", group: "Administration", needs: "view_records", load: () => import("./tail.mjs")},

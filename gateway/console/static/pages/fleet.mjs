@@ -1,0 +1,110 @@
+/** The fleet: how many machines report, why others do not, and the list of machines with their coding assistants. */
+import {to} from "../lib/address.mjs";
+import {get} from "../lib/api.mjs";
+import {ago, exactCount} from "../lib/format.mjs";
+import {html} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Copy, Fields, Loading, Problem, State, Table} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {stateName} from "../lib/words.mjs";
+import {FleetTabs} from "./fleet_tabs.mjs";
+
+const PATH = "/fleet";
+const CLASSES = {reporting: "good", unused: "idle", not_reporting: "bad", silent: "warn", missing: "none", pending: "none", revoked: "none"};
+const TITLES = {"claude-code": "Claude Code", codex: "Codex", copilot: "Copilot", "gemini-cli": "Gemini CLI", "qwen-code": "Qwen Code", opencode: "opencode"};
+const titleOf = (assistant) => TITLES[assistant] ?? assistant;
+/** The name of a machine that never reported is its hostname, because its serial number says little. */
+const nameOf = (row) => row.device ?? (row.hostname || row.id);
+const withCode = (text) => text.split("`").map((part, place) => (place % 2 ? html`<code key=${place}>${part}</code>` : part));
+const listed = (filters) => to(PATH, filters);
+const machines = (count) => `${exactCount(count)} ${count === 1 ? "machine" : "machines"}`;
+const wordOf = ({state, cause}) => `${state}.${cause ?? ""}`;
+
+/** The parts of the fleet as one bar. Each part leads to its machines. */
+function Bar({states, total}) {
+  const parts = Object.entries(states).filter(([, count]) => count > 0);
+  let start = 0;
+  return html`<svg class="cover" role="img" viewBox=${`0 0 ${total} 12`} preserveAspectRatio="none"
+      aria-label=${parts.map(([state, count]) => `${count} ${stateName(state)}`).join(", ")}>${parts.map(([state, count]) => {
+        start += count;
+        return html`<rect key=${state} class=${CLASSES[state]} x=${start - count} width=${count} height="12" />`;
+      })}</svg>
+    <ul class="legend">${parts.map(([state, count]) => html`<li key=${state}><svg class="cover" width="12" height="12" aria-hidden="true"><rect class=${CLASSES[state]} width="12" height="12" /></svg>
+      <a href=${listed({state})}><b>${exactCount(count)}</b> ${stateName(state)}</a></li>`)}</ul>`;
+}
+
+function Coverage() {
+  const found = useQuery(() => get("/fleet/coverage"), [], ["devices", "keys"]);
+  const {data, error, at, reload} = found;
+  return html`<${Problem} error=${error} at=${at} retry=${reload} />
+    <${Loading} of=${found} blocks=${["tiles"]}>${data && html`
+      ${data.machines > 0 && html`<section><div class="head"><div class="figure">${data.covered_percent} % covered</div>
+          <p class="faint">${exactCount(data.covered)} of ${machines(data.machines)} report or are not in use. ${data.inventory
+            ? html`Inventory from ${data.inventory.source}, imported <span title=${data.inventory.imported}>${ago(data.inventory.imported)}</span>.`
+            : html`No inventory is imported, so all devices count.`}
+            ${data.unexpected > 0 && html` <a href=${listed({expected: "false"})}>${exactCount(data.unexpected)} other devices</a> are not in the inventory.`}
+            ${data.people.without_machine > 0 && html` ${exactCount(data.people.without_machine)} of ${exactCount(data.people.with_seat)} people with a seat use no known machine.`}</p></div>
+        <${Bar} states=${data.states} total=${data.machines} /></section>`}
+      ${!data.inventory && html`<details><summary>Import the machines of your MDM</summary>
+        <p>Then the fleet shows machines that never reported, too. Export the list of Jamf, Intune or Kandji as CSV, and run:</p>
+        <${Copy} label="the command" text="tollhouse fleet inventory import FILE --source jamf" /></details>`}
+      ${data.causes.length > 0 && html`<${Table} caption="Causes" rows=${data.causes} identity=${wordOf} columns=${causeColumns(data.causes)} />`}`}<//>`;
+}
+
+/** A column for each assistant that has a cause, and the repair. */
+function causeColumns(causes) {
+  const assistants = [...new Set(causes.flatMap((each) => Object.keys(each.assistants)))].sort();
+  return [
+    {title: "Why machines do not report", value: (row) => html`<a href=${listed({cause: wordOf(row)})}>${row.words}</a>`},
+    {title: "Machines", kind: "number", value: (row) => exactCount(row.devices)},
+    ...assistants.map((name) => ({title: titleOf(name), kind: "number", wide: 2, value: (row) => (row.assistants[name]
+      ? html`<a href=${listed({cause: `${name}.${wordOf(row)}`})}>${exactCount(row.assistants[name])}</a>` : "–")})),
+    {title: "Repair", kind: "words", wide: 1, value: (row) => withCode(row.repair)},
+  ];
+}
+
+const ASSISTANT_COLUMNS = [
+  {title: "Assistant", value: (each) => titleOf(each.name)},
+  {title: "State", value: (each) => html`<${State} word=${each.state} />`},
+  {title: "Cause", value: (each) => (each.cause ?? "").replaceAll("_", " ")},
+  {title: "Version", wide: true, value: (each) => each.version ?? "unknown"},
+  {title: "Newest call", value: (each) => (each.newest_call ? ago(each.newest_call) : "never"), exact: (each) => each.newest_call},
+];
+
+const whyOf = (row) => row.causes.map(({state, cause, words}) => `${row.assistants.filter((each) => each.state === state && each.cause === cause)
+  .map((each) => titleOf(each.name)).join(", ") || "An assistant"} ${words}`).join("; ");
+
+function Details({row}) {
+  return html`<p><${State} word=${row.state} /> ${whyOf(row)}</p>
+    ${row.assistants.length > 0 && html`<${Table} caption="Coding assistants" rows=${row.assistants} columns=${ASSISTANT_COLUMNS} identity=${(each) => each.name} />`}
+    <${Fields} of=${{user: row.user || null, team: row.team || null, host_name: row.hostname || null, serial_number: row.serial || null, system: row.os || null, agent: row.agent_version || null,
+      last_report: row.last_seen && `${row.last_seen} (${ago(row.last_seen)})`, last_check_in: row.inventory_last_seen, in_the_inventory: row.expected ? "yes" : "no"}} />
+    ${row.device && html`<p class="bar"><a href=${to("/devices", {open: row.device})}>Show the device</a> <a href=${to("/costs", {device: row.device})}>Show its costs</a></p>`}`;
+}
+
+function found({devices}) {
+  if (devices.length) return devices[0];
+  throw Object.assign(new Error("The fleet has no such machine. It may have been renamed or deleted."), {status: 404});
+}
+
+const MACHINES = {
+  path: "/fleet/devices", root: "devices", at: PATH, caption: "machines", what: ["devices", "keys"],
+  titles: {expected: "in the inventory", id: "machine"},
+  hints: {cause: "overridden.other_endpoint"},
+  identity: (row) => row.id, heading: nameOf,
+  show: (id) => `/fleet/devices?id=${encodeURIComponent(id)}`, one: found,
+  Above: Coverage, Details,
+  columns: [
+    {title: "Machine", value: nameOf, sort: "id", under: (row) => [row.user, whyOf(row)].filter(Boolean).join(" · ")},
+    {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
+    {title: "Why", kind: "words", wide: 1, value: whyOf},
+    {title: "User", wide: 2, value: (row) => row.user || "unknown", sort: "user"},
+    {title: "Team", wide: 3, value: (row) => row.team || "none", sort: "team"},
+    {title: "System", wide: 4, value: (row) => row.os || "unknown", sort: "system"},
+    {title: "Last report", wide: 2, value: (row) => (row.last_seen ? ago(row.last_seen) : "never"), exact: (row) => row.last_seen, sort: "last_seen", order: "desc"},
+  ],
+  empty: html`<h2>No machines yet</h2><p>Run <code>tollhouse agent</code> on each laptop, or import the machines of your MDM, to see which report and
+    why others do not.</p>`,
+};
+
+export const Page = (given) => html`<${FleetTabs} now="fleet" /><${ListPage} list=${MACHINES} ...${given} />`;

@@ -1,0 +1,78 @@
+"""The page Fleet: coverage, causes that lead to their machines, a machine's panel, and the import of an inventory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+
+SCOPES = ("ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device")
+ELSEWHERE = {"state": "overridden", "cause": "other_endpoint", "version": "0.169.0"}
+MACHINES = "serial,hostname,user,team,os\n" + "".join(
+    f"S{n},laptop-{name},{name},{team},macOS 26.1\n"
+    for n, (name, team) in enumerate((("ada", "search"), ("ben", "search"), ("eva", "docs"), ("zoe", "docs")))
+)
+
+
+def beat(house: Tollhouse, key: str, name: str, assistants: Mapping[str, Any]) -> None:
+    body = {
+        "device_id": f"laptop-{name}",
+        "hostname": f"laptop-{name}",
+        "user": name,
+        "assistants": assistants,
+    }
+    request = Request(
+        f"{house.url}/v1/ai-control-plane/heartbeat",
+        json.dumps(body).encode(),
+        {"Authorization": key, "Content-Type": "application/json"},
+    )
+    with urlopen(request) as answer:
+        assert answer.status == 200
+
+
+def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConsole, tmp_path: Path) -> None:
+    """An administrator imports the machines, sees who is not covered and why, and opens one of them."""
+    created = house.json("keys", "create", "--name", "fleet", *(f"--scope={scope}" for scope in SCOPES))
+    for name, assistants in (
+        ("ada", {"codex": ELSEWHERE, "claude-code": {"state": "unused"}}),
+        ("ben", {"codex": ELSEWHERE, "copilot": {"state": "not_configured", "cause": "no_policy"}}),
+        ("eva", {"claude-code": {"state": "unused"}}),
+    ):
+        beat(house, created["secret"], name, assistants)
+    console = open_console(house)
+    page = console.page
+    console.open("/fleet")
+    expect(page.get_by_text("33.3 % covered")).to_be_visible()
+    expect(page.get_by_text("No inventory is imported, so all devices count.")).to_be_visible()
+    file = tmp_path / "machines.csv"
+    file.write_text(MACHINES)
+    house.run("fleet", "inventory", "import", str(file), "--source", "csv")
+    console.open("/fleet")
+    expect(page.get_by_text("25 % covered")).to_be_visible()
+    expect(page.get_by_role("img", name="1 unused, 2 not reporting, 1 never seen")).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("fleet")
+    causes = page.get_by_role("table", name="Causes")
+    cell = causes.get_by_role("row", name="sends to another endpoint").get_by_role("link", name="2")
+    cell.click()
+    status = page.get_by_role("status").filter(has_text="2 of 2 machines")
+    expect(status).to_be_visible()
+    page.get_by_role("table", name="machines").get_by_role("link", name="laptop-ben").click()
+    dialog = page.get_by_role("dialog", name="laptop-ben")
+    expect(dialog).to_contain_text("Codex sends to another endpoint; Copilot was never set up")
+    expect(dialog).to_contain_text("S1")
+    assert [] == console.audit()
+    console.screenshot("fleet-machine")
+    dialog.get_by_role("link", name="Show the device").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("link", name="Fleet", exact=True).first.click()
+    page.get_by_role("link", name="1 never seen").click()
+    expect(page.get_by_role("table", name="machines").get_by_role("link", name="laptop-zoe")).to_be_visible()
