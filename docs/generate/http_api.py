@@ -123,6 +123,7 @@ PAGES = (
             "/streams",
             "/events",
             "/event-types",
+            "/event-mappings",
             "/unknown",
         ),
     ),

@@ -53,7 +53,7 @@ def routes(
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return
-    made_of = settings, context and context.single_writer
+    made_of = replace(settings, events={}), context and context.single_writer
     yield _telemetry_route(settings, clock, made_of)
     if context is None or not settings.base_url:
         return
@@ -65,7 +65,7 @@ def routes(
             exporter = EventExporter(client, max_bytes=settings.batch_bytes)
         else:
             exporter = StreamMapper(context.log, settings.events, context.learn)
-        yield _route(USAGE_EVENTS, settings, made_of, exporter, client)
+        yield _route(USAGE_EVENTS, settings, (made_of, settings.events), exporter, client)
     client = UpstreamClient.of(settings, clock=clock)
     unit_cost = UnitCostExporter(
         client,

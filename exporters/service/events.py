@@ -211,10 +211,10 @@ class StreamMapper:
         stream = self._streams.get(record.event_type) if isinstance(record, UsageEvent) else None
         if stream is None or not isinstance(record, UsageEvent):
             return None
-        return _operation(record, stream, committed_at)
+        return operation_of(record, stream, committed_at)
 
 
-def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
+def operation_of(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
     """
     Return the operation for an event. Return None if the event has no positive amount, or lacks the element
     or a dimension.

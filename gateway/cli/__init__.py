@@ -91,6 +91,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
         "events": ("gateway.cli.operator.events", "Send and list usage events."),
+        "event-mappings": (
+            "gateway.records.event_mappings.command",
+            "Manage mappings, which send types of usage events to your cost service.",
+        ),
         "streams": (
             "gateway.cli.operator.streams",
             "List unit-cost streams; resolve unanswered deliveries.",

@@ -171,10 +171,10 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
 
 def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The page shows the type, that its events are stored but not sent, and the configuration lines that
-    would send them.
+    The page shows the type, that its events are stored but not sent, and, to people who may not map it, the
+    configuration lines that would send them.
     """
-    console = open_console(troubled)
+    console = open_console(troubled, role="operator")
     console.open("/streams")
     expect(console.page.get_by_role("row", name="page.rendered")).to_contain_text("stored, not forwarded")
     console.page.get_by_role("link", name="page.rendered").click()

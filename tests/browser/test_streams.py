@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 from urllib.request import Request, urlopen
 
 from playwright.sync_api import Route, expect
@@ -79,3 +80,56 @@ def test_a_metric_stream_leads_to_what_one_of_it_costs(house: Tollhouse, open_co
     assert [] == console.audit()
     dialog.get_by_role("link", name="Cost per unit").click()
     expect(page.get_by_label("Measure")).to_have_value("unit:stream:orders")
+
+
+UPSTREAM = """
+[upstream]
+base_url = "http://127.0.0.1:9"
+"""
+
+
+def test_a_type_is_mapped_with_a_preview_of_stored_events(
+    installations: Any, open_console: OpenConsole
+) -> None:
+    """
+    Clicks: Map to a stream (1), the amount (2), Map to a stream (1). The stream then has the sum of new events, and
+    Replay adds the earlier ones. A viewer gets the lines for the configuration instead.
+    """
+    house = installations(more=UPSTREAM)
+    house.start()
+    events = [{"id": str(n), "type": "order.made", "subject": "ada", "data": {"pages": n}} for n in (1, 2, 3)]
+    key = house.key("shop", "--scope", "events_v1:create_event")
+    headers = {"Authorization": key, "Content-Type": "application/json"}
+
+    def send_events(bodies: list[dict[str, Any]]) -> str:
+        with urlopen(Request(f"{house.url}/v1/events", json.dumps(bodies).encode(), headers)) as answer:
+            return str(answer.read().decode())
+
+    assert "page Streams and events" in send_events(events)
+    console = open_console(house)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/streams?open=order.made")
+    viewer = open_console(house, role="viewer")
+    viewer.open("/streams?open=order.made")
+    expect(viewer.page.get_by_role("dialog")).to_contain_text('[upstream.events."order.made"]')
+    dialog.get_by_role("button", name="Map to a stream").click()
+    expect(dialog.get_by_role("status")).to_contain_text(
+        "All of the newest 3 stored events have an amount and an element: 3 in total."
+    )
+    dialog.locator("select[name=value]").select_option("pages")
+    expect(dialog.get_by_role("status")).to_contain_text("6 in total")
+    expect(dialog.locator("input[name=stream]")).to_have_value("order.made")
+    assert [] == console.audit()
+    console.screenshot("streams-mapping")
+    dialog.get_by_role("button", name="Map to a stream").click()
+    expect(dialog).to_contain_text("The mapping is set.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.locator("tbody tr")).to_contain_text("unit-cost stream order.made")
+    assert "hint" not in send_events([{**events[0], "id": "4"}])
+    console.open("/streams?tab=streams")
+    expect(page.locator("tbody tr")).to_contain_text("order.made")
+    assert "event_mapping.create" in console.actions()
+    console.open("/streams?open=order.made")
+    dialog.get_by_role("button", name="Delete the mapping").click()
+    dialog.get_by_role("button", name="Delete the mapping").click()
+    expect(page.locator("tbody tr")).to_contain_text("stored, not forwarded")

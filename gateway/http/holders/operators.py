@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from gateway.http.event_streams import EventStreams
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from spool.log.counted_names import AmountOf
     from spool.log.partial_reports import PartialReports
     from spool.log.protocols import Log
+    from spool.record import UnitCostOperation, UsageEvent
     from spool.registry.assistant_tools import ToolCallTable
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
@@ -114,6 +115,8 @@ class WithRegistry:
         return self.registry
 
 
+# function that returns what an event sends to a stream with a mapping (`EventMappingDraft`), or None if nothing
+MapEvent: TypeAlias = "Callable[[UsageEvent, Any], UnitCostOperation | None]"
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on all addresses
 
 
@@ -260,6 +263,7 @@ class SpoolServices:
     - `syncs` returns the states of the tables that are sent upstream. It is empty without a server.
     - `events_sent_as` returns the upstream name for a type of usage events, or None if the type is not sent.
     - `is_unmapped` returns whether a type is not sent because its line in [upstream.events] is missing.
+    - `map_event` returns what an event sends to a stream with a given mapping, or None.
     - `event_amount` returns the amount of an event, according to the line of its type.
     - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
     """
@@ -273,6 +277,7 @@ class SpoolServices:
     events_sent_as: Callable[[str], str | None] = lambda _: None
     is_unmapped: Callable[[str], bool] = lambda _: False
     event_amount: AmountOf = lambda _: None
+    map_event: MapEvent = lambda _, __: None
     partial_reports: PartialReports | None = None
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0

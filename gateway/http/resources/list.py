@@ -21,6 +21,7 @@ RESOURCES: Mapping[str, str] = {
     "plans": "gateway.bills.plans",
     "prices": "gateway.money.own_prices",
     "work": "gateway.money.work_links",
+    "event-mappings": "gateway.records.event_mappings",
 }
 
 

@@ -110,7 +110,7 @@ def _hint(unmapped: Sequence[str]) -> Mapping[str, str]:
     )
     return {
         "hint": f"The events are stored, but the cost service does not receive events of type {names}: "
-        f"name their unit-cost stream under [upstream.events] in the configuration."
+        f"map them to a unit-cost stream on the console's page Streams and events, or under [upstream.events]."
     }
 
 

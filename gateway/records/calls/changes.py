@@ -17,6 +17,7 @@ from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.own_prices.declared import PriceTable
 from gateway.records.calls.newest import newest
+from gateway.records.event_mappings.declared import EventMappingTable
 from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.documents import version_of
@@ -104,7 +105,10 @@ async def _versions(services: OperatorServices) -> Mapping[str, object]:
         "devices": [sender.table.version for sender in senders if sender is not None],
         "keys": registry_version,
         "connections": [registry_version, log.next_number(BILLING_DATA)],
-        "streams": [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
+        "streams": [
+            *(log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)),
+            registry and version_of(registry.table(EventMappingTable).all()),
+        ],
     }
 
 

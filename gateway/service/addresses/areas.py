@@ -217,7 +217,12 @@ _LISTED = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.records.calls.streams",), paths=("/streams", "/events", "/event-types", "/unknown")
+        modules=(
+            "gateway.records.calls.streams",
+            "gateway.records.event_mappings.declared",
+            "gateway.records.calls.event_mappings",
+        ),
+        paths=("/streams", "/events", "/event-types", "/event-mappings", "/unknown"),
     ),
     Area(
         modules=(

@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import fields, replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from exporters.notifications.notifier import Notifier
 from exporters.service.billing_drops import BillingValidation, ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
+from exporters.settings import EventStream, UpstreamSettings
 from gateway.clusters.clusters import Clusters
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.fleet.fleet import Fleet
@@ -44,6 +46,7 @@ from gateway.money.own_prices.declared import overrides
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Access, Bearer
+from gateway.records.event_mappings.declared import EventMappingDraft, mappings
 from gateway.service.assembly.limits import shares
 from gateway.service.configuration.changes import digests
 from gateway.service.configuration.local_operator import local_address
@@ -55,7 +58,7 @@ from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.people import People
-from spool.record import Inference, UsageEvent
+from spool.record import Inference, UnitCostOperation, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
 from spool.shares import HeldByKey, KeyShare
@@ -102,6 +105,7 @@ class Assembler:
         self.demo_note = read_note(config.data_dir)
         self.stack = stack
         self.locks = ConnectionLocks()
+        self.routing = asyncio.Lock()  # held while the routes change, so that no change uses earlier settings
         server = config.server
         self.inflight = InflightBytes(
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
@@ -361,12 +365,29 @@ class Assembler:
     def amount_of(self, event: UsageEvent) -> Decimal | None:
         from exporters.service.events import amount_of as event_amount
 
-        return event_amount(self.config.upstream, event)
+        return event_amount(self.upstream(), event)
 
     def is_unmapped(self, event_type: str) -> bool:
         from exporters.service.events import is_unmapped
 
-        return is_unmapped(self.config.upstream, event_type)
+        return is_unmapped(self.upstream(), event_type)
+
+    def upstream(self, config: Config | None = None) -> UpstreamSettings:
+        """
+        Return the section [upstream] with the mappings of usage events that operators set. For a type that the
+        configuration maps, the configuration applies.
+        """
+        settings = (config or self.config).upstream
+        if not (stored := mappings(self.storage.registry)):
+            return settings
+        return replace(
+            settings, events={**{type: stream_of(one) for type, one in stored.items()}, **settings.events}
+        )
+
+    def map_event(self, event: UsageEvent, mapping: EventMappingDraft) -> UnitCostOperation | None:
+        from exporters.service.events import operation_of
+
+        return operation_of(event, stream_of(mapping), self.clock.now())
 
     def publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(
@@ -377,6 +398,16 @@ class Assembler:
             book=self.storage.book,
             clock=self.clock,
         )
+
+
+def stream_of(mapping: EventMappingDraft) -> EventStream:
+    return EventStream(
+        **{
+            field.name: getattr(mapping, field.name)
+            for field in fields(EventStream)
+            if field.name != "dimensions"
+        }
+    )
 
 
 async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry) -> None:

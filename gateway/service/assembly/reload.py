@@ -71,6 +71,12 @@ class Reload:
         Apply the new configuration and return the configuration in effect. Raises ConfigError with every
         problem. In that case, nothing has changed.
         """
+        async with self.assembler.routing:
+            return await self._apply(running, read, certificate, actor)
+
+    async def _apply(
+        self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
+    ) -> tuple[Config, Reloaded]:
         try:
             new = await asyncio.to_thread(read)
             config_change = change(running, new)

@@ -13,11 +13,13 @@ from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient
+from gateway.records.event_mappings.declared import mappings
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler
 from gateway.service.configuration.sections import Config, ConfigError
 from spool.deliveries.protocols import LANDINGS
 from spool.installation import public_id
+from spool.registry.registry import Registry
 
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
@@ -52,7 +54,7 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
     context = _upstream_context(parts, config) if config.upstream.base_url else None
     try:
         routes = build_routes(
-            config.upstream,
+            parts.upstream(config),
             config.destinations,
             clock=parts.clock,
             context=context,
@@ -100,6 +102,19 @@ def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
         id_upstream=parts.billing_connections.id_upstream,
         single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
     )
+
+
+async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: Registry) -> None:
+    """Send usage events by the mappings that operators set, also if another gateway stores them."""
+    known = mappings(registry)
+    while True:
+        current = mappings(registry)
+        if current == known:
+            await registry.until_changed()
+            continue
+        known = current
+        async with parts.routing:
+            await routes.configure(route_configs(parts, parts.config), None)
 
 
 async def start_routes(parts: Assembler, syncs: Sequence[Sync]) -> Forwarder:

@@ -30,7 +30,7 @@ from gateway.service.assembly.demo import report_as_laptops
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
 from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.reload import Reload
-from gateway.service.assembly.routes import start_routes, syncs_of
+from gateway.service.assembly.routes import follow_event_mappings, start_routes, syncs_of
 from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.first_use import import_here
@@ -145,6 +145,9 @@ async def _assemble(
     )
     tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
     if storage.registry is not None:
+        tasks.append(
+            Task("event mappings", partial(follow_event_mappings, assembler, routes, storage.registry))
+        )
         tasks.append(Task("own prices", partial(follow_own_prices, intake, assembler, storage.registry)))
     if not is_agent:
         tasks += of_a_gateway(assembler, operators, metrics, receivers.turns)

@@ -71,6 +71,7 @@ def operations(today: datetime) -> Iterator[Operation]:
         of = f"where=sender=SENDER&show=cost&show=calls&{by}"
         yield Operation("/keys", f"one, {by}", f"/report?from={today - timedelta(days=89):%Y-%m-%d}&{of}")
     yield Operation("/devices", "list", "/devices?limit=50")
+    yield Operation("/streams", "mappings", "/event-mappings?limit=50")
     yield Operation("/streams", "event types", "/event-types?limit=50")
     yield Operation("/delivery", "routes", "/routes?limit=50")
     yield Operation("/tail", "fields", "/records?limit=1")

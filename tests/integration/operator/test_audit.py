@@ -21,6 +21,7 @@ from gateway.money.own_prices.declared import PriceTable
 from gateway.money.work_links.declared import WorkLinkTable
 from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
+from gateway.records.event_mappings.declared import EventMappingTable
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App
 from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
@@ -47,6 +48,7 @@ SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 READS_BY_POST = {
     "preview_role",
     "preview_price",
+    "preview_event_mapping",
     "relay_mcp",
     "diff_definition",
     "validate_definition",
@@ -280,6 +282,12 @@ async def channels_and_reports(operators: Operators) -> None:
         "edit_work_link", "PATCH", f"/work/links/{linked.id}", {"commit": "c0ffee", "session": ""}
     )
     await operators.change("remove_work_link", "DELETE", f"/work/links/{linked.id}")
+    mapping = {"event_type": "order", "stream": "orders"}
+    await operators.change("add_event_mapping", "POST", "/event-mappings", mapping)
+    [kept_mapping] = operators.services.installation.require_registry().table(EventMappingTable).all()
+    one = f"/event-mappings/{kept_mapping.id}"
+    await operators.change("edit_event_mapping", "PATCH", one, {"value": "pages"})
+    await operators.change("remove_event_mapping", "DELETE", one)
     plan = {"name": "Team", "view": "Weekly", "seats": [{"user": "eve@example.com", "since": "2026-09-01"}]}
     await operators.change("add_plan", "POST", "/plans", plan)
     await operators.change("edit_plan", "PATCH", "/plans/Team", {"fee": "25"})

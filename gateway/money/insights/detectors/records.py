@@ -330,8 +330,8 @@ def _unmapped(seen: EventType) -> Finding:
             "The events are stored here and not sent."
         ),
         advice=(
-            "Give the type a stream in [upstream.events], or mark this insight as ignored. `tollhouse "
-            "events types` lists every type."
+            "Map the type to a stream on the page Streams and events, or in [upstream.events]. Otherwise mark this "
+            "insight as ignored."
         ),
         category="delivery",
         effort=LOW,
