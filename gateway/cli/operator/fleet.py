@@ -124,7 +124,7 @@ def coverage(client: OperatorClient, as_json: bool) -> None:
 
 
 def _percent(part: JsonObject) -> str:
-    return "-" if part["covered_percent"] is None else f"{part['percent']} %"
+    return "-" if part["covered_percent"] is None else f"{part['covered_percent']} %"
 
 
 @fleet.command()
