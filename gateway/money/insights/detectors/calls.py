@@ -4,7 +4,7 @@ Detectors for calls without an owner, for calls that count twice, and for calls 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
@@ -106,25 +106,25 @@ def _pairs(calls: Sequence[Inference]) -> Iterator[Pair]:
             calls_by_shape[_model(call), count, call.output_tokens].append(call)
     paired: set[int] = set()
     for group in calls_by_shape.values():
-        waiting: list[Inference] = []
-        for call in sorted([call for call in group if id(call) not in paired], key=_start):
-            waiting = [
-                waiting_call for waiting_call in waiting if _start(call) - _start(waiting_call) <= APART_NS
-            ]
-            paired_call = next(
-                (
-                    waiting_call
-                    for waiting_call in reversed(waiting)
-                    if _source(waiting_call) != _source(call)
-                ),
-                None,
-            )
-            if paired_call is None:
-                waiting.append(call)
-            else:
-                waiting.remove(paired_call)
-                paired |= {id(paired_call), id(call)}
-                yield paired_call, call
+        # One queue per source, because a list of all calls takes quadratic time if many calls look alike.
+        waiting: dict[str, deque[tuple[int, Inference]]] = defaultdict(deque)
+        unpaired = sorted([call for call in group if id(call) not in paired], key=_start)
+        for position, call in enumerate(unpaired):
+            source = _source(call)
+            for queue in waiting.values():
+                while queue and _start(call) - _start(queue[0][1]) > APART_NS:
+                    queue.popleft()
+            others = [queue for name, queue in waiting.items() if queue and name != source]
+            if not others:
+                waiting[source].append((position, call))
+                continue
+            _, paired_call = max(others, key=_newest_position).pop()
+            paired |= {id(paired_call), id(call)}
+            yield paired_call, call
+
+
+def _newest_position(queue: deque[tuple[int, Inference]]) -> int:
+    return queue[-1][0]
 
 
 def _source(call: Inference) -> str:

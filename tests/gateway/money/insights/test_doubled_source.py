@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from gateway.money.insights.detectors import calls as detectors
 from gateway.money.insights.detectors.calls import doubled_source, repeated_ids
 from spool.identity import of_nested, times_name
 from spool.record import NS, Inference
@@ -31,6 +33,18 @@ def test_twins_of_another_source() -> None:
     assert finding.draft.title == "litellm and otel seem to report the same calls"
     assert finding.draft.cost_impact == "3.00"
     assert '[sources."otel"]' in finding.draft.description
+
+
+def test_calls_that_look_alike_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load test sends thousands of equal calls at once. The work per call does not grow with their number."""
+    works: list[float] = []
+    for number in (200, 2_000):
+        starts = Mock(side_effect=detectors._start)
+        with monkeypatch.context() as patch:
+            patch.setattr(detectors, "_start", starts)
+            found(doubled_source, recent=[call(9000, source="otel") for _ in range(number)])
+        works.append(starts.call_count / number)
+    assert works[1] <= works[0] + 1
 
 
 def test_the_order_of_arrival_does_not_matter() -> None:
