@@ -43,6 +43,7 @@ from spool.errors import SpoolError
 from spool.packed.native import use
 from spool.printable import printable
 from spool.registry.keys import ENABLED
+from spool.registry.notices import CRITICAL
 from spool.settings import GIB, LOCAL, MIB
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
@@ -92,8 +93,9 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     """
     Inspect this installation and report problems.
 
-    Checks the machine, the data directory, the configuration and all receivers. Works with or without a running
-    server. The bundle contains no secrets, headers or records. Exit code 1 if something does not work.
+    Checks the machine, the data directory, the configuration and all receivers, and lists what needs attention on the
+    console's Overview. Works with or without a running server. The bundle contains no secrets, headers or records. Exit
+    code 1 if something does not work.
     """
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:
@@ -299,6 +301,8 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
     if "/status" in state:
         yield from _status(state["/status"])
         yield from _lakes(state["/status"])
+    if "/attention" in state:
+        yield from _attention(state["/attention"]["attention"]["causes"], is_writable=_is_writable(state))
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
         message = f"it jumped by {step_s:+,.0f} s and is not trusted (tollhouse spool accept-clock)"
         yield Diagnosis(about="server clock", status=PROBLEM, words=message)
@@ -337,6 +341,7 @@ def read_state(config: Config) -> tuple[State, str]:
         ("/clock", []),
         ("/verify", []),
         ("/keys", [("limit", "1000")]),
+        ("/attention", []),
         ("/report", [("range", "last_30d"), ("show", "cost")]),
     ):
         try:
@@ -350,6 +355,11 @@ def read_state(config: Config) -> tuple[State, str]:
         if status >= 400:
             return state, str(payload["error"]["message"])
         state[path] = payload
+    if not client.is_served():  # without a server, every laptop is silent
+        causes = state["/attention"]["attention"]["causes"]
+        state["/attention"] = {
+            "attention": {"causes": [each for each in causes if each["kind"] != "devices"]}
+        }
     return state, ""
 
 
@@ -455,6 +465,19 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
                 status=PROBLEM,
                 words=f"{message}{reason} (tollhouse spool refused)",
             )
+
+
+def _is_writable(state: State) -> bool:
+    return "/status" not in state or bool(state["/status"]["space"]["writable"])
+
+
+def _attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Iterator[Diagnosis]:
+    """List what the console's overview lists, without the routes and the full queue that `_status` describes."""
+    for cause in causes:
+        if cause["kind"] == "route" or (cause["kind"] == "space" and not is_writable):
+            continue
+        status = PROBLEM if cause["severity"] == CRITICAL else WARNING
+        yield Diagnosis(about="attention", status=status, words=cause["text"] or cause["title"])
 
 
 def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:

@@ -6,20 +6,30 @@ The overview's line of status, the badge in the console's menu and the list of c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MUTE, SILENT
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.money.budgets.declared import BudgetTable
+from gateway.money.budgets.judging import count_unheard
 from gateway.money.calls.notifications import shown_error
 from gateway.money.calls.published_insights import OPENED, state_of, urgency
+from gateway.money.calls.reports.declared import (
+    NO_CHANNEL,
+    ScheduledReport,
+    ScheduledReportTable,
+    living,
+    state_of_report,
+)
 from gateway.money.insights.findings import finding_key
 from gateway.service.errors import Refusal
-from gateway.service.monitoring.route_trouble import trouble_of
+from gateway.service.monitoring.route_trouble import by_cause, listed, trouble_of
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.registry.insights import (
     IGNORED,
@@ -30,10 +40,11 @@ from spool.registry.insights import (
     STATUSES,
     Insight,
 )
-from spool.registry.notices import CRITICAL, PARKED, WARNING, insight_severity
+from spool.registry.notices import CRITICAL, PARKED, WARNING, ChannelState, insight_severity
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 NEARLY_FULL = 0.9  # of spool.max_bytes
+MAX_NAMES = 3  # laptops that a cause names
 OPEN = (NEW, IN_PROGRESS)
 _PUT_OFF = (ON_HOLD, IGNORED)  # with these statuses, people decided to leave the problem as it is
 
@@ -60,7 +71,8 @@ class Cause:
 async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return the causes of trouble, and the number of those that are critical. An open critical insight and the
-    problem that it describes are one cause. A problem does not count while its insight is on hold or ignored.
+    problem that it describes are one cause, and so are routes of one destination that stopped for the same reason.
+    A problem does not count while its insight is on hold or ignored.
 
     `operation` is false for people who have limited data access or may not see the operation. They get only the
     insights that they may see. A damaged registry, which stores the insights, is a cause itself. `planted` are the
@@ -153,17 +165,23 @@ async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Ca
     if services.senders.devices:
         counts = services.senders.devices.counts()
         if silent := counts[SILENT] + counts[MUTE]:
-            problems.append(Cause(kind="devices", title=f"{_some(silent, 'laptop')} stopped reporting"))
+            title = f"{_some(silent, 'laptop')} stopped reporting"
+            text = f"{title}: {_names(_quiet(services.senders.devices))}"
+            problems.append(Cause(kind="devices", title=title, text=text))
     return [*problems, *await _of_channels(request)]
 
 
 async def _of_routes(services: OperatorServices) -> list[Cause]:
     problems = []
-    for route in sorted(await services.spool.deliveries.routes(), key=lambda route: route.name):
-        if trouble := trouble_of(route):
+    routes = await services.spool.deliveries.routes()
+    for alike in by_cause([*routes, *services.spool.syncs()]):
+        if trouble := trouble_of(alike):
             title, text = trouble
-            key = finding_key("stuck_route", (route.name,))
-            problems.append(Cause(kind="route", title=title, text=text, subject=route.name, finding=key))
+            # the detector of stuck routes, which does not see syncs, names the first route of a cause
+            name = next((each.name for each in alike if each in routes), alike[0].name)
+            key = finding_key("stuck_route", (name,))
+            problems.append(Cause(kind="route", title=title, text=text, subject=name, finding=key))
+    for route in sorted(routes, key=lambda route: route.name):
         if route.dead:
             title = f"{_some(route.dead, 'rejected record')} of {route.name}"
             key = finding_key("dead_letters", (route.name,))
@@ -176,23 +194,58 @@ async def _of_routes(services: OperatorServices) -> list[Cause]:
 
 
 async def _of_channels(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
-    """Return the channels that cannot send, and a warning if there is no channel."""
+    """
+    Return the channels that cannot send, and the scheduled reports that reach nobody or not everybody. If there is no
+    channel, return one warning with the number of budgets and reports that wait for it.
+    """
     services = request.services.installation
     if services.registry is None:
         return []
+    channels = await services.channels()
+    reports = services.registry.table(ScheduledReportTable).all()
     if not services.registry.notices.channels:
         title = "Nobody is notified: there is no channel"
-        return [Cause(kind="no_channel", title=title, severity=WARNING)]
+        views = {view.id: view for view in services.registry.views.all()}
+        budgets = count_unheard(services.registry.table(BudgetTable).all(), views, channels)
+        waiting = [
+            _some(number, one)
+            for number, one in ((budgets, "budget"), (len(reports), "scheduled report"))
+            if number
+        ]
+        verb = "reaches" if budgets + len(reports) == 1 else "reach"
+        text = f"{title}. {listed(waiting)} {verb} nobody." if waiting else ""
+        return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
+    parked = [channel for channel in channels if channel.state == PARKED]
     return [
-        Cause(
-            kind="channel",
-            title=f"The channel {channel.name} sends no notifications",
-            text=shown_error(request, channel.reason),
-            subject=channel.name,
-        )
-        for channel in await services.channels()
-        if channel.state == PARKED
+        *(_of_channel(channel.name, shown_error(request, channel.reason)) for channel in parked),
+        *_of_reports(reports, channels),
     ]
+
+
+def _of_channel(name: str, reason: str) -> Cause:
+    title = f"The channel {name} sends no notifications"
+    return Cause(kind="channel", title=title, text=f"{title}: {reason}" if reason else "", subject=name)
+
+
+def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:
+    """Yield the reports whose channels no longer exist, and those that did not reach everybody the last time."""
+    for report in sorted(reports, key=lambda report: report.name):
+        if state_of_report(report, channels) == NO_CHANNEL and not living(report, channels):
+            title = f"The scheduled report {report.name} reaches nobody"
+            text = f"{title}: its channels no longer exist"
+            yield Cause(kind="report", title=title, text=text, subject=report.name)
+        elif report.problem:
+            title = f"The scheduled report {report.name} did not reach everybody"
+            text = f"{title}: {report.problem}"
+            yield Cause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
+
+
+def _quiet(devices: DeviceLifecycle) -> list[str]:
+    return sorted(device.id for device in devices.table.all() if devices.state_of(device) in (SILENT, MUTE))
+
+
+def _names(names: Sequence[str]) -> str:
+    return listed([*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if names[MAX_NAMES:] else [])])
 
 
 def _some(number: int, one: str) -> str:

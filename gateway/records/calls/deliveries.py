@@ -54,7 +54,7 @@ def _show_route(route: RouteState) -> dict[str, object]:
     Describe a route. `refused_24h` is the number of records that responses rejected while accepting other
     records; `refusal` is the newest reason. `trouble` says why the route delivers nothing, or is null.
     """
-    trouble = trouble_of(route)
+    trouble = trouble_of([route])
     return {
         **describe_route(route),
         "refused_24h": route.refused_recently,

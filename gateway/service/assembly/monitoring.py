@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.money.budgets.declared import BudgetTable
+from gateway.money.calls.reports.declared import REPORT_STATES, ScheduledReportTable, state_of_report
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.assembly.limits import limits
 from gateway.service.assembly.parts import Assembler
@@ -106,6 +108,7 @@ def exposition(
             shares=await parts.shares(),
             channels=channels,
             unheard_budgets=_unheard(parts, channels),
+            scheduled_reports=_scheduled(parts, channels),
             senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
             now=parts.clock.now(),
         )
@@ -151,6 +154,13 @@ def _unheard(parts: Assembler, channels: Sequence[ChannelState]) -> int:
     from gateway.money.budgets.judging import count_unheard
 
     return count_unheard(budgets, {view.id: view for view in registry.views.all()}, channels)
+
+
+def _scheduled(parts: Assembler, channels: Sequence[ChannelState]) -> Mapping[str, int]:
+    registry = parts.storage.registry
+    reports = () if registry is None else registry.table(ScheduledReportTable).all()
+    by_state = Counter(state_of_report(report, channels) for report in reports)
+    return {state: by_state[state] for state in REPORT_STATES}
 
 
 def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:

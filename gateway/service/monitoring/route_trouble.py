@@ -1,10 +1,14 @@
-"""The words for a route that delivers nothing: why it stopped, and that nothing is lost."""
+"""
+The words for routes that deliver nothing: why they stopped, and that nothing is lost. Routes of one destination that
+stopped for the same reason have one cause.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
-from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RouteState
+from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 
 _UPSTREAM = "upstream"  # the destination name of the [upstream] section
 _WRONG_KEY = ("401", "403")
@@ -12,25 +16,47 @@ _STATUS = re.compile(r"\d{3}\b")
 _KEY = re.compile(r"\(key ([^()]+)\)$")
 
 
-def trouble_of(route: RouteState) -> tuple[str, str] | None:
-    """Return a title and a sentence for a route that delivers nothing now, or None if it delivers."""
-    destination, _, topic = route.name.rpartition("/")
+def by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
+    """Group the routes that stopped for the same reason at the same destination. Each running route is a group."""
+    groups: dict[tuple[str, ...], list[RouteState]] = {}
+    for route in sorted(routes, key=lambda route: route.name):
+        destination = route.name.rpartition("/")[0]
+        reason = "" if route.state == ORPHANED else route.reason or ""
+        cause = (route.name,) if route.state == RUNNING else (destination, route.state, reason)
+        groups.setdefault(cause, []).append(route)
+    return [*groups.values()]
+
+
+def trouble_of(routes: Sequence[RouteState]) -> tuple[str, str] | None:
+    """
+    Return a title and a sentence for routes of one group of `by_cause` that deliver nothing now. Return None for a
+    route that delivers.
+    """
+    route = routes[0]
+    destination = route.name.rpartition("/")[0]
+    topics = listed([route.name.rpartition("/")[2] for route in routes])
     receiver = "your cost service" if destination == _UPSTREAM else destination
     if route.state == ORPHANED:
-        title = f"{topic} for {destination} has no destination"
-        why = f"The configuration no longer has the destination {destination}, so its {topic} records wait"
+        title = f"{topics} for {destination} {'has' if len(routes) == 1 else 'have'} no destination"
+        why = f"The configuration no longer has the destination {destination}, so its {topics} records wait"
     elif route.state == REFUSING:
-        title = f"{receiver} rejects every record of {topic}"
+        title = f"{receiver} rejects every record of {topics}"
         why = f"{title}: {route.reason}" if route.reason else title
     elif route.state == PARKED:
-        title = f"Forwarding of {topic} is paused"
+        title = f"Forwarding of {topics} is paused"
         why = f"{title}: {_why_paused(receiver, route.reason)}"
     elif route.stuck:
-        title = f"{receiver} does not accept one record of {topic}"
+        title = f"{receiver} does not accept one record of {topics}"
         why = f"{title}, and the route waits for it"
     else:
         return None
     return title, f"{why}. Nothing is lost."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names as in a sentence: "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _why_paused(receiver: str, reason: str | None) -> str:

@@ -103,6 +103,7 @@ class Snapshot:
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
     unheard_budgets: int = 0  # budgets with alerts that no channel would send
+    scheduled_reports: Mapping[str, int] = field(default_factory=dict)  # by state
     reconciled: Sequence[ReconciledRatio] = ()
     spend: SpendCounts | None = None
     senders: SenderGauges | None = None
@@ -234,6 +235,7 @@ class SnapshotCollector:
             "Budgets with alerts that reach nobody, because there is no channel or all of theirs are parked",
             self.snapshot.unheard_budgets,
         )
+        yield _by_state("scheduled_reports", "Scheduled reports by state", self.snapshot.scheduled_reports)
         yield from _reconciled(self.snapshot.reconciled)
         yield from _lakes(self.snapshot.lakes)
         if self.snapshot.senders is not None:

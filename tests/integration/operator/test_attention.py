@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,16 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.calls import attention
+from gateway.money.calls.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
-from spool.record import AI_TELEMETRY
+from spool.devices.device import Device
+from spool.log.books import topic_of
+from spool.record import AI_TELEMETRY, UNIT_COST
 from spool.registry.insights import Concerned, Draft, Finding
+from spool.registry.notices import RUNNING, ChannelCounts, ChannelState
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.views import ViewDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
@@ -76,6 +81,95 @@ async def test_a_problem_and_its_insight_are_one_cause(server: OperatorServer) -
     found = await needs(server)
     assert 2 == found["count"]
     assert [insight.id, own] == [each["insight"] for each in found["causes"]]
+
+
+async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> None:
+    """Its routes count once, before and after a detector runs. People put off the whole cause."""
+    names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
+    deliveries = server.services.spool.deliveries
+    await deliveries.declare([RouteSpec(name=name, topic=topic_of(name)) for name in (ROUTE, *names)])
+    await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    text = (
+        "The configuration no longer has the destination lake, so its ai-telemetry and unit-cost records "
+        "wait. Nothing is lost."
+    )
+    for _ in range(2):
+        found = await needs(server)
+        assert 1 == found["count"]
+        assert [("ai-telemetry and unit-cost for lake have no destination", text)] == [
+            (cause["title"], cause["text"]) for cause in found["causes"]
+        ]
+        await server.ask("POST", "/insights/run", {})
+    [insight] = await server.registry.insights.found()
+    assert insight.title == "The routes lake/ai-telemetry and lake/unit-cost are without a destination"
+    await server.ask("PATCH", f"/insights/{insight.id}", {"status": "on_hold"})
+    assert 0 == (await needs(server))["count"]
+
+
+async def test_routes_that_stopped_for_other_reasons_are_other_causes(server: OperatorServer) -> None:
+    deliveries = server.services.spool.deliveries
+    names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
+    await deliveries.declare([RouteSpec(name=name, topic=topic_of(name)) for name in names])
+    for name, reason in zip(names, (KEY, "404: no such path"), strict=True):
+        await deliveries.set_state(name, "parked", reason)
+    assert names == [
+        cause["subject"] for cause in (await needs(server))["causes"] if cause["subject"] in names
+    ]
+
+
+async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> None:
+    """
+    A report whose channels were deleted is critical, and one that missed a recipient is a warning. Without any channel,
+    both wait for one.
+    """
+    view = await server.registry.views.create(
+        ViewDraft(name="All", principal_dimension="team"), known={"team": ()}, most=10, actor=ACTOR
+    )
+    table = server.registry.table(ScheduledReportTable)
+    for name, channel in (("lost", "deleted"), ("partial", "desk"), ("good", "desk")):
+        draft = ScheduledReportDraft(name=name, view_id=view.id, channels=(channel,))
+        report = await table.create(draft, most=10, actor=ACTOR, owner="")
+        if name == "partial":
+            await table.keep_sent(report, report.next_due(report.created), [], "not sent: bob has no account")
+    server.services.installation.channels = channels_of("desk")
+    found = await needs(server)
+    assert [
+        ("The scheduled report lost reaches nobody: its channels no longer exist", "critical"),
+        ("The scheduled report partial did not reach everybody: not sent: bob has no account", "warning"),
+    ] == [(cause["text"], cause["severity"]) for cause in found["causes"]]
+    server.registry.notices.channels = ()
+    [cause] = (await needs(server))["causes"]
+    assert cause["text"] == "Nobody is notified: there is no channel. 3 scheduled reports reach nobody."
+
+
+def channels_of(*names: str) -> Callable[[], Awaitable[Sequence[ChannelState]]]:
+    async def channels() -> Sequence[ChannelState]:
+        return [
+            ChannelState(
+                name=name,
+                type="webhook",
+                state=RUNNING,
+                reason="",
+                insights="critical",
+                counts=ChannelCounts(),
+                oldest=None,
+            )
+            for name in names
+        ]
+
+    return channels
+
+
+async def test_a_laptop_that_stopped_reporting_is_named(server: OperatorServer) -> None:
+    """At most three laptops are named."""
+    devices = server.services.senders.devices
+    assert devices is not None
+    long_ago = server.clock.now() - 10 * devices.interval_s
+    for number in range(5):
+        device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=long_ago)
+        await devices.table.keep(device)
+    [cause] = (await needs(server))["causes"]
+    assert cause["text"] == "5 laptops stopped reporting: laptop-0, laptop-1, laptop-2 and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ const STEPS = {
   unknown: (route) => ["Show records", to("/streams", {tab: "unknown", route})],
   devices: () => ["Show laptops", to("/devices", {state: ["silent", "mute"]})],
   channel: (open) => ["Show channel", to("/notifications", {tab: "channels", open})],
+  report: () => ["Show reports", to("/reports")],
   no_channel: () => ["Add a channel", to("/notifications", {tab: "channels"})],
 };
 const KINDS = {critical: ["bad", "✕"], warning: ["wait", "▲"]};

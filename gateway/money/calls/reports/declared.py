@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Literal
@@ -27,7 +27,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
-from spool.registry.notices import Notice, add_notices
+from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
@@ -148,6 +148,22 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
         people=tuple(dict.fromkeys(map(check_email, draft.people))),
     )
+
+
+# states of a scheduled report: it reaches everybody, no channel sends it, or the last one did not reach everybody
+SENT, NO_CHANNEL, INCOMPLETE = "ok", "without_channel", "incomplete"
+REPORT_STATES = (SENT, NO_CHANNEL, INCOMPLETE)
+
+
+def living(report: ScheduledReport, channels: Iterable[ChannelState]) -> list[ChannelState]:
+    """Return the channels of a report that still exist."""
+    return [channel for channel in channels if channel.name in report.channels and channel.state != REMOVED]
+
+
+def state_of_report(report: ScheduledReport, channels: Iterable[ChannelState]) -> str:
+    if all(channel.state == PARKED for channel in living(report, channels)):
+        return NO_CHANNEL
+    return INCOMPLETE if report.problem else SENT
 
 
 class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

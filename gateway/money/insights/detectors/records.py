@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, ordered
+from gateway.service.monitoring.route_trouble import by_cause, listed
 from spool.deliveries.protocols import LakeVerdict
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 from spool.log.counted_names import EventType
@@ -178,7 +179,8 @@ def stuck_route(facts: Facts) -> Sequence[Finding]:
     at one record.
     """
     usual = _usual_cost(facts.week)
-    return ordered(_stuck(route, usual) for route in facts.routes if route.state != RUNNING or route.stuck)
+    stopped = [route for route in facts.routes if route.state != RUNNING or route.stuck]
+    return ordered(_stuck(routes, usual) for routes in by_cause(stopped))
 
 
 def _usual_cost(week: Sequence[Spend]) -> Decimal:
@@ -186,20 +188,25 @@ def _usual_cost(week: Sequence[Spend]) -> Decimal:
     return sum((spend.cost for spend in week), Decimal(0)) / calls if calls else Decimal(0)
 
 
-def _stuck(route: RouteState, usual: Decimal) -> Finding:
+def _stuck(routes: Sequence[RouteState], usual: Decimal) -> Finding:
+    """Return one finding for routes with the same cause. The name of the first identifies it."""
+    route = routes[0]
     reason = f" ({named(route.reason)})" if route.reason else ""
+    names = listed([named(each.name) for each in routes])
+    queued = sum(each.queued for each in routes)
     return finding(
         "stuck_route",
         (route.name,),
-        title=f"The route {named(route.name)} is {STATES[route.state]}",
+        title=f"{'The route' if len(routes) == 1 else 'The routes'} {names} {'is' if len(routes) == 1 else 'are'} "
+        f"{STATES[route.state]}",
         seen=(
-            f"{route.queued:,} records wait for {named(route.name)}{reason}. The impact is their "
-            f"approximate cost, which {named(route.name)} does not show yet."
+            f"{queued:,} records wait for {names}{reason}. The impact is their "
+            "approximate cost, which the destination does not show yet."
         ),
         advice=ADVICE[route.state],
         category="delivery",
         effort=MEDIUM if route.state == REFUSING else LOW,
-        impact=route.queued * usual,
+        impact=queued * usual,
     )
 
 
