@@ -146,12 +146,12 @@ class SqlWorkRows(ABC):
         Return the sums with their units as a table. A linked unit counts if a sum has none of its own. For an
         aggregated cost, the table also has each sum under every unit above its own.
         """
-        pairs = self.state().get(work_links.PAIRS, 0)
-        linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS)
+        pairs, named = self.state().get(work_links.PAIRS, 0), UNITS if query is None else query.named
+        linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
         joined = f"{self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units{links}"
-        named = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
-        rows = f"SELECT w.*, {named} FROM {joined}"
+        shown = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
+        rows = f"SELECT w.*, {shown} FROM {joined}"
         if query is None or not query.aggregated or query.unit is None:
             return f"({rows}) of_units"
         columns = ", ".join("a.unit" if name == query.unit else units[name] for name in _COLUMNS)

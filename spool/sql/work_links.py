@@ -6,7 +6,7 @@ The registry has the links. This table is a copy for queries, with the mark of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import product
 
 from spool.ledger.work import NONE, REST, UNITS
@@ -42,16 +42,19 @@ def rows_of(links: UnitLinks) -> list[dict[str, int]]:
     ]
 
 
-def with_links(pairs: int, table: str, columns: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+def with_links(
+    pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
+) -> tuple[Mapping[str, str], str]:
     """
     Return the expressions of linked units, by kind, and the SQL that joins the links to sums `w` and their units `p`.
+    Kinds that a query does not name need no join.
 
     At most one link of each joined kind fits a sum, so no sum is counted twice.
     """
     found: dict[str, list[str]] = {}
     joins = ""
     for place, (target, unit) in enumerate(_PAIRS):
-        if not pairs & 1 << place:
+        if not pairs & 1 << place or target not in named:
             continue
         name = f"link_{place}"
         found.setdefault(target, []).append(f"{name}.linked")

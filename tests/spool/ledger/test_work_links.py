@@ -186,6 +186,36 @@ async def check_unit(
     assert by_hand(own, links, unit) == {row.group: (row.calls, Decimal(row.cost)) for row in rows}
 
 
+async def test_aggregated_costs_follow_links(ledgers: Ledgers) -> None:
+    """A run that another run started is in the aggregated cost of that run, within the linked pull request."""
+    clock, log = FakeClock(BEGIN + DAY), FakeLog()
+    ledger = await ledgers.open(clock=clock)
+    costs = (("one", "a", None, "1"), ("one", "b", "a", "2"), ("two", "c", None, "4"))
+    log.add(
+        [
+            call(
+                id=bytes([place]) * 16,
+                session=session,
+                run=run,
+                parent_run=parent,
+                start_time=BEGIN * NS,
+                estimated_cost=cost,
+                cost_source="estimated",
+            )
+            for place, (session, run, parent, cost) in enumerate(costs)
+        ],
+        at=clock.at,
+    )
+    await ledger.catch_up(log)
+    await ledger.use_links(UnitLinks([link_of("session", "one", "pull_request", "p")]))
+    runs = {run: (as_shown("run", run, session=session),) for session, run, _, _ in costs}
+    for wanted, expected in (("p", {"a": "3", "b": "2"}), ("", {"c": "4"})):
+        found = await asked(ledger, "run", include={"pull_request": (wanted,)}, aggregated=True)
+        assert {runs[run]: Decimal(cost) for run, cost in expected.items()} == {
+            group: cost for group, (_, cost) in found.items()
+        }
+
+
 async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
     """After prices changed, a pull request has the new costs of its linked calls, in hours and days."""
     chance, clock, log = random.Random(7), FakeClock(BEGIN + 4 * DAY), FakeLog()
