@@ -20,6 +20,8 @@ KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emai
 # The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _HASH = re.compile(r"email:[0-9a-f]{16}")
+BRANCH = "branch"  # the unit of work whose names may name people: the setting `work.branch`
+_BRANCH_HASH = re.compile(r"branch:[0-9a-f]{16}")
 _DROPPED = (
     'privacy.emails is "drop", so records contain no e-mail address and this address matches '
     "nothing. Use another name of the person, or the hash in older records"
@@ -85,8 +87,28 @@ class People:
         return self.hashed(name).strip().casefold()
 
     def matched(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Return a filter by dimension that includes every form of each person in it."""
-        return {name: self._all_forms(values) for name, values in filter.items()}
+        """Return a filter by dimension that includes every form of each person and of each branch in it."""
+        return {
+            name: self._branch_forms(values) if name == BRANCH else self._all_forms(values)
+            for name, values in filter.items()
+        }
+
+    def carried_branch(self, name: str, policy: str) -> str | None:
+        """Return the value that new records contain for the name of a branch, or None if names are dropped."""
+        if policy == KEEP or _BRANCH_HASH.fullmatch(name):
+            return name
+        return None if policy == DROP else self._hashed_branch(name)
+
+    def _hashed_branch(self, name: str) -> str:
+        return (
+            f"{BRANCH}:{blake2b(name.encode(), key=self.secret, person=b'branch', digest_size=8).hexdigest()}"
+        )
+
+    def _branch_forms(self, values: Iterable[str]) -> tuple[str, ...]:
+        forms = [
+            form for value in values for form in ((value, self._hashed_branch(value)) if value else ("",))
+        ]
+        return tuple(dict.fromkeys((*forms, *self._all_forms(filter(None, forms)))))
 
     def asked(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """

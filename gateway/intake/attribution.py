@@ -3,6 +3,7 @@ Attribution of records to users and teams. A user or team in the report itself t
 labels of the key and of the device, then the operator's rules.
 
 Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or dropped.
+The names of branches follow `work.branch`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from gateway.service.configuration.sections import AttributionRule, Config
-from spool.people import People
+from spool.people import BRANCH, KEEP, People
 from spool.record import AiRecord, Inference, UsageEvent
 
 _IDS = ("user", "api_key", "session", "team")
@@ -34,6 +35,7 @@ class Attribution:
         self._rules = [_Rule(rule) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._people = People.of_installation(self._secret, config.privacy.emails)
+        self._branches = config.work.branch
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
@@ -47,6 +49,8 @@ class Attribution:
         if record.source in self._shadows:
             record.shadow = True
         self._protect_emails(record)
+        if self._branches != KEEP and BRANCH in record.tags:
+            record.tags = self._protected_branch(record.tags)
 
     @property
     def has_rules(self) -> bool:
@@ -65,7 +69,7 @@ class Attribution:
         return None if user is None else self._people.carried(user)
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Add labels as tags that the event lacks, and apply `privacy.emails` to its texts."""
+        """Add labels as tags that the event lacks, and apply `privacy.emails` and `work.branch` to its texts."""
         for name, value in labels.items():
             if name not in event.tags:
                 put_label(event.tags, name, value)
@@ -76,9 +80,18 @@ class Attribution:
         event.tags = self._people.carried_values(event.tags)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
         protected = self._people.carried_values(texts)
+        if self._branches != KEEP:
+            event.tags, protected = self._protected_branch(event.tags), self._protected_branch(protected)
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
+
+    def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return tags with the name of the branch as `work.branch` says."""
+        protected = dict(tags)
+        branch = protected.pop(BRANCH, None)
+        carried = None if branch is None else self._people.carried_branch(branch, self._branches)
+        return protected if carried is None else {**protected, BRANCH: carried}
 
     def _protect_emails(self, record: AiRecord) -> None:
         user, session, api_key, team = record.user, record.session, record.api_key, record.team

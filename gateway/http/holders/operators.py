@@ -39,7 +39,7 @@ from spool.leases import Leases, SoleNode
 from spool.ledger.own_records import OwnRecords
 from spool.listing import MOST_KNOWN
 from spool.packed.native import NO_NATIVE, NativeUse
-from spool.people import People
+from spool.people import KEEP, People
 from spool.registry.roles import RoleLimits
 from spool.storage import DatabaseHealth, no_database
 
@@ -183,6 +183,7 @@ class InstallationServices(WithRegistry):
     - `inflight` counts the bytes in flight, including large answers.
     - `copy` fills a directory with copies of the storage for a backup.
     - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
+    - `branches` returns the setting `work.branch`.
     - `settings` returns the settings in effect, and `most` the value of a limit by its name.
     - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
       encrypts its secret.
@@ -208,6 +209,7 @@ class InstallationServices(WithRegistry):
     answers: Callable[[], AnswerSettings] = AnswerSettings
     role_limits: Callable[[], RoleLimits] = RoleLimits
     privacy: Callable[[], PrivacySettings] = PrivacySettings
+    branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     seal_channel: Seal = _no_seal
     demo: Once[DemoMonth[Any]] | None = None

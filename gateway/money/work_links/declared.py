@@ -272,11 +272,15 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Return the fields with e-mail addresses as records contain them."""
-        texts = stated(given)
-        carried = {name: asking.shared.people.carried(text) for name, text in texts.items()}
+        """Return the fields with e-mail addresses and branches as records contain them."""
+        people, texts = asking.shared.people, stated(given)
+        carried = {name: people.carried(text) for name, text in texts.items()}
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
+        if branch := carried.get(BRANCH):
+            carried[BRANCH] = people.carried_branch(branch, asking.shared.branches())
+            if carried[BRANCH] is None:
+                raise Invalid('work.branch is "drop", so no call has a branch. Link a session or a commit')
         return carried
 
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:

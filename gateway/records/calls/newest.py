@@ -31,7 +31,7 @@ from gateway.records.calls.filters import (
 from gateway.records.calls.published import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, describe, newest_of
 from spool.ledger.own_records import OwnRecord
 from spool.ledger.work import SESSION, UNITS
-from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
+from spool.ledger.work_links import BRANCH, NO_LINKS, TARGETS, UnitLinks
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
 
@@ -49,7 +49,9 @@ def _no_links() -> UnitLinks:
 
 def _unit(name: str, links: Callable[[], UnitLinks] = _no_links) -> Filter[KeptRecord]:
     return Filter(
-        values=lambda stored: stored.unit_values(name, links()), is_open=True, names_people=name == SESSION
+        values=lambda stored: stored.unit_values(name, links()),
+        is_open=True,
+        names_people=name in (SESSION, BRANCH),
     )
 
 

@@ -247,6 +247,7 @@ def installation_services(
         answers=lambda: parts.config.answers,
         role_limits=lambda: role_limits(parts.config.roles),
         privacy=lambda: parts.config.privacy,
+        branches=lambda: parts.config.work.branch,
         channels=parts.channel_states,
         seal_channel=parts.seal_channel,
         planted=None if parts.demo_note is None else parts.demo_note.planted,

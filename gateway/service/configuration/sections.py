@@ -695,6 +695,11 @@ class WorkSettings:
         edge="a further link is rejected; delete old ones with `tollhouse work unlink`",
         least=1,
     )
+    branch: str = setting(
+        "keep",
+        "form of the names of branches in records, because they may name people; a change applies to later records",
+        choices=("keep", "hash", "drop"),
+    )
     retention: Duration = setting(
         90.0 * DAY_S,
         "time after its last call for which a session or an agent run is listed",
