@@ -32,6 +32,9 @@ ENROLL, HEARTBEAT = "enroll", "heartbeat"
 
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # seconds to wait after a rejected row; a change of the device's facts ends the wait
+# Seconds after which the devices to send are listed again, so that a revocation does not wait behind the heartbeats
+# of a whole fleet.
+ROUND_S = 0.3
 LONGEST_ID = 256
 # type of a 403 about one device, which must use its own key at the upstream
 OWN_KEY_NEEDED = "device_key_needed"
@@ -164,13 +167,15 @@ class DeviceSync:
                 count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
                 await asyncio.gather(*(self._send(device) for device in due[:count]))
                 del due[:count]
+                if self._clock.monotonic() >= now + ROUND_S:
+                    break
 
     def _due(self, now: float) -> list[Device]:
-        """Return the devices to send. The device with the oldest last report is first."""
+        """Return the devices to send: revoked devices first, then those with the oldest last report."""
         due = [
             device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)
         ]
-        return sorted(due, key=lambda device: device.last_seen)
+        return sorted(due, key=lambda device: (device.state != REVOKED, device.last_seen))
 
     async def _send(self, device: Device) -> None:
         try:

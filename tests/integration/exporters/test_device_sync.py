@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from exporters.pace import Backoff
+from exporters.service import device_sync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import Keyring, UpstreamClient, client_of
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.devices.device import PENDING, REVOKED, Device
+from spool.devices.device import PENDING, REVOKED, Device, of_known
 from spool.devices.table import DeviceTable
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.sqlite.devices import SqliteDevices
@@ -51,7 +52,7 @@ class DeviceSite:
     paths: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def syncing(self) -> AsyncIterator[DeviceSync]:
+    async def syncing(self, *, tells_changes: bool = False) -> AsyncIterator[DeviceSync]:
         clock = SystemClock()
         settings = UpstreamSettings(base_url=self.upstream.url, timeout=30, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
@@ -59,6 +60,7 @@ class DeviceSite:
             self.table,
             UpstreamClient(client, Paths(settings), Keyring(self.keys)),
             clock=clock,
+            tells_changes=tells_changes,
             backoff=QUICK,
         )
         task = asyncio.create_task(sync.run())
@@ -126,6 +128,21 @@ async def test_newest_state_only(site: DeviceSite) -> None:
         await site.until(lambda: sync.state().queued == 0)
     assert [("enroll", "d1"), ("heartbeat", "d1")] == site.told()
     assert 99 == json.loads(site.upstream.accepted[1].body)["spool"]["records"]
+
+
+async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revocation is sent before the heartbeats that wait, even if it happens while they are sent."""
+    monkeypatch.setattr(device_sync, "ROUND_S", 0.0)
+    lost = replace(beaten(device("lost")), upstream_id="lost", sent_version=99, last_seen=9e9)
+    await site.table.keep(lost)
+    await asyncio.gather(*(site.table.keep(beaten(device(f"d{n:03}"))) for n in range(200)))
+    async with site.syncing(tells_changes=True) as sync:
+        await site.until(lambda: len(site.upstream.accepted) >= 20)
+        await site.table.update("lost", of_known(lambda known: replace(known, state=REVOKED, version=100)))
+        sent = len(site.upstream.accepted)
+        await site.until(lambda: ("enroll", "lost") in site.told())
+        assert site.told().index(("enroll", "lost")) <= sent + 20
+        assert sync.state().queued > 0
 
 
 async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceSite) -> None:
