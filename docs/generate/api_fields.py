@@ -832,6 +832,7 @@ FIELDS: Mapping[str, str] = {
     "body.agent": "The agent's service, its memory (`rss_mib`) and its start (`started_at`).",
     "body.policy": "The applied policy: its `sha256`, when it was applied (`applied_at`), or the code of an `error`.",
     "body.assistants": "By coding assistant: `state`, `cause`, `version`, `used_at`, `configured`. See the page Fleet.",
+    "body.opamp": "The OpAMP instances of the device, by instance uid: `service`, `version`, `connected` and health.",
     ".month_closing": "The result of the check before the month is closed.",
     ".successes": "The stored items.",
     ".repair": "The result of the repair.",

@@ -49,7 +49,12 @@ PAGES = (
         "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
         ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api"),
     ),
-    ApiPage("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
+    ApiPage(
+        "devices",
+        "Devices",
+        "Enroll a device and report that it is alive.",
+        ("/v1/ai-control-plane", "/v1/opamp"),
+    ),
     ApiPage(
         "events",
         "Usage events and unit cost",

@@ -21,7 +21,7 @@ from functools import partial
 from hashlib import sha256
 
 from gateway.devices import reports, states
-from gateway.devices.fleet.facts import with_earlier
+from gateway.devices.fleet.facts import with_earlier, with_instances
 from gateway.devices.fleet.matching import serial_of
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
@@ -178,6 +178,8 @@ class DeviceLifecycle:
                 device = replace(device, words=str(turn.numbers) if any(turn.numbers) else "")
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
             heartbeat = with_earlier(device.heartbeat, report.heartbeat)
+            if report.instances is not None:
+                heartbeat = with_instances(heartbeat, report.instances)
             return device.updated(
                 last_heartbeat=now, last_seen=now, heartbeat=heartbeat, clock_offset_s=offset
             )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.devices.fleet.facts import Instances
 from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from spool.devices.device import Device
@@ -15,7 +16,7 @@ from spool.devices.device import Device
 class DeviceReport:
     """
     The facts that a device reports; an empty value is unknown. `heartbeat` has the other fields of a
-    heartbeat, as JSON.
+    heartbeat, as JSON. `instances` changes the stored OpAMP instances.
     """
 
     id: str
@@ -34,6 +35,7 @@ class DeviceReport:
     reset: bool = False
     sent_at: float | None = None
     heartbeat: bytes = b""
+    instances: Callable[[Instances], Instances] | None = None
 
     def facts(self) -> dict[str, Any]:
         names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels", "hardware_id")

@@ -111,6 +111,10 @@ SINGLE = frozenset(
         "mcp-method",
         "mcp-name",
         "mcp-session-id",
+        "opamp-instance-uid",
+        "upgrade",
+        "sec-websocket-key",
+        "sec-websocket-version",
     }
 )
 

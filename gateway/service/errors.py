@@ -39,6 +39,11 @@ class BadPayload(Refusal):
         super().__init__(400, "bad_payload", message)
 
 
+def nothing_here() -> Refusal:
+    """Return the answer of an address that does not exist, or that is off."""
+    return Refusal(404, "not_found", "There is nothing at this address.")
+
+
 def reason_of(error: OSError) -> str:
     """Return the system's text for an error, without numbers and addresses."""
     return (

@@ -168,6 +168,7 @@ class Listeners:
         receivers = services.receivers
         for listener in self._http.values():
             await listener.close_socket()
+        await receivers.websockets.close()
         if self._sockets or (self._hand_over is not None and self._hand_over.asked.is_set()):
             await self._leave(services)
         if await receivers.in_hand.close(UPLOAD_S):

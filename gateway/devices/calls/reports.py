@@ -76,6 +76,7 @@ class Report(Named, kw_only=True):
     hardware_id: Any = None
     seq: Any = None
     next: Any = None
+    opamp: Any = None
 
 
 _DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})

@@ -2,8 +2,8 @@
 The optional facts of a heartbeat about the machine and its coding assistants.
 
 The agent may be newer than its gateway, or be altered by its user. So a value that does not fit is left out, and
-never costs the heartbeat. Every text is a closed word or has at most MAX_TEXT characters of a fixed set, so the
-facts of a device have less than 16 KiB.
+never costs the heartbeat. Every text is a closed word or has a few characters of a fixed set, so the facts of a
+device have less than 16 KiB, and its OpAMP instances less than 46 KiB.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -60,10 +61,17 @@ KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent says that it keeps 
 
 _WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
 _TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
+_STATUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _-]{0,31}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+~:/()#-]{0,95}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_MIB = 2**20
 
 Reader = Callable[[Any], Any]
+
+# OpAMP instances of a device, by instance uid.
+Instances = dict[str, dict[str, Any]]
+OPAMP = "opamp"
+INSTANCES, COMPONENTS = 4, 64  # maximum number of instances of a device, and of components of an instance
 
 
 def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,6 +91,25 @@ def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
 def hardware_id_of(value: Any) -> str:
     """Return a valid hardware id, and "" for anything else."""
     return value if isinstance(value, str) and _SHA256.fullmatch(value) else ""
+
+
+def is_collector(device_id: str) -> bool:
+    """Return whether a device was enrolled over OpAMP. It is no machine of a person, so coverage ignores it."""
+    return device_id.startswith(f"{OPAMP}:")
+
+
+def instances_in(heartbeat: bytes) -> Instances:
+    if b'"opamp"' not in heartbeat:  # few devices have instances, and decoding costs more
+        return {}
+    instances: Instances = decoded(heartbeat).get(OPAMP, {})
+    return instances
+
+
+def with_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
+    """Change the OpAMP instances of a heartbeat. Of too many instances, the last ones stay."""
+    fields = decoded(heartbeat)
+    changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
+    return msgspec.json.encode({**fields, **read_facts({OPAMP: dict(changed)})})
 
 
 def decoded(heartbeat: bytes) -> dict[str, Any]:
@@ -146,12 +173,30 @@ def _group(readers: Mapping[str, Reader]) -> Reader:
     return lambda value: _fields(value, readers) or None
 
 
+def _by_name(readers: Mapping[str, Reader], limit: int) -> Reader:
+    def read(value: Any) -> dict[str, dict[str, Any]] | None:
+        if not isinstance(value, Mapping):
+            return None
+        names = (name for name in value if isinstance(name, str) and _NAME.fullmatch(name))
+        return {name: _fields(value[name], readers) for name in islice(names, limit)}
+
+    return read
+
+
 _ASSISTANT: Mapping[str, Reader] = {
     "state": lambda value: value if isinstance(value, str) and value in CAUSES else None,
     "cause": _matching(_WORD),
     "version": _matching(_TEXT),
     "used_at": _time,
     "configured": _flag,
+}
+_HEALTH: Mapping[str, Reader] = {"healthy": _flag, "status": _matching(_STATUS), "error": _flag}
+_INSTANCE: Mapping[str, Reader] = {
+    "service": _matching(_TEXT),
+    "version": _matching(_TEXT),
+    "connected": _flag,
+    **_HEALTH,
+    "components": _by_name(_HEALTH, COMPONENTS),
 }
 FACTS: Mapping[str, Reader] = {
     "serial": _matching(_TEXT),
@@ -160,4 +205,5 @@ FACTS: Mapping[str, Reader] = {
     "policy": _group({"sha256": _matching(_SHA256), "applied_at": _time, "error": _matching(_WORD)}),
     "key_storage": lambda value: value if isinstance(value, str) and value in KEY_STORAGES else None,
     "assistants": _assistants,
+    OPAMP: _by_name(_INSTANCE, INSTANCES),
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import RECENT_S, AssistantState, assistants_of
 from gateway.devices.fleet.coverage import FleetCoverage, FleetRow, coverage_of, device_row, missing_row
-from gateway.devices.fleet.facts import decoded
+from gateway.devices.fleet.facts import decoded, is_collector
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
 from spool.devices.device import Device, is_device_id
@@ -52,11 +52,15 @@ class Fleet:
             self._expected = inventory, ExpectedMachines(machines)
         return self._expected[1]
 
+    def _machines(self) -> list[Device]:
+        # a replaced device is an earlier life of a machine that is in the list under its new id
+        devices = self._lifecycle.table.all()
+        return [device for device in devices if not (device.replaced_by or is_collector(device.id))]
+
     async def rows(self) -> list[FleetRow]:
         """Return a row for each device and for each expected machine without a device."""
         now, interval_s = self._lifecycle.now(), self._lifecycle.interval_s
-        # a replaced device is an earlier life of a machine that is in the list under its new id
-        devices = [device for device in self._lifecycle.table.all() if not device.replaced_by]
+        devices = self._machines()
         expected = self.expected()
         place_of, device_of = expected.matched(devices)
         rows = []
@@ -85,7 +89,7 @@ class Fleet:
         Return the number of new devices. Serial numbers that cannot be device ids are left out.
         """
         expected = self.expected()
-        _, device_of = expected.matched(self._lifecycle.table.all())
+        _, device_of = expected.matched(self._machines())
         serials = [
             machine.serial
             for place, machine in enumerate(expected.machines)

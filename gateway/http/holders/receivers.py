@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.http.cors import Cors
 from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.listening.websocket import WebSockets
 from gateway.http.turns import Together
 from gateway.normalise.outcome import Options
 from spool.turns.fair_turns import FairTurns
@@ -16,6 +17,7 @@ from spool.turns.fair_turns import FairTurns
 if TYPE_CHECKING:
     from gateway.clusters.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.devices.opamp.instances import OpampInstances
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections
     from gateway.intake.billing_connections import BillingConnections
@@ -53,6 +55,7 @@ class ReceiverServices:
     cors: Cors = field(default_factory=Cors)
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
+    websockets: WebSockets = field(default_factory=WebSockets)
     signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
     memory: Once[SpanMemory] | None = None  # None without the compiled module
     turns: FairTurns = field(default_factory=FairTurns)
@@ -69,6 +72,7 @@ class TopicServices:
 
     storage: Storage
     devices: DeviceLifecycle
+    opamp: Once[OpampInstances]
     clusters: Clusters
     deposits: Deposits
     stream_admission: StreamAdmission

@@ -16,12 +16,14 @@ from functools import lru_cache, partial
 from typing import Any
 
 from aiohttp import web, web_response
+from aiohttp.http_writer import _serialize_headers
 
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, by_exact_path
 from gateway.http.listening.tls import Certificate
+from gateway.http.listening.websocket import SwitchingProtocols
 from gateway.service.attempts import neighbourhood
 from gateway.service.configuration.sections import ServerSettings
 from gateway.service.configuration.values import is_loopback, split_address
@@ -107,6 +109,22 @@ class Connection(PlainRequests):
                 self._refuse_grpc()
                 return
         super().data_received(data)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer, or give the connection to the WebSocket whose handshake it accepts."""
+        if not isinstance(resp, SwitchingProtocols):
+            return await super().finish_response(request, resp, start_time)
+        transport, connections = self.transport, self._connections
+        if transport is not None:
+            transport.write(_serialize_headers(f"HTTP/1.1 101 {resp.reason}", resp.headers))
+            rest = self._message_tail
+            self.transport = None  # aiohttp must not close the connection that it loses
+            self.connection_lost(None)
+            transport.set_protocol(resp.socket)
+            resp.socket.begin(transport, rest, connections)
+        return resp, True
 
     def _refuse_grpc(self) -> None:
         _log.warning(

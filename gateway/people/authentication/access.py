@@ -247,14 +247,19 @@ class Access:
         Return whether `admit` would return the same bearer again, and note the use of the key. A change of the key
         or of the settings, and the end of a secret of the key, make this False.
         """
+        if not self.is_open(known):
+            return False
         key = known.checked[0]
-        if self._bearers.get(key.id) is not known.checked:
-            return False
-        if self._registry is None or not self._registry.keys.is_unchanged(key, known.ends_at):
-            return False
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
         return True
+
+    def is_open(self, known: KnownKey) -> bool:
+        """Return what `still_admits` returns, without noting a use of the key."""
+        key = known.checked[0]
+        if self._bearers.get(key.id) is not known.checked or self._registry is None:
+            return False
+        return self._registry.keys.is_unchanged(key, known.ends_at)
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """

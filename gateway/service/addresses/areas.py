@@ -89,6 +89,7 @@ FOR_SENDERS = (
             "unit-cost/streams",
         ),
     ),
+    Area(modules=("gateway.devices.calls.opamp",), paths=("/v1/opamp",), endpoints=("opamp",)),
     Area(
         modules=("gateway.clusters.calls.container_metrics",),
         paths=("/v1/container-metrics",),

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.http.holders.operators import Urls
 from gateway.http.holders.receivers import StatusServices, TopicServices
@@ -33,7 +34,7 @@ from gateway.service.assembly.reload import Reload
 from gateway.service.assembly.routes import follow_event_mappings, start_routes, syncs_of
 from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.first_use import import_here
+from gateway.service.first_use import Once, import_here
 from gateway.service.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.service.monitoring.metrics import Metrics
 from gateway.service.monitoring.sender_hours import KeptSenderHours
@@ -42,6 +43,9 @@ from spool.errors import SpoolDamaged
 from spool.log.protocols import Observer
 from spool.log.values import Commit
 from spool.packed.native import NativeUse, use
+
+if TYPE_CHECKING:
+    from gateway.devices.opamp.instances import OpampInstances
 
 _log = logging.getLogger(__name__)
 
@@ -162,6 +166,7 @@ async def _assemble(
         topics=TopicServices(
             storage=storage,
             devices=assembler.devices,
+            opamp=Once(lambda: _opamp_instances(assembler)),
             clusters=assembler.clusters,
             deposits=deposits,
             stream_admission=assembler.stream_admission(),
@@ -182,6 +187,12 @@ async def _assemble(
             is_agent=is_agent,
         ),
     )
+
+
+def _opamp_instances(assembler: Assembler) -> OpampInstances:
+    from gateway.devices.opamp.instances import OpampInstances
+
+    return OpampInstances(assembler.devices, assembler.clock)
 
 
 async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:

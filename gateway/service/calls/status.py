@@ -12,7 +12,7 @@ from gateway.http.address import Address, rows_of
 from gateway.http.answers import JSON
 from gateway.http.holders.receivers import StatusServices
 from gateway.http.requests import KeyRequest
-from gateway.service.errors import Refusal
+from gateway.service.errors import nothing_here
 from gateway.service.monitoring.metrics import CONTENT_TYPE
 from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 
@@ -97,7 +97,7 @@ async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     Refuse with 404. A path with a trailing slash is not redirected to the path without it, because a redirect
     would lose the body of a POST.
     """
-    raise Refusal(404, "not_found", "There is nothing at this address.")
+    raise nothing_here()
 
 
 def _verdict(good: bool, body: object) -> web.Response:

@@ -368,6 +368,18 @@ class DeviceSettings:
         90 * 86_400.0,
         "time without a report after which a device is deleted, also if it is revoked; 0s means never",
     )
+    opamp: bool = setting(
+        False, "whether collectors and supervisors may report as devices over OpAMP, at `/v1/opamp`"
+    )
+    opamp_keys: bool = setting(
+        False, "whether a new OpAMP device that accepts connection settings gets its own key"
+    )
+    max_opamp_connections: int = setting(
+        10_000,
+        "maximum number of open WebSocket connections for OpAMP; a key may hold half of what other keys leave free",
+        edge="503 with `Retry-After` for a further connection; `server.max_connections` applies as well",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from gateway.http.address import BASIC, IN_PATH, Address
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
+from gateway.service.configuration.sections import Config, DeviceSettings, ServerSettings
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
@@ -61,9 +61,9 @@ EACH = pytest.mark.parametrize(
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
     """Start one gateway for all tests. Keys are created once for each set of scopes."""
     directory: Path = tmp_path_factory.mktemp("scopes")
-    app = App(
-        Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
-    )
+    listening = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    config = Config(data_dir=directory, server=listening, devices=DeviceSettings(opamp=True))
+    app = App(config, version="0")
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())
     yield serving

@@ -1,0 +1,1 @@
+"""OpAMP: collectors and supervisors that report their state as devices."""

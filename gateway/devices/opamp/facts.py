@@ -1,0 +1,107 @@
+"""The facts of an OpAMP message: description and health. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from gateway.devices.fleet.facts import COMPONENTS
+from gateway.normalise.reading.content import may_hold_content
+from spool.errors import Invalid
+from spool.registry.keys import MAX_LABELS, check_labels
+
+MAX_TEXT = 256
+HOST_ID, SERVICE = "host.id", "service.name"
+# Attributes that become fields of a device, and the id that changes with each start of a collector.
+_NO_LABELS = frozenset({"service.version", "service.instance.id", "host.name", "host.arch", "os.type"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The attributes of an agent. An empty text is unknown."""
+
+    service: str = ""
+    version: str = ""
+    host_id: str = ""
+    hostname: str = ""
+    platform: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        """Return what recognizes the machine. The collector's own extension sends only the name."""
+        return self.host_id or self.hostname
+
+    @property
+    def agent_version(self) -> str:
+        return f"{self.service} {self.version}".strip()[:MAX_TEXT]
+
+
+def description_of(described: Any) -> Description:
+    """
+    Return the facts of an AgentDescription. An attribute that is no valid label is left out, because a client
+    cannot choose its attributes.
+    """
+    texts: dict[str, str] = {}
+    for attribute in (*described.non_identifying_attributes, *described.identifying_attributes):
+        texts[attribute.key] = _text(attribute.value)
+    platform = "/".join(filter(None, (texts.get("os.type"), texts.get("host.arch"))))
+    return Description(
+        service=texts.get(SERVICE, ""),
+        version=texts.get("service.version", ""),
+        host_id=texts.get(HOST_ID, ""),
+        hostname=texts.get("host.name", ""),
+        platform=platform[:MAX_TEXT],
+        labels=dict(islice(_labels(texts), MAX_LABELS)),
+    )
+
+
+def _text(value: Any) -> str:
+    """Return a scalar as text without control characters. Lists and maps are empty."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return ""
+    scalar = getattr(value, kind)
+    text = str(scalar).lower() if kind == "bool_value" else str(scalar)
+    return "".join(filter(str.isprintable, text))[:MAX_TEXT]
+
+
+def _labels(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    # The two attributes that recognize a restarted collector come first, so that the limit does not drop them.
+    for name in sorted(texts, key=lambda name: (name not in (HOST_ID, SERVICE), name)):
+        if name in _NO_LABELS or may_hold_content(name):
+            continue
+        try:
+            check_labels({name: texts[name]})
+        except Invalid:
+            continue
+        yield name, texts[name]
+
+
+def health_of(health: Any) -> dict[str, object]:
+    """
+    Return the health that may be stored. An error is noted without its text, which may quote a request or an address.
+    """
+    components = dict(islice(_components(health, ""), COMPONENTS))
+    return {**_state(health), "components": components} if components else _state(health)
+
+
+def _components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the components of a health, and then those of the next level."""
+    entries = health.component_health_map
+    for entry in entries:
+        yield f"{prefix}{entry.key}", _state(entry.value)
+    if not prefix:
+        for entry in entries:
+            yield from _components(entry.value, f"{entry.key}/")
+
+
+def _state(health: Any) -> dict[str, object]:
+    state: dict[str, object] = {"healthy": health.healthy}
+    if health.status:
+        state["status"] = health.status
+    if health.last_error:
+        state["error"] = True
+    return state

@@ -1,0 +1,301 @@
+"""
+OpAMP instances: the device that an instance belongs to, what is stored of its messages, and the answers.
+
+An instance is the device `opamp:<instance_uid>`. Under the key of a device that Tollhouse enrolled otherwise, it
+is a part of that device. A collector that restarts with a new uid stays the same device, if its key, host and
+service name are those of a disconnected OpAMP device.
+
+Tollhouse only accepts status. It offers no configuration, packages or commands.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from gateway.devices import reports, states
+from gateway.devices.fleet.facts import OPAMP, Instances, instances_in, is_collector, with_instances
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.opamp.facts import HOST_ID, SERVICE, Description, description_of, health_of
+from gateway.devices.opamp.messages import (
+    ACCEPTS_OPAMP_SETTINGS,
+    ACCEPTS_STATUS,
+    BAD_REQUEST,
+    OFFERS_SETTINGS,
+    REPORT_FULL_STATE,
+    REPORTS_HEARTBEAT,
+    UNAVAILABLE,
+    ServerToAgent,
+)
+from gateway.devices.reports import DeviceReport
+from gateway.devices.states import SILENT
+from gateway.people.authentication.access import Bearer
+from gateway.service.errors import Refusal
+from spool.clock import Clock, elapsed_s
+from spool.devices.device import REVOKED, Device
+from spool.registry.scopes import ENROLL
+
+SEARCH_EVERY_S = (
+    1.0  # seconds between two readings of all devices; a mass restart must not read them each time
+)
+CONNECTED = "connected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSender:
+    """The sender of a message. `url` is the address that it used. A plain request has no `connection`."""
+
+    bearer: Bearer
+    address: str
+    url: str
+    connection: object | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Instance:
+    device: str
+    key: str
+    sequence: int = -1
+    connection: object | None = field(default=None, repr=False)
+    has_interval: bool = False  # True if this connection was offered the heartbeat interval
+
+
+class OpampInstances:
+    """
+    The instances that reported to this gateway since its start. Another gateway, or a restarted one, asks an
+    instance for its full state.
+    """
+
+    def __init__(self, devices: DeviceLifecycle, clock: Clock) -> None:
+        self.devices = devices
+        self._table = devices.table
+        self._clock = clock
+        self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
+        # device ids by key, host and service name
+        self._machines: dict[tuple[str, str, str], set[str]] = {}
+        self._read_version = -1
+        self._read_again_at = 0.0
+
+    async def take(self, message: Any, sender: InstanceSender) -> Any:
+        """Store what a message reports. Return the answer. Raises Refusal as `DeviceLifecycle` does."""
+        uid: bytes = message.instance_uid
+        bearer = sender.bearer
+        description = None
+        if message.HasField("agent_description"):
+            description = description_of(message.agent_description)
+        answer = ServerToAgent(instance_uid=uid, capabilities=ACCEPTS_STATUS)
+        id = self._device_of(uid, description, bearer)
+        if id is None:
+            answer.flags = REPORT_FULL_STATE
+            return answer
+        key = None
+        if description is not None or message.HasField("health"):
+            key = await self._report(id, message, description, sender)
+        else:
+            self.devices.ping(id, bearer)
+        if message.HasField("agent_disconnect"):
+            self._disconnect(id, uid)
+        instance = self._remember(uid, id, sender)
+        if description is None and message.sequence_num != instance.sequence + 1:
+            answer.flags = REPORT_FULL_STATE
+        instance.sequence = message.sequence_num
+        self._offer(answer, key, message.capabilities, instance, sender)
+        return answer
+
+    def is_revoked(self, uid: bytes) -> bool:
+        instance = self._instances.get(uid)
+        device = self._table.find(_device_id(uid) if instance is None else instance.device)
+        return device is not None and device.state == REVOKED
+
+    def keep_alive(self, uid: bytes, bearer: Bearer) -> None:
+        """Note that the connection of an instance is open, even if the instance sends no heartbeats."""
+        instance = self._instances.get(uid)
+        device = None if instance is None else self._table.find(instance.device)
+        now = self._clock.now()
+        if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
+            self._table.touch(device.id, states.seen(now), expects=bearer.expects)
+
+    def left(self, uid: bytes, connection: object) -> None:
+        """Note that the connection of an instance ended, unless the instance has connected again."""
+        instance = self._instances.get(uid)
+        if instance is not None and instance.connection is connection:
+            instance.connection = None
+            self._disconnect(instance.device, uid)
+
+    # -- the device of an instance --------------------------------------------------------------------------------
+
+    def _device_of(self, uid: bytes, description: Description | None, bearer: Bearer) -> str | None:
+        """Return the id of the device, or None if it cannot be known without a description."""
+        if bearer.device is not None:
+            return bearer.device
+        known = self._instances.get(uid)
+        if known is not None and known.key == bearer.name and self._table.find(known.device) is not None:
+            return known.device
+        id = _device_id(uid)
+        if self._table.find(id) is not None:
+            return id
+        if description is None:
+            return None
+        return self._before_restart(uid, description, bearer) or id
+
+    def _before_restart(self, uid: bytes, description: Description, bearer: Bearer) -> str | None:
+        """
+        Return the device of the same collector under an earlier uid. A revoked device is found as well, so that a
+        new uid does not undo a revocation.
+        """
+        machine = (bearer.name, description.host, description.service)
+        if not all(machine):
+            return None
+        found = map(self._table.find, self._of_machine(machine))
+        devices = [
+            device
+            for device in found
+            if device is not None and _machine_of(device) == machine and self._may_return(device, uid)
+        ]
+        return max(devices, key=lambda device: device.last_seen).id if devices else None
+
+    def _may_return(self, device: Device, uid: bytes) -> bool:
+        if device.key_used:  # then it sends under its own key
+            return False
+        if device.state == REVOKED or self.devices.state_of(device) == SILENT:
+            return True
+        instances = instances_in(device.heartbeat)
+        return _name(uid) in instances or not any(part.get(CONNECTED) for part in instances.values())
+
+    def _of_machine(self, machine: tuple[str, str, str]) -> set[str]:
+        now = self._clock.monotonic()
+        if self._table.version != self._read_version and now >= self._read_again_at:
+            machines = defaultdict[tuple[str, str, str], set[str]](set)
+            for device in self._table.all():
+                if is_collector(device.id):
+                    machines[_machine_of(device)].add(device.id)
+            self._machines = dict(machines)
+            self._read_version, self._read_again_at = self._table.version, now + SEARCH_EVERY_S
+        return self._machines.get(machine, set())
+
+    # -- storing --------------------------------------------------------------------------------------------------
+
+    async def _report(
+        self, id: str, message: Any, description: Description | None, sender: InstanceSender
+    ) -> str | None:
+        """Enrol the device or store its heartbeat. Return its key if it gets one now."""
+        name = _name(message.instance_uid)
+        is_part = not is_collector(id)
+        health = health_of(message.health) if message.HasField("health") else None
+
+        def changed(instances: Instances) -> Instances:
+            part = instances.pop(name, {})
+            named = {"service": part.get("service"), "version": part.get("version")}
+            if description is not None:
+                named = {"service": description.service, "version": description.version}
+            if health is not None:
+                part = health
+            part = {**part, **{key: text for key, text in named.items() if text}, CONNECTED: True}
+            return {**instances, name: part} if is_part else {name: part}
+
+        report = DeviceReport(id=id, instances=changed)
+        if description is not None and not is_part:
+            report = replace(
+                report,
+                hostname=description.hostname,
+                platform=description.platform,
+                agent_version=description.agent_version,
+                labels=description.labels,
+            )
+        key = None
+        bearer = sender.bearer
+        if description is not None and self._may_offer_key(message, bearer):
+            _, key = await self.devices.enrol(replace(report, want_key=True), bearer, sender.address)
+        device = await self.devices.heartbeat(report, bearer, sender.address)
+        if not is_part:
+            self._machines.setdefault(_machine_of(device), set()).add(id)
+        return key
+
+    def _may_offer_key(self, message: Any, bearer: Bearer) -> bool:
+        is_willing = bool(message.capabilities & ACCEPTS_OPAMP_SETTINGS)
+        is_own = bearer.device is not None or bearer.is_gateway
+        return self.devices.settings.opamp_keys and is_willing and not is_own and ENROLL in bearer.scopes
+
+    def _disconnect(self, id: str, uid: bytes) -> None:
+        """
+        Note that an instance is not connected. The device stays enrolled, and is silent after three intervals.
+        """
+        name = _name(uid)
+
+        def disconnected(device: Device) -> Device:
+            if name not in instances_in(device.heartbeat):
+                return device
+            heartbeat = with_instances(
+                device.heartbeat, lambda known: {**known, name: {**known[name], CONNECTED: False}}
+            )
+            return replace(device, heartbeat=heartbeat)
+
+        self._table.touch(id, disconnected)
+
+    def _remember(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
+        instance = self._instances.get(uid)
+        if instance is None or instance.device != id:
+            instance = self._instances[uid] = _Instance(device=id, key=sender.bearer.name)
+        instance.key = sender.bearer.name
+        self._instances.move_to_end(uid)
+        if len(self._instances) > self.devices.settings.max:
+            self._instances.popitem(last=False)
+        if instance.connection is not sender.connection:
+            instance.connection, instance.has_interval = sender.connection, False
+        return instance
+
+    def _offer(
+        self, answer: Any, key: str | None, capabilities: int, instance: _Instance, sender: InstanceSender
+    ) -> None:
+        """
+        Offer the device's key, and the heartbeat interval once for each connection.
+
+        A client that accepts connection settings would replace its own headers by an offer without headers, so it
+        gets the interval only together with its key.
+        """
+        if key is None:
+            takes_interval = capabilities & REPORTS_HEARTBEAT and not capabilities & ACCEPTS_OPAMP_SETTINGS
+            if sender.connection is None or instance.has_interval or not takes_interval:
+                return
+        settings = answer.connection_settings.opamp
+        settings.heartbeat_interval_seconds = max(1, int(self.devices.interval_s))
+        if key is not None:
+            settings.destination_endpoint = sender.url
+            settings.headers.headers.add(key="Authorization", value=key)
+        answer.connection_settings.hash = sha256(settings.SerializeToString(deterministic=True)).digest()
+        answer.capabilities = ACCEPTS_STATUS | OFFERS_SETTINGS
+        instance.has_interval = True
+
+
+def error_answer(uid: bytes, refusal: Refusal) -> Any:
+    """Return the answer to a message that was refused."""
+    answer = ServerToAgent(instance_uid=uid)
+    error = answer.error_response
+    error.error_message = refusal.message
+    error.type = BAD_REQUEST
+    if refusal.status in (429, 503):
+        error.type = UNAVAILABLE
+        error.retry_info.retry_after_nanoseconds = (refusal.retry_after_s or 1) * 1_000_000_000
+    return answer
+
+
+def check_not_revoked(instances: OpampInstances, uid: bytes) -> None:
+    if instances.is_revoked(uid):
+        raise reports.revoked()
+
+
+def _name(uid: bytes) -> str:
+    return str(UUID(bytes=uid))
+
+
+def _device_id(uid: bytes) -> str:
+    return f"{OPAMP}:{_name(uid)}"
+
+
+def _machine_of(device: Device) -> tuple[str, str, str]:
+    labels: Mapping[str, str] = device.labels
+    return (device.enrolled_by, labels.get(HOST_ID) or device.hostname, labels.get(SERVICE, ""))

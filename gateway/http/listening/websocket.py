@@ -1,0 +1,374 @@
+"""
+WebSocket connections (RFC 6455) of the server, for binary messages without extensions.
+
+After the handshake, a `WebSocket` replaces the HTTP protocol of its connection, so an idle connection takes a
+few KiB. It handles one message at a time and reads no more until the answer is sent. A connection ends if its
+peer answers no ping, takes too long to send a message or to read an answer, or breaks the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections import Counter
+from typing import Final, NamedTuple, Protocol
+
+from aiohttp import web
+
+from gateway.http.inflight_bytes import InflightBytes, Share
+from gateway.http.listening.connections import Connections
+from gateway.service.errors import Refusal
+from spool.shares import may_add
+
+_log = logging.getLogger(__name__)
+
+PING_S = 30.0  # seconds of silence after which the peer is pinged
+PONG_S = 15.0  # seconds within which a ping must be answered
+SLOW_S = 10.0  # seconds within which a message must arrive
+CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
+CHECK_S = 0.5  # seconds between two checks of all connections
+PIECES: Final = 1000  # maximum number of frames of one message
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
+GOING_AWAY, PROTOCOL_ERROR, NO_BINARY, POLICY, TOO_LARGE, TRY_LATER = 1001, 1002, 1003, 1008, 1009, 1013
+_HEADER_BYTES = 14
+
+
+class Conversation(Protocol):
+    """The use of a WebSocket. `check` returns a close code if the peer may no longer send."""
+
+    async def take(self, message: bytes) -> bytes:
+        """Return the answer to a message."""
+        ...
+
+    def check(self) -> int | None: ...
+
+    def ended(self) -> None: ...
+
+
+class SwitchingProtocols(web.Response):
+    """The answer to a WebSocket handshake. The listener then gives the connection to `socket`."""
+
+    def __init__(self, key: str, socket: WebSocket) -> None:
+        accept = base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept}
+        super().__init__(status=101, headers=headers)
+        self.socket = socket
+
+
+def handshake_key(request: web.Request) -> str:
+    """Return the key of a WebSocket handshake. Raises Refusal 400 if the request is none."""
+    headers = request.headers
+    options = {option.strip().lower() for option in headers.get("Connection", "").split(",")}
+    is_upgrade = headers.get("Upgrade", "").lower() == "websocket" and "upgrade" in options
+    key = headers.get("Sec-WebSocket-Key", "")
+    try:
+        is_key = len(base64.b64decode(key, validate=True)) == 16
+    except ValueError:
+        is_key = False
+    if not is_upgrade or not is_key or headers.get("Sec-WebSocket-Version") != "13" or request.can_read_body:
+        message = "Open a WebSocket of version 13 at this address, or send a POST."
+        raise Refusal(400, "bad_handshake", message)
+    return key
+
+
+class WebSockets:
+    """The open WebSockets of one process. `close` ends them all, also those that open later."""
+
+    def __init__(self) -> None:
+        self._open: dict[WebSocket, None] = {}
+        self._by_owner: Counter[str] = Counter()
+        self._checking: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def check_room(self, owner: str, limit: int, setting: str) -> None:
+        """Raise Refusal 503 if this owner may not open another WebSocket."""
+        if self._is_closed or not may_add(self._by_owner[owner], len(self._open), 1, limit):
+            message = f"Too many WebSocket connections are open ({setting}). Connect again later."
+            raise Refusal(503, "too_many_connections", message, retry_after_s=30)
+
+    def add(self, socket: WebSocket) -> None:
+        self._open[socket] = None
+        self._by_owner[socket.owner] += 1
+        if self._is_closed:
+            socket.close(GOING_AWAY)
+        elif self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check(), name="websockets")
+
+    def remove(self, socket: WebSocket) -> None:
+        if socket in self._open:
+            del self._open[socket]
+            self._by_owner[socket.owner] -= 1
+            if not self._by_owner[socket.owner]:
+                del self._by_owner[socket.owner]
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for socket in list(self._open):
+            socket.close(GOING_AWAY)
+        await asyncio.sleep(0)  # connections without unsent bytes end now
+        for socket in list(self._open):
+            socket.end()
+        if self._checking is not None:
+            self._checking.cancel()
+
+    async def _check(self) -> None:
+        now = asyncio.get_running_loop().time
+        while self._open:
+            await asyncio.sleep(CHECK_S)
+            for socket in list(self._open):
+                try:
+                    socket.check(now())
+                except Exception:  # noqa: BLE001 - a defect in one check must not end the checks of all connections
+                    _log.exception("a WebSocket could not be checked", extra={"action": "websocket_fault"})
+                    socket.end()
+
+
+class _Frame(NamedTuple):
+    is_final: bool
+    kind: int
+    payload: bytes
+
+
+class _Broken(Exception):
+    """The peer broke the protocol. `code` is the close code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class WebSocket(asyncio.Protocol):
+    """The server's side of one WebSocket."""
+
+    __slots__ = (
+        "_bytes", "_closed_at", "_connections", "_heard_at", "_inflight", "_is_full", "_message", "_pieces",
+        "_pinged_at", "_share", "_since", "_sockets", "_task", "conversation", "max_bytes", "owner", "place",
+        "transport",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sockets: WebSockets,
+        conversation: Conversation,
+        *,
+        owner: str,
+        inflight: InflightBytes,
+        max_bytes: int,
+    ) -> None:
+        self._sockets = sockets
+        self.conversation = conversation
+        self.owner = owner
+        self.max_bytes = max_bytes
+        self._inflight = inflight
+        self._connections: Connections | None = None
+        self.place = f"key {owner}"
+        self.transport: asyncio.Transport | None = None
+        self._bytes = b""  # bytes that are not parsed yet
+        self._message: bytearray | None = None  # the frames of a message that has begun
+        self._pieces = 0
+        self._share: Share | None = None  # the memory of an unfinished message
+        self._since: float | None = None  # time since which an unfinished message arrives
+        self._heard_at = 0.0
+        self._pinged_at: float | None = None
+        self._closed_at: float | None = None
+        self._is_full = False  # True while the peer does not read
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, transport: asyncio.Transport, rest: bytes, connections: Connections | None) -> None:
+        """Take over the connection of a handshake. `rest` arrived after it."""
+        self.transport = transport
+        self._connections = connections
+        self._heard_at = asyncio.get_running_loop().time()
+        if connections is not None and not connections.add(self):
+            transport.abort()
+        self._sockets.add(self)
+        if rest:
+            self.data_received(rest)
+
+    # -- an open connection of the listener -----------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        return self._task is None
+
+    def end(self) -> None:
+        """Cut the connection."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    # -- events of the transport ----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed_at is not None:
+            return
+        self._heard_at = asyncio.get_running_loop().time()
+        self._pinged_at = None
+        if self._connections is not None:
+            self._connections.touch(self)
+        self._bytes += data
+        self._read()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.transport = None
+        self._closed_at = self._closed_at or 0.0
+        self._sockets.remove(self)
+        if self._connections is not None:
+            self._connections.remove(self)
+        self._hold(0)
+        self._bytes, self._message = b"", None
+        self.conversation.ended()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._read()
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Handle the frames that arrived, up to the first complete message."""
+        try:
+            while self._task is None and not self._is_full and self._closed_at is None:
+                frame = self._next_frame()
+                if frame is None:
+                    break
+                self._handle(frame)
+            if self._task is None:
+                self._hold(len(self._bytes) + len(self._message or b""))
+        except _Broken as broken:
+            self.close(broken.code)
+        except Refusal:  # there is no memory for the message
+            self.close(TRY_LATER)
+        transport = self.transport
+        if transport is not None and self._closed_at is None:
+            if self._task is not None or self._is_full:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def _next_frame(self) -> _Frame | None:
+        """Remove the next frame from the bytes and return it. None if it has not arrived completely."""
+        data = self._bytes
+        if len(data) < 2:
+            return None
+        first, second = data[0], data[1]
+        kind, size, at = first & 0x0F, second & 0x7F, 2
+        is_control = kind >= _CLOSE
+        # reserved bits belong to extensions, and every frame of a client is masked
+        if (
+            first & 0x70
+            or not second & 0x80
+            or kind not in (_CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG)
+        ):
+            raise _Broken(PROTOCOL_ERROR)
+        if is_control and (size > 125 or not first & 0x80):
+            raise _Broken(PROTOCOL_ERROR)
+        if size >= 126:
+            at = 4 if size == 126 else 10
+            if len(data) < at:
+                return None
+            size = int.from_bytes(data[2:at])
+        if not is_control and size + len(self._message or b"") > self.max_bytes:
+            raise _Broken(TOO_LARGE)
+        end = at + 4 + size
+        if len(data) < end:
+            return None
+        self._bytes = data[end:]
+        return _Frame(bool(first & 0x80), kind, _unmasked(data[at + 4 : end], data[at : at + 4]))
+
+    def _handle(self, frame: _Frame) -> None:
+        if frame.kind == _PING:
+            self._send(_PONG, frame.payload)
+        elif frame.kind == _CLOSE:
+            self.close(int.from_bytes(frame.payload[:2]) if len(frame.payload) >= 2 else 1000)
+        elif frame.kind == _TEXT:
+            raise _Broken(NO_BINARY)
+        elif frame.kind != _PONG:
+            if (frame.kind == _BINARY) != (self._message is None):
+                raise _Broken(PROTOCOL_ERROR)
+            message = self._message if self._message is not None else bytearray()
+            message += frame.payload
+            self._message = message
+            self._pieces += 1
+            if self._pieces > PIECES:
+                raise _Broken(POLICY)
+            if frame.is_final:
+                self._message, self._pieces, self._since = None, 0, None
+                self._task = asyncio.create_task(self._answer(bytes(message)))
+
+    def _hold(self, size: int) -> None:
+        """Count the bytes of an unfinished message in the memory of requests."""
+        if not size:
+            self._since = None
+            if self._share is not None:
+                self._share.give(self._share.held)
+                self._share = None
+            return
+        if self._share is None:
+            self._share = self._inflight.share(self.owner)
+        if self._since is None:
+            self._since = asyncio.get_running_loop().time()
+        self._share.give(self._share.held)
+        self._share.take(size)
+
+    async def _answer(self, message: bytes) -> None:
+        try:
+            answer = await self.conversation.take(message)
+            self._send(_BINARY, answer)
+        except Exception:  # noqa: BLE001 - the boundary of a connection; `take` answers every refusal itself
+            _log.exception("a WebSocket message failed", extra={"action": "websocket_fault"})
+            self.close(1011)
+        finally:
+            self._task = None
+            self._read()
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def _send(self, kind: int, payload: bytes) -> None:
+        if self.transport is None or self._closed_at is not None:
+            return
+        size = len(payload)
+        length = bytes((size,)) if size < 126 else b"\x7e" + size.to_bytes(2)
+        self.transport.write(bytes((0x80 | kind,)) + length + payload)
+
+    def close(self, code: int) -> None:
+        """Send a close frame and close the connection when it is written."""
+        if self.transport is None or self._closed_at is not None:
+            return
+        self._send(_CLOSE, code.to_bytes(2))
+        self._closed_at = asyncio.get_running_loop().time()
+        self.transport.close()
+
+    def check(self, now: float) -> None:
+        """Ping a quiet peer. Close the connection if the peer is too slow or may no longer send."""
+        if self._closed_at is not None:
+            if now > self._closed_at + CLOSE_S:
+                self.end()
+            return
+        code = self.conversation.check()
+        if code is not None:
+            self.close(code)
+        elif self._task is not None:  # the peer's pong waits until its message is answered
+            self._heard_at = now
+        elif self._since is not None and now > self._since + SLOW_S:
+            self.close(POLICY)
+        elif self._pinged_at is not None and now > self._pinged_at + PONG_S:
+            self.end()
+        elif self._pinged_at is None and now > self._heard_at + PING_S:
+            self._pinged_at = now
+            self._send(_PING, b"")
+
+
+def _unmasked(payload: bytes, mask: bytes) -> bytes:
+    size = len(payload)
+    repeated = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload) ^ int.from_bytes(repeated)).to_bytes(size)

@@ -1,0 +1,163 @@
+"""Real OpAMP clients: an agent made with opamp-go, and a collector with its OpAMP extension."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gateway.devices.fleet.facts import instances_in
+from gateway.devices.states import SILENT
+from spool.devices.table import DeviceTable
+from tests.clients import environments
+from tests.free_ports import free_port
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.integration.receivers.opamp import ALL, config, find, until
+
+pytestmark = pytest.mark.clients
+
+TRANSPORTS = ("http", "ws")
+COLLECTOR = """
+receivers:
+  otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{port}"}}}}}}
+exporters:
+  nop:
+extensions:
+  opamp:
+    server: {{{transport}: {{endpoint: "{url}", headers: {{Authorization: "{key}"}}}}}}
+    agent_description: {{non_identifying_attributes: {{team: search}}}}
+service:
+  extensions: [opamp]
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    traces: {{receivers: [otlp], exporters: [nop]}}
+"""
+
+
+@asynccontextmanager
+async def running(*command: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def event(process: Process, *names: str) -> dict[str, str]:
+    """Return the next event with one of these names."""
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while True:
+            found: dict[str, str] = json.loads(await process.stdout.readline())
+            if found["event"] in names:
+                return found
+
+
+async def write(process: Process, line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n".encode())
+    await process.stdin.drain()
+
+
+def part(server: Serving, id: str) -> dict[str, Any]:
+    [only] = instances_in(find(server, id).heartbeat).values()
+    return only
+
+
+def reported(table: DeviceTable, *, before: set[str]) -> bool:
+    """Return whether an instance that is not in `before` has reported the health of its receiver."""
+    instances = [item for device in table.all() for item in instances_in(device.heartbeat).items()]
+    return any(
+        uid not in before and "pipeline:traces/receiver:otlp" in fields.get("components", ())
+        for uid, fields in instances
+    )
+
+
+def url_of(server: Serving, transport: str) -> str:
+    return f"{server.url.replace('http', transport, 1)}/v1/opamp"
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_opamp_go(serve: Serve, transport: str) -> None:
+    """Enrolment, heartbeats, health, disconnect, a restart, and a revocation."""
+    program = str(await asyncio.to_thread(environments.go, "opamp_client", "."))
+    server = await serve(config=config(heartbeat_interval=1))
+    key = await server.make_key("fleet", scopes=ALL)
+    table, uid = server.app.services.topics.devices.table, uuid4()
+    id, url = f"opamp:{uid}", url_of(server, transport)
+    async with running(program, url, key, str(uid)) as agent:
+        await event(agent, "connected")
+        await until(lambda: table.find(id) is not None and bool(part(server, id).get("healthy")))
+        assert (find(server, id).agent_version, part(server, id)["status"]) == ("opamp-go 0.23.0", "StatusOK")
+        seen = find(server, id).last_seen
+        await until(lambda: find(server, id).last_seen > seen)
+        await write(agent, "health StatusRecoverableError")
+        await until(lambda: part(server, id)["status"] == "StatusRecoverableError")
+        assert part(server, id)["error"] is True
+        assert agent.stdin is not None
+        agent.stdin.close()
+        await event(agent, "stopped")
+    if transport == "ws":
+        await until(lambda: part(server, id)["connected"] is False)
+    async with running(program, url, key, str(uid)) as agent:
+        await until(lambda: part(server, id)["connected"] is True and part(server, id)["healthy"] is True)
+        await server.app.services.topics.devices.revoke(id, ACTOR)
+        if transport == "ws":
+            await until(lambda: not len(server.app.services.receivers.websockets))
+            assert "BadRequest" in (await event(agent, "error"))["detail"]
+    assert [id] == [device.id for device in table.all()]
+    await table.flush()
+    stored = [path.read_bytes() for path in server.app.config.data_dir.rglob("*") if path.is_file()]
+    assert not [data for data in stored if b"canary of" in data or b"canary-of" in data]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_opamp_go_gets_a_key(serve: Serve, transport: str) -> None:
+    """The agent connects again with the key that it was offered, and the fleet's key no longer counts."""
+    program = str(await asyncio.to_thread(environments.go, "opamp_client", "."))
+    server = await serve(config=config(opamp_keys=True))
+    key = await server.make_key("fleet", scopes=ALL)
+    uid = uuid4()
+    async with running(program, url_of(server, transport), key, str(uid), "key") as agent:
+        assert (await event(agent, "offer"))["detail"] == url_of(server, transport)
+        await until(lambda: find(server, f"opamp:{uid}").key_used)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None:
+    """The extension makes a new uid at each start. The collector stays one device, with its components' health."""
+    program = str(await asyncio.to_thread(environments.go, "opamp_collector", "."))
+    server = await serve(config=config(heartbeat_interval=1))
+    key = await server.make_key("fleet", scopes=ALL)
+    lifecycle = server.app.services.topics.devices
+    table = lifecycle.table
+    settings = tmp_path / "collector.yaml"
+    url = url_of(server, transport)
+    uids: set[str] = set()
+    for _ in range(2):
+        text = COLLECTOR.format(port=free_port(), transport=transport, url=url, key=key)
+        await asyncio.to_thread(settings.write_text, text)
+        async with running(program, "--config", str(settings)) as collector:
+            await until(partial(reported, table, before=uids))
+            [device] = table.all()
+            assert device.labels["team"] == "search"
+            uids |= instances_in(device.heartbeat).keys()
+            collector.terminate()
+            await asyncio.wait_for(collector.wait(), 60)
+        # over plain HTTP, the extension stops without its last message, so only the silence tells
+        if transport == "http":
+            await until(lambda: lifecycle.state_of(table.all()[0]) == SILENT)
+        else:
+            await until(lambda: part(server, table.all()[0].id)["connected"] is False)
+    assert len(uids) == 2
+    assert len(table.all()) == 1
