@@ -10,27 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from urllib.parse import urlsplit
 
 from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.destinations.otlp import SIGNALS
 from exporters.errors import SendError
-from exporters.http.client import Client
+from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_of, problems_of_reach
 from exporters.marked_call import try_call
 from exporters.notifications.catalogue import build as build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, failed, try_connection, try_export
+from exporters.problems import url as url_problems
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.billing_drops import try_validation
 from exporters.service.events import STREAM as EVENTS
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import STREAMS, UPSTREAM, Paths
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from exporters.service.upstream_client import Keyring, client_of
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from spool.clock import Clock
+from spool.errors import Invalid
 from spool.record import AI_TELEMETRY
 
 # A gateway sends nothing to these streams. An agent sends to the first two.
+TYPED_TIMEOUT_S = 10.0
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 
 
@@ -155,6 +161,22 @@ async def _check_destination(
         status=probe.status,
         words=probe.words,
     )
+
+
+async def try_receiver(kind: str, url: str, secret: str, *, clock: Clock) -> Probe:
+    """
+    Send an empty export to an address that somebody typed, with a key that is not stored. `kind` is `upstream` or
+    `otlp`. The same addresses are allowed as for channels of the console. Raises Invalid for any other address.
+    """
+    if not url:
+        raise Invalid("url is required")
+    if problem := next(chain(url_problems("url", url), problems_of_reach("url", url)), None):
+        raise Invalid(problem)
+    of_upstream = Paths(UpstreamSettings(base_url=url)).template(TRACES)
+    address = of_upstream if kind == UPSTREAM else url.rstrip("/") + SIGNALS[TRACES]
+    settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=check_of(url))
+    async with Client(settings, clock=clock) as client:
+        return await _result_of(try_export(client, str(address), authorization=secret or None))
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:

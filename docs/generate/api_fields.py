@@ -247,6 +247,8 @@ FIELDS: Mapping[str, str] = {
     "sent_as": "The unit-cost stream that receives the events, or null.",
     "event_type.unmapped": "Whether no stream is set for the type.",
     "event.item": "The number of the event in the request.",
+    "forwarding_test": "The result of the test.",
+    "forwarding_test.words": "The message of the receiver, or null.",
     "event_mapping.value": "The field with the amount, `1` to count events, or empty for the usual fields.",
     "event_mapping.element": "The field of the event with the element that the amount belongs to.",
     "event_mapping.type": "What the stream contains: allocation or metric.",

@@ -143,7 +143,15 @@ PAGES = (
         "Server operations",
         "Reload, back up, and look at the running server.",
         _operators(
-            "/status", "/clock", "/configuration", "/reload", "/backup", "/demo", "/mcp", "/assistant-tools"
+            "/status",
+            "/clock",
+            "/configuration",
+            "/reload",
+            "/forwarding-tests",
+            "/backup",
+            "/demo",
+            "/mcp",
+            "/assistant-tools",
         ),
     ),
     ApiPage(

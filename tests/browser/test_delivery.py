@@ -190,7 +190,7 @@ def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> No
     console.open("/delivery")
     page = console.page
     page.get_by_role("link", name="Forward", exact=True).last.click()
-    expect(page.get_by_role("heading", level=2)).to_have_count(5)
+    expect(page.get_by_role("heading", level=2)).to_have_count(6)  # the first tests an address and a key
     assert 1 == console.clicks()
     texts = page.locator("pre code").all_inner_texts()
     found = [loaded(tmp_path, text) for text in texts]
@@ -199,6 +199,45 @@ def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> No
     page.set_viewport_size({"width": 390, "height": 844})
     assert max(0, console.overhang()) == 0
     assert console.audit() == []
+
+
+def test_a_receiver_is_tested_before_its_lines_are_copied(
+    house: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole, tmp_path: Path
+) -> None:
+    """
+    Clicks: address (1), key (1), Test (1). A refused key is named. The lines load, and no page and no audit row
+    contains the key. Addresses of metadata services are refused. An operator gets no form.
+    """
+    secret = "k" * 40
+    console = open_console(house)
+    page = console.page
+    console.open("/delivery?tab=forward")
+    page.locator("input[name=url]").fill(refusing.url)
+    page.locator("input[name=secret]").fill(secret)
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_text("The receiver refuses this address or key.")).to_be_visible()
+    assert 3 == console.clicks()
+    refusing.mended.set()
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_text("The receiver accepts records with this key.")).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("delivery-first-receiver")
+    lines = page.get_by_label("lines for the configuration").first.inner_text()
+    assert refusing.url == loaded(tmp_path, lines).upstream.base_url
+    assert secret not in page.get_by_role("main").inner_text()
+    assert secret not in str(console.ask("/audit"))
+    page.get_by_role("button", name="Reload the configuration").click()
+    expect(page.get_by_text("The file has no changes.")).to_be_visible()
+    assert "forwarding.test" in console.actions()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert max(0, console.overhang()) == 0
+    console.expects("400")
+    page.locator("input[name=url]").fill("https://169.254.169.254/")
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_role("alert")).to_contain_text("to which Tollhouse sends nothing")
+    other = open_console(house, role="operator")
+    other.open("/delivery?tab=forward")
+    expect(other.page.get_by_role("heading", name="Test a receiver")).to_have_count(0)
 
 
 def loaded(directory: Path, text: str) -> Config:

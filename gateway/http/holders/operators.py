@@ -167,6 +167,10 @@ def _no_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None
     raise Refusal(503, "no_channels", "channels cannot be created here")
 
 
+async def _no_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
+    raise Refusal(503, "not_running", "no server runs here; `tollhouse check` tests the configuration")
+
+
 async def _no_channels() -> Sequence[ChannelState]:
     return ()
 
@@ -185,6 +189,7 @@ class InstallationServices(WithRegistry):
     - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
     - `branches` returns the setting `work.branch`.
     - `settings` returns the settings in effect, and `most` the value of a limit by its name.
+    - `try_receiver` tests an address and a key for forwarding; it returns a status and the receiver's words.
     - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
       encrypts its secret.
     - `demo` is None if no server runs or if several gateways share the storage.
@@ -212,6 +217,7 @@ class InstallationServices(WithRegistry):
     branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     seal_channel: Seal = _no_seal
+    try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _no_test
     demo: Once[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None
     questions: Questions = field(init=False, repr=False)

@@ -213,8 +213,8 @@ _LISTED = (
         ),
     ),
     Area(
-        modules=("gateway.service.calls.installation",),
-        paths=("/configuration", "/reload", "/backup", "/demo"),
+        modules=("gateway.service.calls.installation", "gateway.service.calls.forwarding"),
+        paths=("/configuration", "/reload", "/backup", "/demo", "/forwarding-tests"),
         is_in_demo=False,
     ),
     Area(

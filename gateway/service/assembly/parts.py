@@ -163,6 +163,12 @@ class Assembler:
     def seal_channel(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
         return self._channel_seal()(draft, secret, before)
 
+    async def try_receiver(self, kind: str, url: str, secret: str) -> tuple[str, str | None]:
+        from exporters.check import try_receiver  # imported late, because the start does not need this module
+
+        probe = await try_receiver(kind, url, secret, clock=self.clock)
+        return probe.status, probe.words
+
     def people(self, config: Config) -> People:
         return People.of_installation(self.storage.secret, config.privacy.emails)
 

@@ -282,6 +282,8 @@ async def channels_and_reports(operators: Operators) -> None:
         "edit_work_link", "PATCH", f"/work/links/{linked.id}", {"commit": "c0ffee", "session": ""}
     )
     await operators.change("remove_work_link", "DELETE", f"/work/links/{linked.id}")
+    receiver = {"type": "otlp", "url": "http://127.0.0.1:9", "secret": "s" * 40}
+    await operators.change("test_forwarding", "POST", "/forwarding-tests", receiver)
     mapping = {"event_type": "order", "stream": "orders"}
     await operators.change("add_event_mapping", "POST", "/event-mappings", mapping)
     [kept_mapping] = operators.services.installation.require_registry().table(EventMappingTable).all()

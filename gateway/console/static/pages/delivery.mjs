@@ -87,8 +87,46 @@ const FORWARDS = [
   ["A file for FinOps tools", "FOCUS rows as CSV.", destination("focus", "focus", 'path = "focus/costs.csv"')],
 ];
 
+const KINDS = [["upstream", FORWARDS[0], "keys/telemetry.key"], ["otlp", FORWARDS[1], "keys/collector.key"]];
+const VERDICTS = {ok: ["good", "The receiver accepts records with this key."], refused: ["bad", "The receiver refuses this address or key."],
+  unavailable: ["bad", "The receiver does not respond."], unverified: ["wait", "The receiver responds, but no request can test the key."]};
+
+/** Test an address and a key, then show the exact lines for the configuration. The key is not stored and not shown. */
+function FirstReceiver() {
+  const [{isBusy, problem, done}, setState] = useState({});
+  const [applied, setApplied] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const {type, url, secret} = Object.fromEntries(new FormData(event.currentTarget));
+    setState({isBusy: true});
+    setApplied(null);
+    try {
+      const {forwarding_test: found} = await send("POST", "/forwarding-tests", {type, url, secret});
+      setState({done: {...found, type, url: url.trim()}});
+    } catch (error) {
+      setState({problem: error.message});
+    }
+  };
+  const told = ({changed, needs_restart, problems}) => [...changed.map((name) => `Changed: ${name}.`), ...needs_restart.map((name) => `Needs a restart: ${name}.`), ...problems].join(" ");
+  const apply = () => send("POST", "/reload", {}).then(({reload}) => setApplied(told(reload) || "The file has no changes."), (error) => setApplied(error.message));
+  const [, [, , text], file] = KINDS.find(([type]) => type === done?.type) ?? KINDS[0];
+  const [kind, words] = VERDICTS[done?.status] ?? [];
+  return html`<section aria-label="First receiver"><h2>Test a receiver</h2>
+    <form class="bar" onSubmit=${submit}>
+      <label>Kind <select name="type">${KINDS.map(([type, [title]]) => html`<option key=${type} value=${type}>${title}</option>`)}</select></label>
+      <label>Address <input name="url" type="url" required placeholder="https://" autocomplete="off" /></label>
+      <label>Key <input name="secret" type="password" autocomplete="off" /></label>
+      <button type="submit" class="main" disabled=${isBusy}>Test</button></form>
+    ${problem && html`<p role="alert" class="wrong">${problem}</p>`}
+    ${done && html`<p role="status"><${State} word=${done.status} kind=${kind} /> ${words} ${done.words}</p>
+      <p>On the gateway's machine, add these lines to the configuration. The key is in a file, so that no setting contains it:</p>
+      <${Copy} label="lines for the configuration" text=${text.replace(/https:[^"]+/, () => done.url)} />
+      <${Copy} label="commands" text=${`umask 077 && mkdir -p keys && cat > ${file}  # paste the key, then press Ctrl+D\ntollhouse check`} />
+      <p class="bar"><button type="button" onClick=${apply}>Reload the configuration</button> ${applied && html`<span role="status">${applied}</span>`}</p>`}</section>`;
+}
+
 /** Settings that forward records, to copy. The console never shows real secrets and addresses. */
-const Forward = () => html`<p>Copy one of these into the configuration, with your address and a file that contains the key. Then${" "}
+const Forward = ({session}) => html`${may(session, "installation_administration") && html`<${FirstReceiver} />`}<p>Copy one of these into the configuration, with your address and a file that contains the key. Then${" "}
     <code>tollhouse check</code> tests address and key, and <code>tollhouse reload</code> applies the change. Tollhouse also sends the records that it has stored so far.</p>
   ${FORWARDS.map(([title, what, text]) => html`<section key=${title}><h2>${title}</h2><p>${what}</p><${Copy} label=${`settings: ${title}`} text=${text} /></section>`)}`;
 
@@ -188,5 +226,5 @@ const TABS = [["routes", "Routes", ROUTES], ["sending", "In progress", SENDING],
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} />${
-    list ? html`<${ListPage} key=${name} list=${list} ...${given} />` : html`<${Forward} />`}`;
+    list ? html`<${ListPage} key=${name} list=${list} ...${given} />` : html`<${Forward} session=${given.session} />`}`;
 }
