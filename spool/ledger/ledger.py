@@ -32,7 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
-from spool.ledger.work import WORK_LIMITS, WorkLimits
+from spool.ledger.work import WORK_LIMITS, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -570,6 +570,10 @@ class Ledger:
             return costs(rows, query, limit, self.rates)
 
         return await self._read(lambda rows: [answer(rows, query) for query in prepared])
+
+    async def lineage(self, unit: str, name: str, most: int) -> Sequence[Lineage]:
+        """Return the runs of a unit of work (see `LedgerRows.lineage`)."""
+        return await self._read(lambda rows: rows.lineage(unit, name, most))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
 from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
-from spool.ledger.work import Units
+from spool.ledger.work import Lineage, Units
 from spool.ledger.work_links import UnitLinks
 
 if TYPE_CHECKING:
@@ -146,6 +146,13 @@ class LedgerRows(Protocol):
         """
         Count all calls under these links, past calls included, and store their mark. A linked unit stays listed, also
         without calls, because its link would not find its calls otherwise.
+        """
+        ...
+
+    def lineage(self, unit: str, name: str, most: int) -> Sequence[Lineage]:
+        """
+        Return the runs of a unit, at most `most`. For a session or run, these include the runs that they started, and
+        for a run also the runs above it.
         """
         ...
 

@@ -23,6 +23,14 @@ _BITS = 63  # both engines store signed integers of 64 bits
 ROLLUP = 1000  # the number of the sums by units of work among the rollups
 
 
+class Lineage(NamedTuple):
+    """A run with the run that started it and its session, all as digests."""
+
+    run: str
+    parent: str | None
+    session: str | None
+
+
 class WorkUnit(NamedTuple):
     """A kind of unit. `number` is stored. If `is_named`, the names of its units are stored."""
 

@@ -32,6 +32,28 @@ _SESSIONS = """SELECT DISTINCT a.units, s.unit_session AS unit FROM above a JOIN
   JOIN {sets} o ON o.id = a.units WHERE s.unit_run > {rest} AND s.unit_session > {rest}
   AND s.unit_session <> o.unit_session"""
 
+_LINEAGE = """
+WITH RECURSIVE own (run) AS (
+  SELECT DISTINCT unit_run FROM {sets} WHERE {column} = :number AND unit_run > {rest}
+), below (run, level) AS (
+  SELECT run, 0 FROM own UNION
+  SELECT s.unit_run, b.level + 1 FROM below b JOIN {sets} s ON s.parent_run = b.run
+  WHERE s.unit_run > {rest} AND b.level < {below}
+), above (run, level) AS (
+  SELECT run, 0 FROM own UNION
+  SELECT s.parent_run, a.level + 1 FROM above a JOIN {sets} s ON s.unit_run = a.run
+  WHERE s.parent_run > {rest} AND a.level < {above}
+)
+SELECT unit_run, MIN(CASE WHEN parent_run > {rest} THEN parent_run END),
+  MIN(CASE WHEN unit_session > {rest} THEN unit_session END)
+FROM {sets} WHERE unit_run IN (SELECT run FROM below UNION SELECT run FROM above) GROUP BY unit_run LIMIT :most"""
+
+
+def lineage(sets: str, column: str, *, has_below: bool, has_above: bool) -> str:
+    """Return the query for the runs of a unit in `column`, with the smallest parent and session of each."""
+    levels = {"below": MAX_LEVELS * has_below, "above": MAX_LEVELS * has_above}
+    return _LINEAGE.format(sets=sets, column=column, rest=REST, **levels)
+
 
 def above(sets: str, used: str, *, of_runs: bool) -> str:
     """

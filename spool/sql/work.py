@@ -9,13 +9,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from spool.ledger.counting import bounded, new_marks
 from spool.ledger.ledger_rows import WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
-from spool.ledger.work import KINDS, MAX_LEVELS, NONE, OTHER, REST, RUN, UNITS, number_of_set, numbers_of
+from spool.ledger.work import (
+    KINDS,
+    MAX_LEVELS,
+    NONE,
+    OTHER,
+    REST,
+    RUN,
+    TREES,
+    UNITS,
+    Lineage,
+    number_of_set,
+    numbers_of,
+    shown,
+)
 from spool.ledger.work_links import UnitLinks
 from spool.sql import work_links
 from spool.sql.columns import insert
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.run_trees import above
+from spool.sql.run_trees import above, lineage
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery
@@ -264,6 +277,11 @@ class SqlWorkRows(ABC):
             f" SELECT {selected} GROUP BY 1, 2, 3 ON CONFLICT (start, units, key) DO UPDATE SET {added}",
             **values,
         )
+
+    def lineage(self, unit: str, name: str, most: int) -> Sequence[Lineage]:
+        statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=unit in TREES, has_above=unit == RUN)
+        rows = self._tables.all(statement, number=numbers_of(unit, [name])[0], most=most)
+        return [Lineage(*(number and shown(number) for number in row)) for row in rows]
 
     def drop_unused_units(self) -> None:
         nothing = " AND ".join(f"{name} = 0" for name in self.columns)

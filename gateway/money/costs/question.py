@@ -14,12 +14,13 @@ from gateway.money.costs.measures import REAL_COST
 from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
-from spool.ledger.work import UNITS
+from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
 MAX_UNIT_DAYS = 92  # longest time range of a query by a unit of work, in days
+SCOPES = OWN, AGGREGATED = ("own", "aggregated")
 UNIT_GROUPS = 100  # number of units that stay separate if a query does not name a number
 # periods with a fixed length; each of the other periods lasts a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
@@ -53,6 +54,7 @@ class CostQuestion:
     # function that returns the query for an earlier time, whose costs the result also has
     earlier: Callable[[CostQuery], CostQuery] | None = None
     tells: Sequence[str] = ()
+    scope: str = OWN  # AGGREGATED adds to each run or session the runs that it started
 
     @property
     def arranged(self) -> int:
@@ -82,6 +84,7 @@ class CostQuestion:
             meter=self.meter,
             currency=self.currency,
             arranged=self.arranged,
+            aggregated=self.scope == AGGREGATED,
         )
         view = self.view
         return plain if view is None else within(plain, include=view.include, exclude=view.exclude)
@@ -107,6 +110,8 @@ class CostQuestion:
             raise _wrong(
                 f"{error}. Group by one and filter the calls of that unit in another query"
             ) from None
+        if self.scope == AGGREGATED and unit not in TREES:
+            raise _wrong(f"scope=aggregated needs by={' or by='.join(TREES)}, or a filter by one of them")
         if unit is None:
             return
         if self.per == "hourly":

@@ -39,8 +39,10 @@ class AnswerRows:
         sides = [answer.rows, answer.before]
         rows = _placed(answer, sides)
         self.row_count = len(rows)
+        # aggregated costs overlap, so they have no total and are not joined
+        overlaps = answer.query.aggregated
         largest_groups = (
-            None if most is None else _largest(answer.rows, rows, most, by=answer.question.top_by)
+            None if most is None or overlaps else _largest(answer.rows, rows, most, by=answer.question.top_by)
         )
         self.is_truncated = largest_groups is not None
         shown = answer.query.shown
@@ -52,7 +54,7 @@ class AnswerRows:
         self._asked = [None if side is None else side.folded(shown) for side in asked]
         self.places = ordered(rows, key=_order)
         totals = [None if side is None else side.total for side in self._asked]
-        self.total = self._beside(sides, _EPOCH, (), totals)
+        self.total = None if overlaps else self._beside(sides, _EPOCH, (), totals)
         total = combined(answer.rows, start=_EPOCH, group=())
         self.latency = _latency(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted

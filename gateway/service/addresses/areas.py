@@ -255,8 +255,9 @@ _LISTED = (
             "gateway.money.calls.costs.forecast",
             "gateway.money.calls.costs.what_if",
             "gateway.money.calls.costs.ledger",
+            "gateway.money.calls.work",
         ),
-        paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
+        paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if", "/work"),
     ),
     Area(modules=("gateway.money.calls.allocation",), paths=("/allocation",)),
     Area(

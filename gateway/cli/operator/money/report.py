@@ -42,7 +42,7 @@ from gateway.money.costs.measures import (
     UNITS,
     columns,
 )
-from gateway.money.costs.question import UNIT_GROUPS
+from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.service.configuration.values import read_quantity
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
@@ -70,7 +70,19 @@ _BY = (
 _BY_DEFAULT = (
     f"Default: {MODEL_FAMILY}, which shows all variants of a model as one row, or the grouping of --view."
 )
-_OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
+_OF_SUMS = (
+    "per",
+    "top",
+    "top_by",
+    "unit",
+    "scope",
+    "cost_type",
+    "missing",
+    "currency",
+    "limit",
+    "cursor",
+    "against",
+)
 # error message -> options that cannot be used together
 _NOT_AS_IF = {
     "--as-if allows only --by, --where, --view, --range, --from, --to, --tz, --json and --csv": (
@@ -78,16 +90,16 @@ _NOT_AS_IF = {
     ),
 }  # fmt: skip
 _NOT_OF_CALLS = {
-    "--calls cannot be used with --by, --per, --compare, --against, --show, --unit or --latency": (
-        "by", "show", "compare", "latency", "against", "per", "unit"
+    "--calls cannot be used with --by, --per, --compare, --against, --show, --unit, --scope or --latency": (
+        "by", "show", "compare", "latency", "against", "per", "unit", "scope"
     ),
     "--calls cannot be used with --currency, --cost-type or --missing": ("currency", "cost_type", "missing"),
 }  # fmt: skip
 _NOT_AS_CSV = {"--csv prints every row, so it cannot be used with --limit or --cursor": ("limit", "cursor")}
 _NOT_OF_CHANGES = {
-    "--against cannot be used with --per, --compare, --top-by, --show, --unit, --currency, "
+    "--against cannot be used with --per, --compare, --top-by, --show, --unit, --scope, --currency, "
     f"--missing, --latency or --cost-type {', '.join(PLAN_TYPES)}": (
-        "show", "compare", "latency", "per", "top_by", "unit", "currency", "missing", "of plans"
+        "show", "compare", "latency", "per", "top_by", "unit", "scope", "currency", "missing", "of plans"
     ),
 }  # fmt: skip
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
@@ -203,6 +215,14 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     help=(
         "Show the cost per unit: per user, per value of tag:customer or another dimension, or per unit "
         "of a unit-cost stream (stream:NAME). Calls without a known unit are left out."
+    ),
+)
+@click.option(
+    "--scope",
+    type=Choice(SCOPES),
+    help=(
+        f"Cost of a session or run. {AGGREGATED} includes the runs that it started, so these costs overlap and have "
+        f"no total; default: {OWN}."
     ),
 )
 @click.option(
@@ -388,14 +408,16 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
     ordered = rows
     if "period" not in names and "cost" in summary["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
-    lines = _lines([*ordered, payload["total"]], names, shown, summary["currency"])
+    has_total = payload["total"] is not None
+    last = [payload["total"]] if has_total else ordered[:1]  # aggregated costs have no total
+    lines = _lines([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
     total = lines.pop()
     if "period" in names:
         has_hours = summary["per"] == "hourly"
         for line in lines:
             day, _, time = str(line["period"]).partition("T")
             line["period"] = f"{day} {time[:5]}" if has_hours else day
-    if len(rows) > 1:
+    if len(rows) > 1 and has_total:
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
     show_table(lines, (*names, *shown, *beside), _titles(summary))

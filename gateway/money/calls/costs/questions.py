@@ -27,7 +27,7 @@ from gateway.money.costs.measures import (
     needed_for,
 )
 from gateway.money.costs.past import earlier
-from gateway.money.costs.question import UNIT_GROUPS, CostQuestion
+from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS, CostQuestion
 from gateway.money.costs.times import parse_moment
 from spool.currencies import DECIMALS
 from spool.errors import Invalid
@@ -51,6 +51,7 @@ ONCE = (
     "top",
     "top_by",
     "unit",
+    "scope",
     "currency",
     "format",
     "lines",
@@ -113,6 +114,9 @@ async def report_question(
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     base_question = await question_of(request, known)
+    check_one_of("scope", scope := parameters.get("scope", OWN), SCOPES)
+    if scope == AGGREGATED and (unit or has_lines):
+        raise Invalid("scope=aggregated cannot be used with unit or lines, because these costs overlap")
     if unit in UNITS and base_question.lists_units:
         raise Invalid(f"unit={unit} cannot be used if by={','.join(base_question.by)}; filter by it instead")
     if has_lines:
@@ -141,7 +145,10 @@ async def report_question(
         top_by=top_by,
         earlier=await _earlier(request) if "compare" in parameters else None,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
+        scope=scope,
     )
+    if scope == AGGREGATED:
+        question.check_span()
     return question, form
 
 

@@ -48,7 +48,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Report costs. The totals are first updated with all closed records.
 
-    `total` is over all rows. It includes periods of the time before that have no counterpart. `whole_since`
+    `total` is over all rows. With scope=aggregated it is null, because the cost of a run or session then includes
+    the runs that it started. `total` includes periods of the time before that have no counterpart. `whole_since`
     is included if totals may lack records that were deleted before they were counted. `cut_periods` lists
     periods that the query covers only in part. JSON has at most answers.max_rows rows. If there are more,
     `truncated` is true and the smaller groups are added up as OTHER. CSV has all rows. `billed` is null for
@@ -94,6 +95,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             "charges": rows.charges,
             "unconverted": rows.unconverted,
             "unit": form.unit or None,
+            "scope": question.scope,
             "streams": [
                 stream.name
                 for stream in (await streams.streams() if streams else ())

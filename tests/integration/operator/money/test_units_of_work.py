@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest_asyncio
 
@@ -98,3 +99,50 @@ async def test_a_comparison_knows_units(server: OperatorServer) -> None:
         as_shown("session", "second"): "8",
         None: "16",
     }
+
+
+async def test_aggregated_costs_include_started_runs(server: OperatorServer) -> None:
+    """With scope=aggregated, a run has the cost of the runs that it started. Such costs have no total."""
+    a, b = (as_shown("run", run, session="first") for run in "ab")
+    other = as_shown("run", "a", session="second")
+    answer = await asked(server, "by=run&scope=aggregated")
+    assert {a: "6", b: "4", other: "8", None: "17"} == {row["run"]: row["cost"] for row in answer["rows"]}
+    assert answer["total"] is None
+    assert "aggregated" == answer["report"]["scope"]
+    assert {other: "8", a: "6", None: "17"} == await costs(server, "run", "&scope=aggregated&top=2")
+    assert {None: "17", other: "8", "(other)": "6"} == await costs(server, "run", "&top=1")
+    for query, words in (
+        ("by=team&scope=aggregated", "by=session or by=run"),
+        ("by=run&scope=both", "scope"),
+        ("by=team&unit=run&scope=aggregated&show=units", "cannot be used with unit"),
+    ):
+        refused = await server.ask("GET", f"/report?{query}")
+        assert refused.status == 400, refused.payload
+        assert words in refused.payload["error"]["message"]
+
+
+async def unit_of_work(server: OperatorServer, unit: str, id: str) -> Any:
+    answer = await server.ask("GET", f"/work/{unit}/{quote(id, safe='')}")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+async def test_one_unit_shows_its_runs_as_a_tree(server: OperatorServer) -> None:
+    """A unit has its own cost, its runs with the runs that they started, and its calls without a run."""
+    first = as_shown("session", "first")
+    a, b = (as_shown("run", run, session="first") for run in "ab")
+    for name in ("first", first):
+        shown = await unit_of_work(server, "session", name)
+        assert {"unit": "session", "id": first} == {key: shown["work"][key] for key in ("unit", "id")}
+        assert ("7", "7", "1") == tuple(shown[key]["cost"] for key in ("own", "aggregated", "without_run"))
+        rows = [(row["run"], row["parent"], row["level"], row["own"]["cost"]) for row in shown["runs"]]
+        assert [(a, None, 1, "2"), (b, a, 2, "4")] == rows
+        assert ["6", "4"] == [row["aggregated"]["cost"] for row in shown["runs"]]
+    shown = await unit_of_work(server, "run", b)
+    assert [{"run": a, "session": first}] == shown["started_by"]
+    assert ("4", "4") == tuple(shown[key]["cost"] for key in ("own", "aggregated"))
+    shown = await unit_of_work(server, "pull_request", "acme/shop#42")
+    assert ("3", None) == (shown["own"]["cost"], shown["aggregated"])
+    assert [a] == [row["run"] for row in shown["runs"]]
+    for path, status in (("/work/session/unknown", 404), ("/work/team/search", 400)):
+        assert status == (await server.ask("GET", path)).status

@@ -1,0 +1,150 @@
+"""Operator API of one unit of work: its cost, and the tree of the agent runs that made its calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.http.holders.operators import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.money.calls.costs.questions import ONE_SPAN, times
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
+from spool.errors import NotThere
+from spool.ledger.costs import combined
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TAG, CostQuery, CostRow
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import OTHER
+from spool.ledger.work import RUN, TREES, UNITS, numbers_of, shown
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.texts import check_one_of
+
+MOST_RUNS = 1000  # the most expensive runs of a unit are shown
+_AGENT = f"{TAG}agent"
+_MEASURES = ("cost", "calls", "errors", "input_tokens", "output_tokens")
+
+
+@call(
+    "GET",
+    "/work/{unit}/{id}",
+    VIEW_COSTS,
+    "Show the cost of a session, run, pull request or other unit of work",
+    optional=ONE_SPAN,
+    shows=SLICED,
+    in_turn=True,
+)
+async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show one unit of work, by default of the last 90 days. The totals are first updated with all closed records.
+
+    `own` are the calls of the unit. `aggregated` is null except for sessions and runs, and includes the runs that
+    they started. `runs` are the most expensive runs of both in the order of their tree, and `without_run` are the
+    calls that name no run. `started_by` are the runs above a run, or the sessions above a session. Sessions and
+    runs are shown as digests.
+    """
+    unit, name = request.word("unit"), request.word("id")
+    check_one_of("unit", unit, UNITS)
+    if unit in TREES:
+        name = shown(numbers_of(unit, [name])[0])
+    since, until, zone = times(request.http.query, request.now(), default="last_90d")
+    question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
+    question.check_span()
+    reads = request.reads
+    await reads.ledger.catch_up(request.services.log)
+    found = await _found(reads.ledger, reads.whole, question.query, unit, name)
+    if not found.own.calls and not found.runs:
+        raise NotThere(
+            f"no call of this {unit.replace('_', ' ')} counted in this time range; try --range last_90d"
+        )
+    known = _AGENT in await reads.dimensions()
+    agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
+    return {
+        "work": {"unit": unit, "id": name, "from": since.isoformat(), "to": until.isoformat()},
+        "own": _shown(found.own),
+        "aggregated": _shown(found.aggregated) if unit in TREES else None,
+        "without_run": _shown(found.without_run),
+        "other_runs": _shown(found.others),
+        "started_by": [] if reads.is_limited else found.started_by,
+        "runs": await asyncio.to_thread(_described, found.runs, agents),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    own: CostRow
+    aggregated: CostRow
+    without_run: CostRow
+    others: CostRow  # of the unit's runs beyond MOST_RUNS
+    started_by: Sequence[Mapping[str, str | None]]
+    runs: Sequence[RunNode]
+
+
+async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: str, name: str) -> _Unit:
+    lineage = await whole.lineage(unit, name, 10 * MOST_RUNS)
+    parents, sessions = parents_of(lineage), {each.run: each.session for each in lineage}
+    by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
+    sums, trees, rows = await ledger.costs_of([query, replace(query, aggregated=unit in TREES), by_run])
+    own = {run: row for row in rows if (run := row.group[0]) is not None}
+    others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
+    below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
+    if unit in TREES and below:
+        of_below = replace(by_run, include={RUN: tuple(below)})
+        own |= {str(row.group[0]): row for row in await ledger.costs(of_below) if row.group != (OTHER,)}
+    silent = [run for run in parents.values() if run not in sessions and ledger.is_whole]
+    above = {run: None for each in own_runs for run in runs_above(each, parents) if run not in own}
+    of_tree = [*own, *(run for run in silent if unit != RUN or run not in above)]
+    started_by: list[dict[str, str | None]] = [{"run": run, "session": sessions.get(run)} for run in above]
+    if unit != RUN:
+        others_above = dict.fromkeys(sessions[run] for run in above if run in sessions)
+        started_by = [{"session": session} for session in others_above] if unit in TREES else []
+    return _Unit(
+        own=_sum(sums),
+        aggregated=_sum(trees),
+        without_run=_sum([row for row in rows if row.group == (None,)]),
+        others=_sum([others] if others else []),
+        started_by=started_by,
+        runs=await asyncio.to_thread(tree, dict.fromkeys(of_tree), own, parents, sessions),
+    )
+
+
+def _sum(rows: Iterable[CostRow]) -> CostRow:
+    return combined(rows, start=EPOCH, group=())
+
+
+async def _agents(
+    ledger: SlicedLedger, query: CostQuery, runs: Sequence[RunNode]
+) -> Mapping[str, Sequence[str]]:
+    """Return the names of the agents of each run."""
+    names = tuple(node.run for node in runs)
+    rows = await ledger.costs(replace(query, group_by=(RUN, _AGENT), include={RUN: names})) if names else ()
+    agents = defaultdict[str, list[str]](list)
+    for row in rows:
+        run, agent = row.group
+        if run is not None and agent is not None:
+            agents[run].append(agent)
+    return agents
+
+
+def _described(runs: Sequence[RunNode], agents: Mapping[str, Sequence[str]]) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "run": node.run,
+            "session": node.session,
+            "parent": node.parent,
+            "level": node.level,
+            "agents": agents.get(node.run, ()),
+            "own": _shown(node.own),
+            "aggregated": _shown(node.aggregated),
+        }
+        for node in runs
+    ]
+
+
+def _shown(row: CostRow) -> Mapping[str, Any]:
+    return {name: getattr(row, name) for name in _MEASURES}
