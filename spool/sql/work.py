@@ -172,7 +172,9 @@ class SqlWorkRows(ABC):
         used += f" AND start > {int(query.since.timestamp()) - DAY_S}"
         tree = above(self._named(SETS), used, of_runs=query.unit == RUN)
         return (
-            f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} JOIN {tree} a ON a.units = p.id) of_units"
+            f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} LEFT JOIN {tree} a ON a.units = w.units"
+            # with an inner join, SQLite would search the sums of the whole time for each row of the tree
+            f" WHERE COALESCE(a.unit, {REST}) > {REST}) of_units"
         )
 
     def _linked(self, unit: str) -> str:

@@ -680,3 +680,37 @@ def test_a_source_shows_when_its_newest_record_arrived(house: Tollhouse, open_co
     console.open("/keys")
     expect(heads.filter(has_text="Last record")).to_have_count(1)
     expect(page.locator("tbody tr").first).to_contain_text(re.compile(r"\d+ (s|min) ago.*\d+ (s|min) ago"))
+
+
+def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Three clicks lead from Costs to the cost of a pull request and of each agent run. A run shows the runs that it
+    started.
+    """
+    name = f"acme/shop#{secrets.randbelow(10**6)}"
+    lead, helper = secrets.token_hex(8), secrets.token_hex(8)
+    of_calls: dict[str, str] = {"vcs__change__id": name, "session__id": secrets.token_hex(8)}
+    calls = [
+        span(secrets.token_hex(4), tollhouse__run=lead, **of_calls),
+        span(secrets.token_hex(4), tollhouse__run=helper, tollhouse__parent_run=lead, **of_calls),
+        span(secrets.token_hex(4), **of_calls),
+    ]
+    assert 200 == post(house.url, request(calls), house.key("sender")).status
+    asked = ("report", "--by", "team", "--where", f"pull_request={name}", "--json")
+    wait_for(lambda: house.json(*asked)["total"]["calls"] == 3, 60, "the calls are counted")
+    console = open_console(house)
+    console.open("/costs")
+    page = console.page
+    page.get_by_label("Group by").select_option("pull_request")  # one click opens the list, one chooses
+    page.locator("tbody").get_by_role("link", name=name).click()
+    runs = page.get_by_role("region", name="Agent runs").locator("tbody tr")
+    expect(runs).to_have_count(3)
+    assert [["1"], ["1"], ["1"]] == [cells(row)[3:4] for row in runs.all()]
+    first, second, _ = (cells(row) for row in runs.all())
+    assert Decimal(first[2].strip("$")) == 2 * Decimal(second[2].strip("$")) > 0
+    assert [] == console.audit()
+    runs.first.get_by_role("link").click()
+    expect(page.get_by_text("with the runs that it started")).to_be_visible()
+    expect(runs).to_have_count(2)
+    runs.last.get_by_role("link").click()
+    expect(page.get_by_text("Started by run")).to_be_visible()

@@ -142,6 +142,8 @@ export function Page({query, session}) {
     ${at.isPlain && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
     <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && !at.ofWork && limit, narrow: mayNarrow && !at.ofWork && narrow}} />`}<//>
+    ${at.isPlain && at.filters.length === 1 && !at.span.view && WORK.includes(at.filters[0][0]) && ![OTHER, UNKNOWN].includes(at.filters[0][1]) && html`<${Asked} part="Runs"
+      unit=${at.filters[0][0]} id=${at.filters[0][1]} title=${titleIn(at.filters[0][0])} parameters=${{from: at.span.from, to: at.span.to, tz: at.span.tz}} />`}
     ${at.isPlain && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
