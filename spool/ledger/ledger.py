@@ -571,9 +571,11 @@ class Ledger:
 
         return await self._read(lambda rows: [answer(rows, query) for query in prepared])
 
-    async def lineage(self, unit: str, name: str, most: int) -> Sequence[Lineage]:
-        """Return the runs of a unit of work (see `LedgerRows.lineage`)."""
-        return await self._read(lambda rows: rows.lineage(unit, name, most))
+    async def lineage(
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool
+    ) -> Sequence[Lineage]:
+        """Return the runs of some sessions or runs (see `LedgerRows.lineage`)."""
+        return await self._read(lambda rows: rows.lineage(unit, names, most, has_below=has_below))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""

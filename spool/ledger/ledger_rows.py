@@ -149,10 +149,10 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def lineage(self, unit: str, name: str, most: int) -> Sequence[Lineage]:
+    def lineage(self, unit: str, names: Sequence[str], most: int, *, has_below: bool) -> Sequence[Lineage]:
         """
-        Return the runs of a unit, at most `most`. For a session or run, these include the runs that they started, and
-        for a run also the runs above it.
+        Return the runs of some sessions or runs and all runs above them, at most `most`. With `has_below`, the result
+        also has the runs that they started.
         """
         ...
 

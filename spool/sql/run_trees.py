@@ -34,25 +34,26 @@ _SESSIONS = """SELECT DISTINCT a.units, s.unit_session AS unit FROM above a JOIN
 
 _LINEAGE = """
 WITH RECURSIVE own (run) AS (
-  SELECT DISTINCT unit_run FROM {sets} WHERE {column} = :number AND unit_run > {rest}
+  SELECT DISTINCT unit_run FROM {sets} WHERE {column} IN :numbers AND unit_run > {rest}
 ), below (run, level) AS (
   SELECT run, 0 FROM own UNION
   SELECT s.unit_run, b.level + 1 FROM below b JOIN {sets} s ON s.parent_run = b.run
-  WHERE s.unit_run > {rest} AND b.level < {below}
+  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND b.level < {below}
 ), above (run, level) AS (
   SELECT run, 0 FROM own UNION
   SELECT s.parent_run, a.level + 1 FROM above a JOIN {sets} s ON s.unit_run = a.run
-  WHERE s.parent_run > {rest} AND a.level < {above}
+  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND a.level < {most}
 )
 SELECT unit_run, MIN(CASE WHEN parent_run > {rest} THEN parent_run END),
   MIN(CASE WHEN unit_session > {rest} THEN unit_session END)
-FROM {sets} WHERE unit_run IN (SELECT run FROM below UNION SELECT run FROM above) GROUP BY unit_run LIMIT :most"""
+FROM {sets} WHERE unit_run > {rest} AND unit_run IN (SELECT run FROM below UNION SELECT run FROM above)
+GROUP BY unit_run LIMIT :most"""
 
 
-def lineage(sets: str, column: str, *, has_below: bool, has_above: bool) -> str:
-    """Return the query for the runs of a unit in `column`, with the smallest parent and session of each."""
-    levels = {"below": MAX_LEVELS * has_below, "above": MAX_LEVELS * has_above}
-    return _LINEAGE.format(sets=sets, column=column, rest=REST, **levels)
+def lineage(sets: str, column: str, *, has_below: bool) -> str:
+    """Return the query for the runs of units in `column` and their trees, with the parent and a session of each."""
+    names = {"sets": sets, "rest": REST, "most": MAX_LEVELS, "below": MAX_LEVELS if has_below else 0}
+    return _LINEAGE.format(column=column, **names)
 
 
 def above(sets: str, used: str, *, of_runs: bool) -> str:

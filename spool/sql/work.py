@@ -16,7 +16,6 @@ from spool.ledger.work import (
     OTHER,
     REST,
     RUN,
-    TREES,
     UNITS,
     Lineage,
     number_of_set,
@@ -243,7 +242,11 @@ class SqlWorkRows(ABC):
         """Return the SQL expression for the run that started a run."""
         if unit != RUN:
             return str(NONE)
-        started = f"SELECT MIN(s.{_PARENT}) FROM {self._named(SETS)} s WHERE s.unit_run = {id} AND s.{_PARENT} > {REST}"
+        # the index on runs has only those above REST
+        of_run = (
+            f"{self._named(SETS)} s WHERE s.unit_run = {id} AND s.unit_run > {REST} AND s.{_PARENT} > {REST}"
+        )
+        started = f"SELECT MIN(s.{_PARENT}) FROM {of_run}"
         return f"COALESCE(({started}), {NONE})"
 
     def _join_parents(self, unlisted: str) -> None:
@@ -280,9 +283,9 @@ class SqlWorkRows(ABC):
             **values,
         )
 
-    def lineage(self, unit: str, name: str, most: int) -> Sequence[Lineage]:
-        statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=unit in TREES, has_above=unit == RUN)
-        rows = self._tables.all(statement, number=numbers_of(unit, [name])[0], most=most)
+    def lineage(self, unit: str, names: Sequence[str], most: int, *, has_below: bool) -> Sequence[Lineage]:
+        statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=has_below)
+        rows = self._tables.all(statement, numbers=numbers_of(unit, names), most=most)
         return [Lineage(*(number and shown(number) for number in row)) for row in rows]
 
     def drop_unused_units(self) -> None:

@@ -86,14 +86,16 @@ class _Unit:
 
 
 async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: str, name: str) -> _Unit:
-    lineage = await whole.lineage(unit, name, 10 * MOST_RUNS)
-    parents, sessions = parents_of(lineage), {each.run: each.session for each in lineage}
+    is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
-    sums, trees, rows = await ledger.costs_of([query, replace(query, aggregated=unit in TREES), by_run])
+    sums, trees, rows = await ledger.costs_of([query, replace(query, aggregated=is_tree), by_run])
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
+    asked = (unit, [name]) if is_tree else (RUN, [*own])
+    lineage = await whole.lineage(*asked, 10 * MOST_RUNS, has_below=is_tree)
+    parents, sessions = parents_of(lineage), {each.run: each.session for each in lineage}
     below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
-    if unit in TREES and below:
+    if is_tree and below:
         of_below = replace(by_run, include={RUN: tuple(below)})
         own |= {str(row.group[0]): row for row in await ledger.costs(of_below) if row.group != (OTHER,)}
     silent = [run for run in parents.values() if run not in sessions and ledger.is_whole]
@@ -102,7 +104,7 @@ async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: st
     started_by: list[dict[str, str | None]] = [{"run": run, "session": sessions.get(run)} for run in above]
     if unit != RUN:
         others_above = dict.fromkeys(sessions[run] for run in above if run in sessions)
-        started_by = [{"session": session} for session in others_above] if unit in TREES else []
+        started_by = [{"session": session} for session in others_above] if is_tree else []
     return _Unit(
         own=_sum(sums),
         aggregated=_sum(trees),
