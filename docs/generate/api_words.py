@@ -89,6 +89,7 @@ QUERY: Mapping[str, str] = {
     "type": "The type of the request; `configLoad` if a cluster sends its configuration.",
     "tz": "The time zone in which days begin, such as `Europe/Berlin`; UTC by default.",
     "unit": "The unit for the cost per unit, such as `user` or `stream:NAME`.",
+    "scope": "Whether the cost of a session or run includes the runs that it started: `own` (default) or `aggregated`.",
     "validate_only": "`true` checks the definition and publishes nothing.",
     "view": "The id or name of a view whose filter applies.",
     "where": "Only calls with this value, such as `team=search`, or `team!=search` for all others.",

@@ -178,7 +178,9 @@ PAGES = (
         "operator-costs",
         "Reports",
         "Report, compare and forecast costs, and recalculate the totals.",
-        _operators("/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks"),
+        _operators(
+            "/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks", "/work"
+        ),
     ),
     ApiPage(
         "operator-views",
@@ -190,7 +192,7 @@ PAGES = (
         "operator-plans",
         "Plans, prices, links, annotations and scheduled reports",
         "Manage plans of assistants, prices, links of units of work, annotations and scheduled reports.",
-        _operators("/annotations", "/prices", "/work/links", "/plans", "/plan-costs", "/scheduled-reports"),
+        _operators("/annotations", "/prices", "/plans", "/plan-costs", "/scheduled-reports"),
     ),
     ApiPage(
         "operator-allocation",

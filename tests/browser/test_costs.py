@@ -689,7 +689,7 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     """
     name = f"acme/shop#{secrets.randbelow(10**6)}"
     lead, helper = secrets.token_hex(8), secrets.token_hex(8)
-    of_calls: Any = {"vcs__change__id": name, "session__id": secrets.token_hex(8)}
+    of_calls: Any = {"tokens": 10_000, "vcs__change__id": name, "session__id": secrets.token_hex(8)}
     calls = [
         span(secrets.token_hex(4), tollhouse__run=lead, **of_calls),
         span(secrets.token_hex(4), tollhouse__run=helper, tollhouse__parent_run=lead, **of_calls),

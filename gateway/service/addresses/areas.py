@@ -255,9 +255,8 @@ _LISTED = (
             "gateway.money.calls.costs.forecast",
             "gateway.money.calls.costs.what_if",
             "gateway.money.calls.costs.ledger",
-            "gateway.money.calls.work",
         ),
-        paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if", "/work"),
+        paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(modules=("gateway.money.calls.allocation",), paths=("/allocation",)),
     Area(
@@ -284,6 +283,10 @@ _LISTED = (
     Area(
         modules=("gateway.money.annotations.declared", "gateway.money.calls.costs.marks"),
         paths=("/annotations", "/marks"),
+    ),
+    Area(
+        modules=("gateway.money.work_links.declared", "gateway.money.calls.work"),
+        paths=("/work/links", "/work"),
     ),
     Area(modules=("gateway.bills.calls.plans",), paths=("/plans", "/plan-costs")),
     Area(

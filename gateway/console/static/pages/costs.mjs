@@ -345,14 +345,14 @@ function Picture({bars, at, session, write, cells, before, colours}) {
 
 /** Return the query of the chart's notes. Notes are about counted calls, even if the chart shows billed costs. */
 const spanOfMarks = ({span: {from, to: until, tz, view}, where}) => ({from, to: until, tz, view,
-  where: where.filter((each) => !SPECIAL.includes(each.split(/!?=/)[0]))});
+  where: where.filter((each) => ![...SPECIAL, ...WORK].includes(each.split(/!?=/)[0]))});
 
 const MONTH = {month: "long", timeZone: "UTC"};
 const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};
 
 /** Return the forecast of the running month or quarter, from today on, as {bin, amount, low, high}. The last day has the total. Empty unless bars are days. */
-function useForecast({range, bin, isPlain, measure, span: {view, tz}, where, hidden}) {
-  const per = measure === "cost" && isPlain && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
+function useForecast({range, bin, isPlain, ofWork, measure, span: {view, tz}, where, hidden}) {
+  const per = measure === "cost" && isPlain && !ofWork && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
   const asked = {view, tz, where, per};
   const {data} = useQuery(() => (per ? get("/forecast", asked) : Promise.resolve(null)), [JSON.stringify(asked)], ["ledger"]);
   if (!per || !data?.forecast.total || data.forecast.per !== per) return [];
