@@ -42,6 +42,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
         "top",
         "top_by",
         "unit",
+        "scope",
         "cost_type",
         "currency",
         "format",
