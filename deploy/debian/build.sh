@@ -37,8 +37,8 @@ find "$packages" -type f -not -name '*.so*' -exec chmod a-x {} +
 install -m 0755 deploy/debian/tollhouse "$own/bin/tollhouse"
 ln -s ../lib/tollhouse/bin/tollhouse "$root/usr/bin/tollhouse"
 
-install -D -m 0644 -t "$root/usr/lib/systemd/system" deploy/systemd/*.service deploy/systemd/*.socket
-install -D -m 0644 -t "$root/usr/lib/systemd/user" deploy/systemd/user/*.service
+install -D -m 0644 -t "$root/usr/lib/systemd/system" deploy/systemd/*.{service,socket,timer,path}
+install -D -m 0644 -t "$root/usr/lib/systemd/user" deploy/systemd/user/*
 install -D -m 0644 -t "$root/etc/tollhouse" deploy/systemd/*.toml
 install -d -m 0700 "$root/etc/tollhouse/keys" "$root/etc/tollhouse/agent-keys"
 install -D -m 0644 -t "$documents" deploy/debian/copyright README.md SECURITY.md CODE_OF_CONDUCT.md

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
 from gateway.cli import fail
 from gateway.cli.agent_policy import policy
-from gateway.cli.agent_probe import probe
+from gateway.cli.agent_probe import probe, status
 from gateway.cli.agent_settings import (
     agent_config,
     agent_flags,
@@ -34,9 +33,7 @@ from gateway.cli.agent_settings import (
     endpoint_of,
     endpoint_option,
 )
-from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
-from gateway.devices.agent import activity
 from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
@@ -58,7 +55,6 @@ from gateway.service.configuration.values import is_loopback, split_address
 from gateway.service.monitoring import logs
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
-from spool.printable import json_for_people
 from spool.record import moment
 from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
@@ -307,6 +303,7 @@ def _delete_token(config: Config) -> None:
 
 agent.add_command(policy)
 agent.add_command(probe)
+agent.add_command(status)
 
 
 # -- settings of assistants ----------------------------------------------------------------------------------
@@ -378,38 +375,3 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
         click.echo(f"{name}: {edited.path} written{backup}")
     else:
         click.echo(f"{name}: nothing was changed; use --write to change the file")
-
-
-@agent.command()
-@endpoint_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@directory_option
-@config_option
-def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
-    """Show for each assistant whether it is set up and when it last reported."""
-    settings = agent_config(config, data, {})
-    directory, endpoint = settings.data_dir, endpoint or endpoint_of(settings)
-    seen = activity.read(directory)
-    today = activity.day_of(SystemClock().now())
-    rows = [_status_row(assistant, endpoint, seen, today) for assistant in ASSISTANTS.values()]
-    if as_json:
-        click.echo(json_for_people({"assistants": rows}, option=orjson.OPT_INDENT_2))
-    else:
-        show_table(rows, ("assistant", "configured", "last_seen", "records_today"))
-
-
-def _status_row(
-    assistant: Assistant, endpoint: str, seen: Mapping[str, activity.SourceActivity], today: str
-) -> dict[str, object]:
-    try:
-        points_here = "no" if configured_for(assistant, assistant.file(), endpoint).changed else "yes"
-    except (NotEditable, OSError):
-        points_here = "unreadable"
-    activities = [seen[source] for source in assistant.sources if source in seen]
-    newest = max(activities, key=lambda sender: sender.last_seen, default=None)
-    return {
-        "assistant": assistant.name,
-        "configured": points_here,
-        "last_seen": activity.describe(newest, today)["last_seen"] if newest else None,
-        "records_today": sum(sender.records for sender in activities if sender.day == today),
-    }

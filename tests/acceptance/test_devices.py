@@ -261,7 +261,7 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
         60,
         "the sources",
     )
-    assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 5
+    assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 6
     for tollhouse in (laptop, near, far):
         tollhouse.json("spool", "verify")
     used = memory_kib(laptop)

@@ -89,7 +89,8 @@ def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -
     files = listed(package)
     assert {"root/root"} == {each.split()[1] for each in files.values()}
     assert "drwx------ root/root" == files["/etc/tollhouse/keys/"] == files["/etc/tollhouse/agent-keys/"]
-    for name in ("tollhouse.service", "tollhouse.socket", "tollhouse-agent.service"):
+    probe = [f"tollhouse-agent-probe.{kind}" for kind in ("service", "timer", "path")]
+    for name in ("tollhouse.service", "tollhouse.socket", "tollhouse-agent.service", *probe):
         assert f"/usr/lib/systemd/system/{name}" in files
     assert not [path for path in files if "__pycache__" in path or "direct_url" in path]
     installed = {

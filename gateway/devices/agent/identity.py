@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import socket
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,14 +53,12 @@ def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
     return chosen
 
 
-def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write a file with this mode by renaming a draft. A crash leaves either the old or the new content."""
+def write_private(path: Path, text: str) -> None:
+    """Write a file with mode 0600 by renaming a draft. A crash leaves either the old or the new content."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        if mode != 0o600 and sys.platform != "win32":
-            os.fchmod(file.fileno(), mode)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

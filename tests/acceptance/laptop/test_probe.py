@@ -30,7 +30,10 @@ def laptop(installations: Any, monkeypatch: pytest.MonkeyPatch) -> Tollhouse:
 
 
 def test_the_file_of_states(laptop: Tollhouse) -> None:
-    """The command stores what it prints. Root's file is readable for the agent, another user's for nobody else."""
+    """The command stores what it prints, in a file that only the owner of the directory can read."""
+    if os.geteuid() == 0:
+        laptop.data.chmod(0o700)
+        os.chown(laptop.data, 54321, 54321)
     assert "ASSISTANT" in laptop.run("agent", "probe")
     printed = laptop.json("agent", "probe")
     file = laptop.data / "states.json"
@@ -38,7 +41,9 @@ def test_the_file_of_states(laptop: Tollhouse) -> None:
     assert set(printed) == set(stored)
     assert {"looked_at", "os", "assistants"} <= set(stored)
     assert len(stored["assistants"]) == 6
-    assert (0o644 if os.geteuid() == 0 else 0o600) == stat.S_IMODE(file.stat().st_mode)
+    assert 0o600 == stat.S_IMODE(file.stat().st_mode)
+    assert laptop.data.stat().st_uid == file.stat().st_uid
+    assert [] == list(laptop.data.glob("*.new"))
     assert str(laptop.directory) not in file.read_text()
 
 
@@ -55,3 +60,29 @@ def test_a_word_that_heartbeats_cannot_state(laptop: Tollhouse) -> None:
     found = laptop.attempt("agent", "probe")
     assert 2 == found.returncode
     assert "agent.report may have user, use, serial, endpoint" in found.stderr
+
+
+def test_a_link_in_the_place_of_the_file(laptop: Tollhouse, tmp_path: Path) -> None:
+    """The owner of the directory cannot lead root's write elsewhere."""
+    victim = tmp_path / "victim"
+    victim.write_text("as before")
+    for name in ("states.json", "states.json.new"):
+        (laptop.data / name).symlink_to(victim)
+    laptop.run("agent", "probe")
+    assert "as before" == victim.read_text()
+    assert not (laptop.data / "states.json").is_symlink()
+
+
+def test_the_states_for_an_mdm(laptop: Tollhouse) -> None:
+    """Jamf gets the state between tags. Intune gets one line, and an exit code."""
+    states = {name: row["state"] for name, row in laptop.json("agent", "probe")["assistants"].items()}
+    rows = {row["assistant"]: row for row in laptop.json("agent", "status")["assistants"]}
+    assert states == {name: row["state"] for name, row in rows.items()}
+    for name, row in rows.items():
+        cause = f" ({row['cause']})" if row["cause"] else ""
+        assert f"<result>{row['state']}{cause}</result>\n" == laptop.run("agent", "status", "--jamf", name)
+    done = laptop.attempt("agent", "status", "--intune")
+    fine = set(states.values()) <= {"reporting", "unused", "not_installed"}
+    assert (0 if fine else 1) == done.returncode
+    assert 1 == done.stdout.count("\n")
+    assert 2 == laptop.attempt("agent", "status", "--intune", "--json").returncode

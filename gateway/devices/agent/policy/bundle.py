@@ -65,6 +65,17 @@ class PolicyManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: list[BundleFile]
 
 
+JAMF = """\
+#!/bin/sh
+# Jamf extension attribute: the state of {title} on this Mac. Run on Linux by the tests, and not by Jamf.
+for config in "/Library/Application Support/Tollhouse/agent.toml" /usr/local/etc/tollhouse/agent.toml; do
+  [ -f "$config" ] && break
+done
+PATH=$PATH:/usr/local/bin:/opt/homebrew/bin
+tollhouse agent status --jamf {name} --config "$config" 2>/dev/null || echo "<result>no agent</result>"
+"""
+
+
 def bundle(
     assistants: Sequence[ManagedAssistant],
     destination: Destination,
@@ -99,6 +110,8 @@ def bundle(
         machine = variables(everywhere)
         install(LINUX, ENVIRONMENT_FILES[LINUX], _environment_file(machine), ENVIRONMENT)
         install(MACOS, ENVIRONMENT_FILES[MACOS], _launch_agent(machine), ENVIRONMENT)
+    for assistant in assistants:
+        files[f"jamf/{assistant.name}.sh"] = JAMF.format(title=assistant.title, name=assistant.name).encode()
     files[PROFILE] = profile(assistants, destination)
     values, documents = list(_registry(assistants, everywhere)), list(_windows_files(assistants, everywhere))
     files |= windows.files(values, documents, variables(everywhere) if has_environment else {})

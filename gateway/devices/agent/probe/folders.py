@@ -1,5 +1,5 @@
 """
-Reads of known files below a folder, such as a home directory, by a process that may be root.
+Reads of known files below a folder, such as a home directory, and the write of one, by a process that may be root.
 
 The files of a user are opened with the user's ids, so root is never led to a file that the user cannot read. No
 link is followed, and no file is read that is not a regular file or has more than MOST_BYTES.
@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from gateway.devices.agent.identity import write_private
 
 MOST_BYTES: Final = 256 * 1024
 MOST_ENTRIES: Final = 20_000  # entries of folders that one search for the newest file visits
@@ -51,6 +53,9 @@ if sys.platform == "win32":
     @contextmanager
     def _as(owner: Owner | None) -> Iterator[None]:
         yield
+
+    def store(folder: Path, name: str, text: str) -> None:
+        write_private(folder / name, text)
 
     def _exists(root: Path, folder: str, name: str) -> bool:
         return os.path.lexists(root / folder / name)
@@ -89,6 +94,24 @@ else:
             os.seteuid(0)
             os.setegid(own_group)
             os.setgroups(groups)
+
+    def store(folder: Path, name: str, text: str) -> None:
+        """
+        Replace a file in a folder, by renaming a draft. Root writes as the folder's owner, who alone can read the file.
+        """
+        with _opened(folder, "", _FOLDER) as opened:
+            assert isinstance(opened, int)
+            status = os.fstat(opened)
+            with _as((status.st_uid, status.st_gid)):
+                draft = f"{name}.new"
+                with suppress(FileNotFoundError):
+                    os.unlink(draft, dir_fd=opened)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                with os.fdopen(os.open(draft, flags, 0o600, dir_fd=opened), "w", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(draft, name, src_dir_fd=opened, dst_dir_fd=opened)
 
     def _exists(root: Path, folder: str, name: str) -> bool:
         with _opened(root, folder, _FOLDER) as descriptor:

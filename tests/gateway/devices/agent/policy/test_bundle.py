@@ -6,8 +6,10 @@ import base64
 import json
 import plistlib
 import re
+import subprocess
 import tomllib
 import uuid
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -138,6 +140,30 @@ def registry(content: bytes) -> dict[tuple[str, str], str]:
         name, text = (re.sub(r"\\(.)", r"\1", part) for part in match.groups())
         found[key, name] = text
     return found
+
+
+@pytest.mark.parametrize("name", MANAGED)
+def test_the_script_of_jamf_prints_one_result(tmp_path: Path, name: str) -> None:
+    """With the installed command, it prints the state. Without an agent, it says so."""
+    script = tmp_path / "attribute.sh"
+    script.write_bytes(made(AGENT)[f"jamf/{name}.sh"])
+
+    def run(path: str) -> str:
+        return subprocess.run(
+            ["/bin/sh", script],
+            env={"PATH": path, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert "<result>no agent</result>\n" == run("/usr/bin:/bin")
+    program = tmp_path / "bin/tollhouse"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "<result>$*</result>"\n')
+    program.chmod(0o755)
+    expected = f"agent status --jamf {name} --config /usr/local/etc/tollhouse/agent.toml"
+    assert f"<result>{expected}</result>\n" == run(f"{program.parent}:/usr/bin:/bin")
 
 
 def test_the_windows_files_agree() -> None:
