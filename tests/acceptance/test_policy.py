@@ -155,6 +155,8 @@ def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> No
     reader.mkdir()
     root.mkdir()
     (reader / "fleet.key").write_text((gateway.directory / "send.key").read_text())
+    (reader / "machines.csv").write_text("serial\nC02XL0THJGH5\n")
+    (reader / "computers.csv").write_text("serial,hostname\nC02XL0THJGH5,mill\n")
     environment = {
         **os.environ,
         "TOLLHOUSE_CONFIG": str(gateway.config),
