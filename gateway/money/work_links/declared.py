@@ -195,19 +195,22 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     draft = WorkLinkDraft
     limit = "work.links"
     action = "work_link"
-    _unit_links: UnitLinks | None = None
+    _by_id: Mapping[str, UnitLink] = {}  # the links of the rows in memory
+    _unit_links = NO_LINKS
 
     @property
     def unit_links(self) -> UnitLinks:
         """The links as the totals use them."""
-        if self._unit_links is None:
-            rows = sorted(self.all(), key=lambda row: (row.created, row.id))
-            self._unit_links = UnitLinks(map(unit_link, rows))
         return self._unit_links
 
     def _set(self, rows: dict[str, WorkLink]) -> None:
+        before, known = self._rows, self._by_id
+        self._by_id = {
+            id: known[id] if before.get(id) is row else unit_link(row) for id, row in rows.items()
+        }
         super()._set(rows)
-        self._unit_links = None
+        oldest_first = sorted(rows.values(), key=lambda row: (row.created, row.id))
+        self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
 
     def checked(self, draft: WorkLinkDraft) -> WorkLinkDraft:
         return checked(draft)
@@ -221,7 +224,8 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         """Raise AlreadyThere if some calls would have two links."""
         link = unit_link(row)
         for other in stored.values():
-            if other.id != row.id and link.overlaps(before := unit_link(other)):
+            is_same_unit = getattr(other, link.unit) == getattr(row, link.unit)
+            if other.id != row.id and is_same_unit and link.overlaps(before := unit_link(other)):
                 raise AlreadyThere(
                     f"the {words_of(row)} is already linked to {before.name} by the link {other.id}"
                 )
@@ -229,9 +233,9 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     def with_same_target(self, draft: WorkLinkDraft) -> WorkLink | None:
         """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
         link = unit_link(draft)
-        for row in self.all():
-            if getattr(row, link.target) == link.name and link.overlaps(unit_link(row)):
-                return row
+        for id, before in self._by_id.items():
+            if before.name == link.name and link.overlaps(before):
+                return self.get(id)
         return None
 
 
