@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -468,6 +468,17 @@ class Ledger:
         if (await self._read(lambda rows: rows.state())).get(LINKS_MARK, 0) != links.mark:
             async with self._turn:
                 await self._change(lambda rows: rows.replace_links(links))
+
+    async def linked_targets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
+        """
+        Return the time before which pull requests and tickets expire, and those that have calls since then: kind and
+        number. None if the sums do not reach back to that time, or if they are incomplete.
+        """
+        since = int(settled_now(self._clock) - self._work.retention_units_s)
+        span = await self.known_span()
+        if span is None or span[0].timestamp() > since or not await self.is_complete():
+            return None
+        return since, await self._read(lambda rows: rows.linked_targets(since))
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of work is no longer listed, so that its calls cannot be found."""

@@ -142,6 +142,10 @@ class LedgerRows(Protocol):
         """Return True if a unit of a kind is counted as REST."""
         ...
 
+    def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
+        """Return the pull requests and tickets of calls since a time, linked calls included: kind and number."""
+        ...
+
     def replace_links(self, links: UnitLinks) -> None:
         """
         Count all calls under these links, past calls included, and store their mark. A linked unit stays listed, also

@@ -22,7 +22,7 @@ from spool.ledger.work import (
     numbers_of,
     shown,
 )
-from spool.ledger.work_links import UnitLinks
+from spool.ledger.work_links import TARGETS, UnitLinks
 from spool.sql import work_links
 from spool.sql.columns import insert
 from spool.sql.connection import SqlConnection
@@ -178,6 +178,15 @@ class SqlWorkRows(ABC):
 
     def _linked(self, unit: str) -> str:
         return work_links.linked_units(unit, self._named(work_links.LINKS))
+
+    def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
+        return {
+            (target, number)
+            for target in TARGETS
+            for (number,) in self._tables.all(
+                f"SELECT DISTINCT {_COLUMNS[target]} FROM {self._work()} WHERE start >= :since", since=since
+            )
+        }
 
     def replace_links(self, links: UnitLinks) -> None:
         table = self._named(work_links.LINKS)

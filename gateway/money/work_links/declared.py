@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from gateway.http.resources.declaration import (
 )
 from gateway.http.visible import WHOLE
 from gateway.normalise.reading.repositories import NAME, repository_of
-from spool.errors import AlreadyThere, Invalid, LedgerLost, NotAllowed, SpoolUnavailable
+from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.ledger.sums import DAY_S
 from spool.ledger.work import NONE, SESSION, UNITS, number_of, numbers_of, shown
 from spool.ledger.work_links import (
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again
+EXPIRE_EVERY_S = 86_400.0
+EXPIRY = Actor("work.retention_units", "")  # deletes expired links
 
 _log = logging.getLogger(__name__)
 
@@ -205,9 +208,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
 
     def _set(self, rows: dict[str, WorkLink]) -> None:
         before, known = self._rows, self._by_id
-        self._by_id = {
-            id: known[id] if before.get(id) is row else unit_link(row) for id, row in rows.items()
-        }
+        self._by_id = {id: known[id] if before.get(id) is row else unit_link(row) for id, row in rows.items()}
         super()._set(rows)
         oldest_first = sorted(rows.values(), key=lambda row: (row.created, row.id))
         self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
@@ -332,12 +333,28 @@ WORK_LINK = WorkLinkResource()
 async def follow_links(ledger: Ledger, registry: Registry) -> None:
     """
     Use the stored links in the totals, also those that another gateway stores, and all of them after the totals were
-    lost.
+    lost. Once a day, delete the links that have expired.
     """
+    table, expired_at = registry.table(WorkLinkTable), -EXPIRE_EVERY_S
     while True:
         try:
-            await ledger.use_links(registry.table(WorkLinkTable).unit_links)
-        except (SpoolUnavailable, LedgerLost) as error:
+            await ledger.use_links(table.unit_links)
+            if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
+                await expire_links(ledger, table)
+                expired_at = now
+        except SpoolError as error:
             _log.warning("links are not used yet: %s", error, extra={"action": "links_wait"})
         with suppress(TimeoutError):
             await asyncio.wait_for(registry.until_changed(), EVERY_S)
+
+
+async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
+    """Delete the links to pull requests and tickets that had no calls for `work.retention_units`."""
+    known = await ledger.linked_targets() if table.count() else None
+    if known is None:
+        return
+    since, in_use = known
+    for row in table.all():
+        link = unit_link(row)
+        if row.last_updated < since and (link.target, link.number) not in in_use:
+            await table.delete(row.id, actor=EXPIRY)

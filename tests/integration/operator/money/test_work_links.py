@@ -14,7 +14,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.money.work_links.declared import WorkLinkTable, follow_links
+from gateway.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.ledger.work import as_shown
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
@@ -268,6 +268,46 @@ async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer)
     following = asyncio.create_task(follow_links(ledger, server.registry))
     try:
         await until(lambda: _has(server, "T"))
+    finally:
+        following.cancel()
+
+
+async def test_expired_links_are_deleted(server: OperatorServer) -> None:
+    """
+    A link whose pull request had no calls for `work.retention_units` is deleted. A link with later calls stays, and so
+    does each link if the totals do not reach back that far.
+    """
+    table, ledger = server.registry.table(WorkLinkTable), server.storage.ledger
+    old = await link(server, session="first", ticket="old")
+    busy = await link(server, session="second", ticket="busy")
+    unused = await link(server, session="nobody", ticket="unused")
+    await ledger.catch_up(server.storage.log)
+    await expire_links(ledger, table)
+    assert 3 == table.count()
+    server.clock.move(400 * DAY_S)
+    new = await link(server, session="new", ticket="new")
+    now = server.clock.now() - 60
+    await add(server.storage.log, call(200, at=now, session="second"), call(201, at=now))
+    await ledger.catch_up(server.storage.log)
+    await expire_links(ledger, table)
+    assert {busy["id"], new["id"]} == {row.id for row in table.all()}
+    await follow_once(server)
+    rows = (await server.ask("GET", "/audit")).payload["audit"]
+    gone = {row["target"]: row["actor"] for row in rows if row["action"] == "work_link.delete"}
+    assert gone == dict.fromkeys((old["id"], unused["id"]), "work.retention_units")
+
+
+async def follow_once(server: OperatorServer) -> None:
+    """Let the background task run until the totals use the stored links."""
+    table, ledger = server.registry.table(WorkLinkTable), server.storage.ledger
+    following = asyncio.create_task(follow_links(ledger, server.registry))
+
+    async def is_used() -> bool:
+        state = await ledger._read(lambda rows: rows.state())
+        return state.get("links", 0) == table.unit_links.mark
+
+    try:
+        await until(is_used)
     finally:
         following.cancel()
 
