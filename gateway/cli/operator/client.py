@@ -21,6 +21,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
@@ -150,7 +151,8 @@ class OperatorClient:
         headers = self._headers
         if body is not None:
             headers["Content-Type"] = "text/csv" if isinstance(body, bytes) else "application/json"
-        data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        # aiohttp sends a file object in pieces, and warns of large bytes
+        data = None if body is None else BytesIO(body if isinstance(body, bytes) else orjson.dumps(body))
         async with self._asked(method, path, query, headers, data) as response:
             return response.status, orjson.loads(await response.read())
 
@@ -170,7 +172,7 @@ class OperatorClient:
         path: str,
         query: Sequence[tuple[str, str]],
         headers: dict[str, str],
-        data: bytes | None,
+        data: BytesIO | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         import aiohttp
         from yarl import URL

@@ -19,6 +19,7 @@ from spool.registry.tables.inventory import Machine
 NOT_REPORTING, SILENT, MISSING = "not_reporting", "silent", "missing"
 STATES = (REPORTING, UNUSED, NOT_REPORTING, SILENT, MISSING, PENDING, REVOKED)
 COVERED = frozenset({REPORTING, UNUSED})
+_LIVE = frozenset({REPORTING, UNUSED, NOT_REPORTING})  # states in which the states of assistants are current
 
 Cause = tuple[str, str]  # the state of an assistant, and why it has this state
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
@@ -173,47 +174,42 @@ class FleetCoverage:
 
 def coverage_of(rows: Iterable[FleetRow], *, has_inventory: bool) -> FleetCoverage:
     """Return the figures. Each machine counts once."""
-    states: Counter[str] = Counter()
-    devices_of: Counter[Cause] = Counter()
+    rows = list(rows)
+    counted = [row for row in rows if row.machine is not None or not has_inventory]
+    states = Counter(row.state for row in counted)
+    devices_of = Counter(cause for row in counted for cause in row.causes)
     assistants_of: dict[Cause, Counter[str]] = defaultdict(Counter)
-    assistants: dict[str, Counter[str]] = defaultdict(Counter)
-    teams: dict[str, Counter[bool]] = defaultdict(Counter)
-    systems: dict[str, Counter[bool]] = defaultdict(Counter)
-    enrolled = unexpected = 0
-    for row in rows:
-        enrolled += row.device is not None and row.device.state == ENROLLED
-        if row.state in (REPORTING, UNUSED, NOT_REPORTING):
+    for row in counted:
+        if row.causes:
             for each in row.assistants:
-                assistants[each.name][each.state] += 1
-        if has_inventory and row.machine is None:
-            unexpected += 1
-            continue
-        states[row.state] += 1
-        is_covered = row.state in COVERED
-        teams[row.team][is_covered] += 1
-        systems[row.system][is_covered] += 1
-        devices_of.update(row.causes)
-        for cause in row.causes:
-            names = [each.name for each in row.assistants if (each.state, each.cause) == cause]
-            assistants_of[cause].update(names)
+                if each.state not in FINE:
+                    assistants_of[each.state, each.cause][each.name] += 1
+    assistants: dict[str, dict[str, int]] = defaultdict(dict)
+    live = (row for row in rows if row.state in _LIVE)
+    found = Counter((each.name, each.state) for row in live for each in row.assistants)
+    for (name, state), count in sorted(found.items()):
+        assistants[name][state] = count
     return FleetCoverage(
         machines=states.total(),
         covered=sum(states[state] for state in COVERED),
-        enrolled=enrolled,
-        unexpected=unexpected,
+        enrolled=sum(row.device is not None and row.device.state == ENROLLED for row in rows),
+        unexpected=len(rows) - len(counted),
         states={state: states[state] for state in STATES},
         causes=[
             CauseCount(state=cause[0], cause=cause[1], devices=count, assistants=dict(assistants_of[cause]))
             for cause, count in sorted(devices_of.items(), key=lambda item: (-item[1], item[0]))
         ],
-        assistants={name: dict(counts) for name, counts in sorted(assistants.items())},
-        teams=_parts(teams),
-        systems=_parts(systems),
+        assistants=assistants,
+        teams=_parts((row.team, row.state in COVERED) for row in counted),
+        systems=_parts((row.system, row.state in COVERED) for row in counted),
     )
 
 
-def _parts(counts: Mapping[str, Counter[bool]]) -> list[Part]:
+def _parts(rows: Iterable[tuple[str, bool]]) -> list[Part]:
+    """Return the parts, the largest first. `rows` has the part of each machine, and whether it is covered."""
+    counts = Counter(rows)
+    sizes = {name: counts[name, True] + counts[name, False] for name, _ in counts}
     return [
-        Part(name=name, machines=covered.total(), covered=covered[True])
-        for name, covered in sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))
+        Part(name=name, machines=size, covered=counts[name, True])
+        for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     ]

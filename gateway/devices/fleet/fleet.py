@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from math import inf
 from typing import NamedTuple
 
@@ -12,23 +12,27 @@ from gateway.devices.fleet.coverage import FleetCoverage, FleetRow, coverage_of,
 from gateway.devices.fleet.facts import decoded, is_collector
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.states import silent_after
 from spool.devices.device import Device, is_device_id
 from spool.registry.operators import Actor
-from spool.registry.tables.inventory import Inventory
+from spool.registry.tables.inventory import Inventory, Machine
 from spool.turns.fair_turns import pause_when_due
 
 ADMITTED_AT_ONCE = 500  # devices that one transaction adds
+ROWS_PER_STEP = 200  # rows after which other requests get a turn, if it is due
 
 
-class _Evaluated(NamedTuple):
-    """The states of a device's assistants, what they were made from, and the time until which they hold."""
+class _Known(NamedTuple):
+    """
+    A row that was made earlier. It holds until `until`, and the states of its assistants until `holds_until`, if
+    its device does not change.
+    """
 
-    heartbeat: bytes
-    newest_calls: Mapping[str, float]
-    enrolled_at: float
-    until: float
-    assistants: tuple[AssistantState, ...]
+    row: FleetRow
     os: str
+    holds_until: float
+    until: float
+    interval_s: float
 
 
 class Fleet:
@@ -37,7 +41,7 @@ class Fleet:
     def __init__(self, lifecycle: DeviceLifecycle, inventory: Callable[[], Inventory | None]) -> None:
         self._lifecycle = lifecycle
         self._inventory = inventory
-        self._evaluated: dict[str, _Evaluated] = {}
+        self._known: dict[str, _Known] = {}
         self._expected: tuple[Inventory | None, ExpectedMachines] = (None, ExpectedMachines(()))
 
     @property
@@ -64,19 +68,13 @@ class Fleet:
         expected = self.expected()
         place_of, device_of = expected.matched(devices)
         rows = []
-        for device in devices:
+        for number, device in enumerate(devices):
             place = place_of.get(device.id)
             machine = None if place is None else expected.machines[place]
-            evaluated = self._evaluate(device, now)
-            rows.append(
-                device_row(
-                    device, machine, evaluated.assistants, os=evaluated.os, now=now, interval_s=interval_s
-                )
-            )
-            await pause_when_due()
-        for place, machine in enumerate(expected.machines):
-            if place not in device_of:
-                rows.append(missing_row(machine))
+            rows.append(self._row(device, machine, now=now, interval_s=interval_s))
+            if number % ROWS_PER_STEP == 0:
+                await pause_when_due()
+        rows += [missing_row(each) for place, each in enumerate(expected.machines) if place not in device_of]
         self._forget({device.id for device in devices})
         return rows
 
@@ -100,30 +98,53 @@ class Fleet:
             await asyncio.gather(*(self._lifecycle.admit(serial, actor) for serial in step))
         return len(serials)
 
-    def _evaluate(self, device: Device, now: float) -> _Evaluated:
-        known = self._evaluated.get(device.id)
+    def _row(self, device: Device, machine: Machine | None, *, now: float, interval_s: float) -> FleetRow:
+        """Return the row of a device. The earlier row is reused while nothing that it shows can have changed."""
+        known = self._known.get(device.id)
         if (
             known is not None
-            and known.heartbeat is device.heartbeat
-            and known.newest_calls is device.newest_calls
-            and known.enrolled_at == device.enrolled_at
+            and known.row.device is device
+            and known.row.machine is machine
+            and known.interval_s == interval_s
             and now < known.until
         ):
-            return known
-        assistants = tuple(assistants_of(device, now=now))
-        changes = [time + RECENT_S for time in device.newest_calls.values()]
-        os = str(decoded(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""
-        evaluated = self._evaluated[device.id] = _Evaluated(
-            heartbeat=device.heartbeat,
-            newest_calls=device.newest_calls,
-            enrolled_at=device.enrolled_at,
-            until=min((time for time in changes if time >= now), default=inf),
-            assistants=assistants,
-            os=os,
+            return known.row
+        assistants, os, holds_until = self._assistants(device, known, now)
+        row = device_row(device, machine, assistants, os=os, now=now, interval_s=interval_s)
+        until = min((at for at in _changes(device, interval_s) if at >= now), default=inf)
+        self._known[device.id] = _Known(
+            row=row, os=os, holds_until=holds_until, until=min(until, holds_until), interval_s=interval_s
         )
-        return evaluated
+        return row
+
+    def _assistants(
+        self, device: Device, known: _Known | None, now: float
+    ) -> tuple[tuple[AssistantState, ...], str, float]:
+        """
+        Return the states of a device's assistants, its system, and the time until which the states hold. A report
+        that only shows that the device is alive does not change them.
+        """
+        before = None if known is None else known.row.device
+        if (
+            known is not None
+            and before is not None
+            and before.heartbeat is device.heartbeat
+            and before.newest_calls is device.newest_calls
+            and before.enrolled_at == device.enrolled_at
+            and now < known.holds_until
+        ):
+            return known.row.assistants, known.os, known.holds_until
+        ends = [time + RECENT_S for time in device.newest_calls.values()]
+        os = str(decoded(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""
+        return tuple(assistants_of(device, now=now)), os, min((at for at in ends if at >= now), default=inf)
 
     def _forget(self, there: Collection[str]) -> None:
-        """Forget the states of deleted devices."""
-        if len(self._evaluated) > len(there):
-            self._evaluated = {id: known for id, known in self._evaluated.items() if id in there}
+        """Forget the rows of deleted devices."""
+        if len(self._known) > len(there):
+            self._known = {id: known for id, known in self._known.items() if id in there}
+
+
+def _changes(device: Device, interval_s: float) -> tuple[float, float]:
+    """Return the times at which the device becomes silent, and at which its telemetry is no longer recent."""
+    heard = device.last_telemetry
+    return silent_after(device, interval_s), inf if heard is None else heard + RECENT_S

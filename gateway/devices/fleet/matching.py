@@ -19,6 +19,8 @@ class ExpectedMachines:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
+        # by id: a device as it was when its place was found, because decoding each heartbeat again is expensive
+        self._places: dict[str, tuple[Device, int | None]] = {}
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
         }
@@ -50,12 +52,17 @@ class ExpectedMachines:
         be one machine, the enrolled device that reported last is the machine. The others are unexpected.
         """
         device_of: dict[int, Device] = {}
+        places: dict[str, tuple[Device, int | None]] = {}
         for device in devices:
-            place = self._place_of(device)
+            known, place = self._places.get(device.id, (None, None))
+            if known is None or _claims(known) != _claims(device):
+                known, place = device, self._place_of(device)
+            places[device.id] = known, place
             if place is not None:
                 rival = device_of.get(place)
                 if rival is None or _rank(rival) < _rank(device):
                     device_of[place] = device
+        self._places = places
         return {device.id: place for place, device in device_of.items()}, device_of
 
     def _place_of(self, device: Device) -> int | None:
@@ -71,6 +78,10 @@ def serial_of(device: Device) -> str:
     if device.serial:
         return device.serial
     return str(decoded(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
+
+
+def _claims(device: Device) -> tuple[str, str, bytes]:
+    return device.serial, device.hostname, device.heartbeat
 
 
 def short_name(hostname: str) -> str:

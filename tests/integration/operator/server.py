@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -97,7 +98,7 @@ class OperatorServer:
             headers = {"X-Tollhouse-As": quote(by)}
             sent: dict[str, Any] = {"json": body}
             if isinstance(body, bytes):
-                sent, headers["Content-Type"] = {"data": body}, "text/csv"
+                sent, headers["Content-Type"] = {"data": BytesIO(body)}, "text/csv"
             async with session.request(method, url, headers=headers, **sent) as response:
                 return await _read(response)
 
