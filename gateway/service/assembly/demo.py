@@ -61,5 +61,7 @@ async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clo
 def _heard(device: Device, now: float, *, sends_calls: bool) -> Device:
     if device.state != ENROLLED:
         return device
-    last_telemetry = now if sends_calls else device.last_telemetry
-    return replace(device, last_seen=now, last_heartbeat=now, last_telemetry=last_telemetry)
+    heard = replace(device, last_seen=now, last_heartbeat=now)
+    if not sends_calls:
+        return heard
+    return replace(heard, last_telemetry=now, newest_calls=dict.fromkeys(device.newest_calls, now))

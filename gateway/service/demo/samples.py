@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, UNUSED
+from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, TELEMETRY_OFF, UNUSED
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
@@ -29,7 +29,7 @@ from spool.identity import Identity
 from spool.ledger.ledger import Ledger
 from spool.log.books import topic_of
 from spool.log.values import Submission
-from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation, moment
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
@@ -155,6 +155,9 @@ async def _devices(storage: Storage, now: float, begin: int, mute: Sequence[str]
         newest = now - LATE_DAYS * DAY_S if laptop in mute else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
         assistants = sorted({ASSISTANT_OF_SOURCE[source] for source in sources & ASSISTANT_OF_SOURCE.keys()})
+        state = {"state": UNUSED}
+        if laptop in mute:
+            state = {"state": TELEMETRY_OFF, "cause": "settings", "used_at": moment(now)}
         os = "macos 26.1" if index % 2 else "ubuntu 24.04"
         device = Device(
             id=laptop,
@@ -168,9 +171,7 @@ async def _devices(storage: Storage, now: float, begin: int, mute: Sequence[str]
             # a laptop whose newest report is telemetry never counts as one that sends no calls
             last_telemetry=newest,
             newest_calls=dict.fromkeys(assistants, newest),
-            heartbeat=msgspec.json.encode(
-                {"assistants": {name: {"state": UNUSED} for name in assistants}, "os": os}
-            ),
+            heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, state), "os": os}),
         )
         await storage.devices.keep(device)
 

@@ -66,7 +66,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     </header>
     <main id="main" tabindex="-1">
       ${isDemo && html`<${Loaded} load=${banner} session=${session} />`}
-      ${!isDemo && attention.data?.planted && html`<${MadeUp} planted=${attention.data.planted} />`}
+      ${!isDemo && attention.data?.planted && html`<${Loaded} load=${madeUp} planted=${attention.data.planted} />`}
       <h1>${page?.title ?? "Page not found"}</h1>
       ${page ? html`<${Loaded} key=${path} load=${page.load} ...${{session, query, telemetry, attention}} />`
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
@@ -111,11 +111,8 @@ function ViewPicker({query}) {
 // An upgrade removes the files of the old release. A reload of the console fetches the files of the new release.
 const NOT_LOADED = {status: 404, message: "Tollhouse was upgraded or does not respond. Try again to reload the console."};
 
-/** The banner of a data directory that `tollhouse demo` filled. */
-const MadeUp = ({planted}) => html`<aside class="demo bar" aria-label="Demo"><span><strong>Demo.</strong> These calls are made up.</span>${planted.length > 0
-  && html`<details><summary>${planted.length === 1 ? "1 problem is" : `${planted.length} problems are`} planted</summary><ul>${planted.map((each) => html`<li key=${each}>${each}</li>`)}</ul></details>`}</aside>`;
-
 const banner = async () => ({Page: (await import("../pages/overview_demo.mjs")).Banner});
+const madeUp = async () => ({Page: (await import("../pages/overview_demo.mjs")).MadeUp});
 
 /** A page whose file is loaded first. `load` returns the module with its `Page`. */
 function Loaded({load, ...given}) {

@@ -59,3 +59,7 @@ export function Banner({session}) {
     ${may(session, CHANGES) && html`<button type="button" disabled=${isBusy} onClick=${remove}>Remove the demo month</button>`}
     ${problem && html`<span role="alert" class="wrong">${problem}</span>`}</aside>`;
 }
+
+/** The banner of a data directory that `tollhouse demo` filled. */
+export const MadeUp = ({planted}) => html`<aside class="demo bar" aria-label="Demo"><span><strong>Demo.</strong> These calls are made up.</span>${planted.length > 0
+  && html`<details><summary>${planted.length === 1 ? "1 problem is" : `${planted.length} problems are`} planted</summary><ul>${planted.map((each) => html`<li key=${each}>${each}</li>`)}</ul></details>`}</aside>`;
