@@ -90,6 +90,8 @@ class DeviceLifecycle:
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
         self._words = DeviceWords(secret)
+        # function that returns whether the inventory has a serial number, or else a hostname
+        self.is_expected: Callable[[str, str], bool] = lambda serial, hostname: False
         self._clock = clock
         self._people = people or People.of_installation(secret)
         self._began = clock.monotonic()
@@ -131,6 +133,7 @@ class DeviceLifecycle:
             if report.revoked:
                 begun = states.begun(report.id, self._clock.now(), bearer.name, state=REVOKED)
                 return enrolled_before or begun, None
+        enrolled_before = await self._expect(enrolled_before, report, bearer, address)
         reported, audited = await self._contact(enrolled_before, report, bearer, address)
         may_have_key = False
 
@@ -164,6 +167,7 @@ class DeviceLifecycle:
         device_before = self.table.find(report.id)
         if device_before is None and ENROLL not in bearer.scopes:
             raise lacking(ENROLL)
+        device_before = await self._expect(device_before, report, bearer, address)
         reported, audited = await self._contact(device_before, report, bearer, address)
         now = self._clock.now()
 
@@ -303,6 +307,8 @@ class DeviceLifecycle:
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
         facts = report.facts()
+        if policy == "expected" and not self._expects(report, token):
+            state, facts["cause"] = PENDING, states.NOT_EXPECTED
         if token is not None:
             labels = dict(token.labels)
             facts |= {"token": token.id, "serial": token.serial, "operator_labels": labels}
@@ -345,6 +351,26 @@ class DeviceLifecycle:
                 change = states.replaced_by(device.id)
                 actor = _actor(bearer, address)
                 await self._change(earlier.id, change, "device.replace", actor, expects=bearer.expects)
+
+    def _expects(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
+        """
+        Return whether the inventory has the machine. A serial number is a claim, unless a token was made for it. With
+        managed settings and no agent, the device id is the serial number.
+        """
+        serial = (token.serial if token is not None else "") or report.serial
+        return self.is_expected(serial, report.hostname) or self.is_expected(report.id, "")
+
+    async def _expect(
+        self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
+    ) -> Device | None:
+        """Enrol a device that was pending because it was not in the inventory, if it is there now."""
+        if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
+            return device
+        if not is_from(device, report, bearer) or not self._expects(report, self._token_of(bearer)):
+            return device
+        now, actor = self._clock.now(), _actor(bearer, address)
+        change = partial(states.approved, now=now)
+        return await self._change(device.id, change, "device.approve", actor, expects=bearer.expects)
 
     def _check_key(self, bearer: Bearer) -> None:
         """Raise Refusal if a key, which is no token, may not enrol a further device."""

@@ -20,6 +20,7 @@ COPIED = "copied"  # two machines seem to use the disk of this device
 REPLACED = "replaced"  # the same machine enrolled under another id
 MUTE = "mute"  # heartbeats arrive, but the usual telemetry has stopped
 STATES = (PENDING, ENROLLED, SILENT, MUTE, COPIED, REPLACED, REVOKED)
+NOT_EXPECTED = "not_expected"  # cause of a pending device: it is not in the inventory
 SAME_HARDWARE = "same_hardware"  # cause of a pending device: another device has its hardware id
 
 MISSED = 3

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,35 @@ def test_an_agent_deletes_its_token(installations: Any) -> None:
     wait_for(lambda: laptop.process is not None, 5, "the agent runs without the file")
     for log in (gateway.log, laptop.log):
         assert not any(made["tokens"][0]["secret"] in line for line in log)
+
+
+def test_a_copied_agent(installations: Any, tmp_path: Path) -> None:
+    """
+    Restarts of an agent are no copies. A copy of its directory that was made before the last heartbeat is one.
+    """
+    gateway: Tollhouse = installations("gateway")
+    made = gateway.json("devices", "tokens", "create", "--name", "jamf")
+    gateway.start()
+    laptop: Agent = installations("laptop", config=AGENT.format(url=gateway.url), kind=Agent)
+    token_file = laptop.directory / "enrolment.token"
+    token_file.write_text(made["tokens"][0]["secret"] + "\n")
+    token_file.chmod(0o600)
+    numbers = laptop.data / "heartbeats.json"
+
+    def word() -> str:
+        return str(json.loads(numbers.read_text()).get("next", "")) if numbers.exists() else ""
+
+    def run_once() -> None:
+        before = word()
+        laptop.start()
+        wait_for(lambda: word() != before, 60, "a heartbeat is answered with the next word")
+        laptop.stop()
+
+    run_once()
+    copy: Agent = installations("copy", config=AGENT.format(url=gateway.url), kind=Agent)
+    shutil.copytree(laptop.data, copy.data, dirs_exist_ok=True)
+    run_once()
+    run_once()
+    assert "enrolled" == listed(gateway)[laptop.device]["state"]
+    copy.start()
+    wait_for(lambda: listed(gateway)[laptop.device]["state"] == "copied", 60, "the copy is noticed")

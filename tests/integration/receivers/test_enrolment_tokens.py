@@ -16,6 +16,7 @@ from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.registry.enrolment_tokens import KEPT_S, EnrolmentTokenTable, TokenDraft
 from spool.registry.scopes import ENROLL, HEARTBEAT
+from spool.registry.tables.inventory import Machine
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.test_two_gateways import shared_config
@@ -92,8 +93,9 @@ async def test_a_token_enrols_as_many_devices_as_it_has_uses(serving: Serving) -
     assert all(token.rpartition("_")[2] not in str(row) for row in await audit_rows(registry))
 
 
-async def test_a_token_opens_no_other_address(serving: Serving) -> None:
+async def test_a_token_opens_no_other_address(serve: Serve) -> None:
     """Every other address of senders answers 401 or 403, and the operator API does not know the token."""
+    serving = await serve(config=config(opamp=True))
     token = await make(serving, 5)
     checked = 0
     for row in FOR_SENDERS:
@@ -187,6 +189,38 @@ async def test_new_devices_may_need_a_token(serve: Serve) -> None:
     assert 200 == (await enrol(server, await make(server), "laptop-1")).status
     await server.app.services.topics.devices.admit("laptop-2", ACTOR)
     assert "key" in said(await enrol(server, fleet, "laptop-2"))
+
+
+async def test_only_expected_machines_enrol(serve: Serve) -> None:
+    """
+    With devices.policy = "expected", other machines are pending with the reason. A token for a serial number decides,
+    whatever the machine states. After an import, a pending machine is enrolled at its next request.
+    """
+    server = await serve(config=config(policy="expected"))
+    registry = server.app.services.storage.registry
+    assert registry is not None
+    fleet = await server.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    assert "pending" == said(await enrol(server, fleet, "early", serial="C02B"))["device"]["state"]
+    machines = [Machine(serial="C02A"), Machine(serial="C02B"), Machine(hostname="mill.example.com")]
+    await registry.inventory.replace(machines, source="csv", confirmed=False, actor=ACTOR)
+    expected = {
+        "by-serial": ({"serial": "c02a"}, "enrolled"),
+        "by-host": ({"hostname": "mill"}, "enrolled"),
+        "C02A": ({}, "enrolled"),
+        "other": ({"serial": "C02X", "hostname": "mill2"}, "pending"),
+        "nothing": ({}, "pending"),
+    }
+    for id, (body, state) in expected.items():
+        assert state == said(await enrol(server, fleet, id, **body))["device"]["state"], id
+        assert ("not_expected" if state == "pending" else "") == device(server, id).cause
+    assert "enrolled" == said(await enrol(server, await make(server, serial="C02A"), "a"))["device"]["state"]
+    assert "pending" == said(await enrol(server, await make(server, serial="C02Z"), "z"))["device"]["state"]
+    assert (
+        "pending"
+        == said(await enrol(server, fleet, "early", fingerprint="", serial="C02B"))["device"]["state"]
+    )
+    assert "enrolled" == said(await enrol(server, fleet, "early", serial="C02B"))["device"]["state"]
+    assert "key" in said(await enrol(server, fleet, "early", serial="C02B"))
 
 
 async def test_two_gateways_share_the_count(
