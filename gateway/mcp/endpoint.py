@@ -63,7 +63,7 @@ def _is_local(request: web.Request) -> bool:
     return isinstance(name, tuple) and is_loopback(str(name[0]))
 
 
-_KEYS = ("th_", "thd_")  # prefixes of all keys that this installation issues
+_KEYS = ("th_", "thd_", "the_")  # prefixes of all keys and enrolment tokens that this installation issues
 _BEARER = "bearer "
 
 

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from spool.devices.device import Device, DeviceChange, TooManyDevices, of_known
+from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, of_known
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.database import CommitUnknown
@@ -18,6 +19,7 @@ from spool.postgres.devices import PostgresDevices
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
 from spool.registry.bearers import key_is_good
+from spool.registry.enrolment_tokens import TokenDraft
 from spool.registry.following import DEVICES
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -294,6 +296,53 @@ async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None
     assert "ada" == kept.user
     with pytest.raises(TooManyDevices):
         await there.table.update("c", lambda known: known or device("c"), most=2)
+
+
+async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]) -> None:
+    """
+    Neither process knows the devices of the other. A refused device is in no memory, and a device that has the token
+    already is changed.
+    """
+
+    def enrolled(known: Device | None, id: str = "") -> Device:
+        return known or device(id, token="t")
+
+    outcomes = await asyncio.gather(
+        *(
+            node.table.update(f"{n}-{place}", partial(enrolled, id=f"{n}-{place}"), token=("t", 7))
+            for place, node in enumerate(nodes)
+            for n in range(6)
+        ),
+        return_exceptions=True,
+    )
+    kept = sorted(one.id for one in outcomes if isinstance(one, Device))
+    assert [7, 5] == [len(kept), sum(isinstance(one, TokenUsedUp) for one in outcomes)]
+    for node in nodes:
+        await node.follow()
+        assert kept == sorted(one.id for one in node.table.all())
+        assert 7 == node.table.uses_of("t")
+    changed = of_known(lambda known: replace(known, user="ada"))
+    assert "ada" == (await nodes[0].table.update(kept[0], changed, token=("t", 7))).user
+    other = device("other", token="")
+    await nodes[0].table.keep(other)
+    with pytest.raises(TokenUsedUp):
+        await nodes[1].table.update("other", lambda _: replace(other, token="t"), token=("t", 7))
+
+
+async def test_a_device_under_a_revoked_token(nodes: tuple[Node, Node]) -> None:
+    """A process that does not know of the revocation yet adds no device."""
+    here, there = nodes
+    registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
+    draft = TokenDraft(name="jamf", uses=9, expires_at=MovedClock().now() + 60)
+    [(token, _)] = await registry.enrolment_tokens.create([draft], actor=ACTOR)
+    expects = registry.enrolment_tokens.expectation(token)
+    assert expects
+    new = {id: device(id, token=token.id) for id in ("before", "after")}
+    await there.table.update("before", lambda _: new["before"], expects=expects, token=(token.id, 9))
+    await registry.enrolment_tokens.revoke("jamf", actor=ACTOR)
+    with pytest.raises(KeyEnded):
+        await there.table.update("after", lambda _: new["after"], expects=expects, token=(token.id, 9))
+    assert ["before"] == [one.id for one in there.table.all()]
 
 
 async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) -> None:
