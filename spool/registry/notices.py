@@ -49,7 +49,7 @@ MAX_FIELD_NAME = 64
 MAX_FIELD = 256
 MAX_THREAD = 256
 
-_NOT_ARRIVING = "delivery"
+NOT_ARRIVING = "delivery"  # category of the insights that are critical
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
 _DEAR = Decimal(100)  # dollars; an insight with this cost impact or a higher one is a warning
 
@@ -212,7 +212,7 @@ def insight_severity(insight: Insight) -> str:
     Return the severity of an insight: critical if data do not arrive, warning for high costs and some
     categories, else info.
     """
-    if insight.category == _NOT_ARRIVING:
+    if insight.category == NOT_ARRIVING:
         return CRITICAL
     is_dear = abs(Decimal(insight.cost_impact)) >= _DEAR
     return WARNING if is_dear or insight.category in _WARNINGS else INFO

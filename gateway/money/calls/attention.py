@@ -40,13 +40,17 @@ from spool.registry.insights import (
     STATUSES,
     Insight,
 )
-from spool.registry.notices import CRITICAL, PARKED, WARNING, ChannelState, insight_severity
+from spool.registry.notices import CRITICAL, NOT_ARRIVING, PARKED, WARNING, ChannelState, insight_severity
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 NEARLY_FULL = 0.9  # of spool.max_bytes
 MAX_NAMES = 3  # laptops that a cause names
 OPEN = (NEW, IN_PROGRESS)
 _PUT_OFF = (ON_HOLD, IGNORED)  # with these statuses, people decided to leave the problem as it is
+# The categories of the critical insights, and of the findings that have the same cause as a problem of the operation.
+# Only these insights are read, because an installation may have thousands of others.
+_CATEGORIES = (NOT_ARRIVING, "reliability")
+MAX_CAUSES = 200  # causes in one response; `count` has the number of all critical ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     """
     Return the causes of trouble, and the number of those that are critical. An open critical insight and the
     problem that it describes are one cause, and so are routes of one destination that stopped for the same reason.
-    A problem does not count while its insight is on hold or ignored.
+    A problem does not count while its insight is on hold or ignored. At most 200 causes are listed.
 
     `operation` is false for people who have limited data access or may not see the operation. They get only the
     insights that they may see. A damaged registry, which stores the insights, is a cause itself. `planted` are the
@@ -81,7 +85,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
     problems = await _problems(request) if sees_operation else []
     try:
-        insights = await seen_insights(request, (*OPEN, *_PUT_OFF))
+        insights = await seen_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
     except Refusal as error:
         insights = []
         problems.insert(0, Cause(kind="registry", title="Insights are unknown", text=error.message))
@@ -100,27 +104,32 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
                     "subject": cause.subject,
                     "insight": cause.insight,
                 }
-                for cause in causes
+                for cause in causes[:MAX_CAUSES]
             ],
         }
     }
 
 
 async def seen_insights(
-    request: OperatorRequest[Any, None], statuses: Collection[str] = STATUSES
+    request: OperatorRequest[Any, None],
+    statuses: Collection[str] = STATUSES,
+    *,
+    categories: Collection[str] | None = None,
 ) -> Sequence[Insight]:
     """
-    Return the insights with these statuses that the person may see. Raises Refusal 503 while the registry is damaged.
+    Return the insights with these statuses that the person may see, of these categories or of all. Raises Refusal 503
+    while the registry is damaged.
     """
-    table = request.registry.insights
-    if request.is_limited:
-        visible = await request.reads.visible()
-        found = await table.found()
-        return [insight for insight in found if insight.status in statuses and visible.insight(insight)]
-    by_id = SortField("id")
     filters = {"status": tuple(statuses)}
+    if categories is not None:
+        filters["category"] = tuple(categories)
+    by_id = SortField("id")
     query = ListQuery(sort=by_id, order=ASCENDING, identity="id", limit=MAX_INSIGHTS, filters=filters)
-    return (await table.page(query)).rows
+    insights = (await request.registry.insights.page(query)).rows
+    if not request.is_limited:
+        return insights
+    visible = await request.reads.visible()
+    return [insight for insight in insights if insight.finding and visible.insight(insight)]
 
 
 def merged(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:

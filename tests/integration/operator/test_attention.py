@@ -13,9 +13,10 @@ from gateway.money.calls import attention
 from gateway.money.calls.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
+from spool.listing import ListPage, ListQuery
 from spool.log.books import topic_of
 from spool.record import AI_TELEMETRY, UNIT_COST
-from spool.registry.insights import Concerned, Draft, Finding
+from spool.registry.insights import Concerned, Draft, Finding, Insight
 from spool.registry.notices import RUNNING, ChannelCounts, ChannelState
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
@@ -196,6 +197,27 @@ async def test_critical_insights_count_while_they_are_open(server: OperatorServe
     assert [row["id"] for row in listed.payload["insights"]] == [
         cause["insight"] for cause in found["causes"]
     ]
+
+
+async def test_many_insights(server: OperatorServer) -> None:
+    """All critical insights count, and the first 200 are listed. Insights of a lower severity are not read."""
+    for category, number in (("delivery", 230), ("prices", 40)):
+        findings = [
+            Finding(key=f"{category}:{each}", draft=Draft(title=f"{category} {each}", category=category))
+            for each in range(number)
+        ]
+        await server.registry.insights.merge(findings, looked_for=())
+    page = server.registry.insights.page
+    read: list[int] = []
+
+    async def counted(query: ListQuery) -> ListPage[Insight]:
+        answer = await page(query)
+        read.append(len(answer.rows))
+        return answer
+
+    server.registry.insights.page = counted  # type: ignore[method-assign]
+    found = await needs(server)
+    assert (230, 200, [230]) == (found["count"], len(found["causes"]), read)
 
 
 async def test_problems_without_an_insight(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
