@@ -15,7 +15,7 @@ from aiohttp import web
 from gateway.devices.opamp.instances import InstanceSender, OpampInstances, check_not_revoked, error_answer
 from gateway.devices.opamp.messages import decode
 from gateway.http import answers
-from gateway.http.address import WRITE, Address, BodyLimit, rows_of
+from gateway.http.address import WRITE, Address, BodyLimit, authorization, bearer_token, rows_of
 from gateway.http.admission import credential
 from gateway.http.answers import PROTOBUF
 from gateway.http.error_table import refusal_of
@@ -28,7 +28,8 @@ from gateway.people.authentication.access import Bearer
 from gateway.service.errors import BadPayload, Refusal, nothing_here
 from gateway.service.schemas import BYTES
 from spool.devices.device import Device
-from spool.registry.scopes import HEARTBEAT
+from spool.registry.enrolment_tokens import PREFIX
+from spool.registry.scopes import ENROLL, HEARTBEAT
 
 INSTANCE_UID = "OpAMP-Instance-UID"
 INSTANCES = 64  # maximum number of instances of one connection
@@ -45,6 +46,17 @@ def _guard(_: web.Request, services: Services) -> None:
         raise nothing_here()
 
 
+async def _admit_token(request: web.Request, services: Services) -> Bearer | None:
+    """
+    Admit an enrolment token where it can be exchanged for the device's own key. It has no scope for heartbeats.
+    """
+    is_token = (bearer_token(request) or "").startswith(PREFIX)
+    if not is_token or not services.topics.devices.settings.opamp_keys:
+        return None
+    key = authorization(request)
+    return await services.receivers.access.admit_of_now(key, ENROLL, address=request.remote or "")
+
+
 def _check_protobuf(request: web.Request) -> None:
     if request.content_type != PROTOBUF:
         raise Refusal(415, "unsupported_media_type", f"Send the body as {PROTOBUF}.")
@@ -57,6 +69,7 @@ def _check_protobuf(request: web.Request) -> None:
     endpoint=_ENDPOINT,
     scope=HEARTBEAT,
     guard=_guard,
+    people=_admit_token,
     check=_check_protobuf,
     takes={PROTOBUF: BYTES},
     limit=BodyLimit(
@@ -85,6 +98,7 @@ async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
     endpoint=_ENDPOINT,
     scope=HEARTBEAT,
     guard=_guard,
+    people=_admit_token,
     gives={101: {}},
     refusals=(400, 401, 403, 404, 410, 429, 500, 503),
 )
@@ -128,7 +142,7 @@ class OpampConversation:
 
     __slots__ = (
         "_address", "_bearer", "_code", "_credential", "_instances", "_known", "_look_at", "_opened_at", "_receivers",
-        "_row", "_uids", "_url", "_version",
+        "_row", "_scope", "_uids", "_url", "_version",
     )  # fmt: skip
 
     def __init__(self, request: KeyRequest[TopicServices, None], instances: OpampInstances) -> None:
@@ -136,6 +150,7 @@ class OpampConversation:
         self._instances = instances
         self._credential = credential(_ROW, request.http, request.receivers)
         self._bearer: Bearer = request.bearer
+        self._scope = HEARTBEAT if request.bearer.token is None else ENROLL
         self._known = request.receivers.access.known(self._credential)
         self._row: Device | None = None  # the row of a device key, as it was when the key was checked
         self._address = request.http.remote or ""
@@ -157,7 +172,7 @@ class OpampConversation:
         uid, status = b"", 200
         try:
             with receivers.in_hand, receivers.inflight.share(self._bearer.name) as share:
-                bearer = receivers.access.admit(self._credential, HEARTBEAT, address=self._address)
+                bearer = receivers.access.admit(self._credential, self._scope, address=self._address)
                 await begin_work(bearer.party)
                 receivers.access.charge(bearer, requests=1, bytes=len(message))
                 share.take(len(message))
@@ -228,7 +243,7 @@ class OpampConversation:
         elif self._known is not None and access.is_open(self._known):
             return True
         try:
-            self._bearer = access.admit(self._credential, HEARTBEAT, address=self._address)
+            self._bearer = access.admit(self._credential, self._scope, address=self._address)
         except Refusal as refusal:
             return refusal.status == 503
         self._known = access.known(self._credential)

@@ -33,11 +33,11 @@ from gateway.devices.opamp.messages import (
 )
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import SILENT
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.access import Bearer, lacking
 from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
-from spool.registry.scopes import ENROLL
+from spool.registry.scopes import ENROLL, HEARTBEAT
 
 SEARCH_EVERY_S = (
     1.0  # seconds between two readings of all devices; a mass restart must not read them each time
@@ -93,6 +93,10 @@ class OpampInstances:
             answer.flags = REPORT_FULL_STATE
             return answer
         key = None
+        if bearer.token is not None and not (
+            description is not None and self._may_offer_key(message, bearer)
+        ):
+            raise lacking(HEARTBEAT)
         if description is not None or message.HasField("health"):
             key = await self._report(id, message, description, sender)
         else:
@@ -210,6 +214,8 @@ class OpampInstances:
         bearer = sender.bearer
         if description is not None and self._may_offer_key(message, bearer):
             _, key = await self.devices.enrol(replace(report, want_key=True), bearer, sender.address)
+            if bearer.token is not None:
+                return key
         device = await self.devices.heartbeat(report, bearer, sender.address)
         if not is_part:
             self._machines.setdefault(_machine_of(device), set()).add(id)

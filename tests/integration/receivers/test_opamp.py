@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 
+from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.devices.calls import opamp as conversations
 from gateway.devices.fleet.facts import instances_in
 from gateway.devices.opamp.messages import (
@@ -22,9 +25,11 @@ from gateway.devices.opamp.messages import (
 )
 from gateway.http.listening.websocket import CHECK_S
 from gateway.service.configuration.sections import Config, DeviceSettings
-from spool.registry.scopes import ENROLL, HEARTBEAT
+from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
+from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.receivers.opamp import ALL, Agent, config, connect, find, post, read, tell, until
+from tests.integration.receivers.test_enrolment_tokens import make
 from tests.moved_clock import MovedClock
 
 
@@ -232,6 +237,32 @@ async def test_a_key_of_its_own(serve: Serve) -> None:
     assert devices_of(server) == sorted((unwilling.id, agent.id))
 
 
+@pytest.mark.parametrize("transport", ["http", "ws"])
+async def test_an_enrolment_token_is_exchanged_for_a_key(serve: Serve, transport: str) -> None:
+    """A token enrols an agent that takes its own key, and does nothing else. Without keys of devices, it is refused."""
+    server = await serve(config=config(opamp_keys=True, require_token=True))
+    secret = await make(server)
+    agent = Agent(capabilities=ACCEPTS_OPAMP_SETTINGS)
+    assert (await post(server, Agent().message(full=True), secret)).status == 403
+    if transport == "http":
+        offer = read(await post(server, agent.message(full=True), secret)).connection_settings
+        assert (await post(server, agent.message(), secret)).status == 403
+    else:
+        async with await connect(server, secret) as socket:
+            offer = (await tell(socket, agent.message(full=True))).connection_settings
+            assert (await tell(socket, agent.message())).error_response.type == BAD_REQUEST
+    device = find(server, agent.id)
+    assert (device.state, device.last_heartbeat) == ("enrolled", None)
+    own = offer.opamp.headers.headers[0].value
+    assert not read(await post(server, agent.message(full=True), own)).HasField("connection_settings")
+    assert find(server, agent.id).last_heartbeat is not None
+    second = Agent({"host.id": "h-2"}, capabilities=ACCEPTS_OPAMP_SETTINGS)
+    assert (await post(server, second.message(full=True), secret)).status == 403
+    plain = await serve(config=config())
+    assert (await post(plain, second.message(full=True), await make(plain))).status == 403
+    assert devices_of(plain) == []
+
+
 async def test_malformed_requests(serve: Serve) -> None:
     server, key = await started(serve, max_body_bytes=2000)
     agent = Agent()
@@ -401,3 +432,47 @@ async def test_policy(serve: Serve) -> None:
     assert find(server, agent.id).state == "pending"
     closed, key = await started(serve, policy="closed")
     assert (await post(closed, agent.message(full=True), key)).status == 403
+
+
+async def test_over_tls(serve: Serve, certificates: Certificates) -> None:
+    """A connection over TLS changes its protocol like any other. The offered address has the client's scheme."""
+    tls = {name: path for name, path in certificates.server.items() if name != "tls_client_ca_file"}
+    server = await serve(config=config(opamp_keys=True), **tls)
+    key = await server.make_key("fleet", scopes=ALL)
+    agent = Agent(capabilities=ACCEPTS_OPAMP_SETTINGS)
+    context = certificates.anonymous()
+    headers = {"Authorization": key}
+    async with server.client.ws_connect(f"{server.url}/v1/opamp", headers=headers, ssl=context) as socket:
+        offer = (await tell(socket, agent.message(full=True))).connection_settings.opamp
+        assert offer.destination_endpoint == f"{server.url.replace('https', 'wss')}/v1/opamp"
+        message = agent.message(full=True, healthy=True)
+        message.agent_description.non_identifying_attributes.add(key="a").value.string_value = "x" * 50_000
+        assert not (await tell(socket, message)).HasField("error_response")
+    await until(lambda: not len(server.app.services.receivers.websockets))
+
+
+async def test_an_upstream_sees_the_instances(serve: Serve, tmp_path: Path) -> None:
+    """The health of a collector is sent to the next Tollhouse as part of the device's heartbeat."""
+    scopes = (ENROLL, HEARTBEAT, INGEST)
+    far = await serve(chain_keys=("near",))
+    secret = tmp_path / "near.key"
+    secret.write_text(await far.make_key("near", scopes=scopes))
+    upstream_key = UpstreamKey(name="near", secret_file=secret, scopes=scopes)
+    upstream = UpstreamSettings(base_url=far.url, kind="tollhouse", keys=(upstream_key,))
+    near = await serve(config=replace(config(), upstream=upstream))
+    agent = Agent()
+    message = agent.message(full=True, healthy=False)
+    message.health.component_health_map.add(key="pipeline:traces").value.status = "StatusPermanentError"
+    read(await post(near, message, await near.make_key("fleet", scopes=ALL)))
+    table = far.app.services.topics.devices.table
+    await until(lambda: table.find(agent.id) is not None and bool(find(far, agent.id).heartbeat))
+    assert instances_in(find(far, agent.id).heartbeat) == instances_in(find(near, agent.id).heartbeat)
+
+
+async def test_collectors_are_no_machines_of_the_fleet(serve: Serve) -> None:
+    server, key = await started(serve)
+    read(await post(server, Agent().message(full=True), key))
+    body = json.dumps({"device_id": "laptop-1", "hostname": "mill"}).encode()
+    assert (await server.send("/v1/ai-control-plane/heartbeat", body, key=key)).status == 200
+    fleet = server.app.services.operators.senders.require_fleet()
+    assert [row.id for row in await fleet.rows()] == ["laptop-1"]

@@ -40,6 +40,18 @@ service:
   pipelines:
     traces: {{receivers: [otlp], exporters: [nop]}}
 """
+PIPELINES = """
+receivers: {nop: {}}
+exporters: {nop: {}}
+service: {telemetry: {metrics: {level: none}}, pipelines: {traces: {receivers: [nop], exporters: [nop]}}}
+"""
+SUPERVISOR = """
+server: {{endpoint: "{url}", headers: {{Authorization: ["{key}"]}}}}
+capabilities: {{reports_heartbeat: true, accepts_opamp_connection_settings: {accepts}}}
+storage: {{directory: "{directory}"}}
+agent: {{executable: "{collector}", bootstrap_timeout: 20s, config_files: ["{pipelines}"]}}
+telemetry: {{logs: {{level: error}}}}
+"""
 
 
 @asynccontextmanager
@@ -70,8 +82,8 @@ async def write(process: Process, line: str) -> None:
 
 
 def part(server: Serving, id: str) -> dict[str, Any]:
-    [only] = instances_in(find(server, id).heartbeat).values()
-    return only
+    """Return what is stored of the only instance of a device. A device that just enrolled has none."""
+    return next(iter(instances_in(find(server, id).heartbeat).values()), {})
 
 
 def reported(table: DeviceTable, *, before: set[str]) -> bool:
@@ -160,4 +172,53 @@ async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None
         else:
             await until(lambda: part(server, table.all()[0].id)["connected"] is False)
     assert len(uids) == 2
+    assert len(table.all()) == 1
+
+
+@pytest.mark.parametrize("takes_key", [False, True])
+async def test_a_supervisor(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_key: bool
+) -> None:
+    """
+    The supervisor keeps its uid, and reports its collector. It forgets an offered key at a restart, as
+    docs/operations/collectors.md says.
+    """
+    module = "github.com/open-telemetry/opentelemetry-collector-contrib/cmd/opampsupervisor"
+    program = str(await asyncio.to_thread(environments.go, "opamp_supervisor", module))
+    collector = await asyncio.to_thread(environments.go, "opamp_collector", ".")
+    server = await serve(config=config(heartbeat_interval=1, opamp_keys=takes_key))
+    key = await server.make_key("fleet", scopes=ALL)
+    table = server.app.services.topics.devices.table
+    refused: list[str] = []
+    monkeypatch.setattr(server.app.services.receivers.metrics, "refused", refused.append)
+    pipelines = tmp_path / "pipelines.yaml"
+    await asyncio.to_thread(pipelines.write_text, PIPELINES)
+    text = SUPERVISOR.format(
+        url=url_of(server, "ws"),
+        key=key,
+        accepts=str(takes_key).lower(),
+        directory=tmp_path / "state",
+        collector=collector,
+        pipelines=pipelines,
+    )
+    settings = tmp_path / "supervisor.yaml"
+    await asyncio.to_thread(settings.write_text, text)
+    states = ("connected", "healthy")
+
+    def ids() -> list[str]:
+        return [device.id for device in table.all()]
+
+    for start in range(2):
+        async with running(program, "--config", str(settings)) as supervisor:
+            if start and takes_key:
+                await until(lambda: "device_key_needed" in refused)
+            else:
+                await until(
+                    lambda: [True, True] == [part(server, id).get(name) for id in ids() for name in states]
+                )
+            if takes_key:
+                await until(lambda: table.all()[0].key_used)
+            supervisor.terminate()
+            await asyncio.wait_for(supervisor.wait(), 60)
+        await until(lambda: part(server, table.all()[0].id)["connected"] is False)
     assert len(table.all()) == 1

@@ -1,4 +1,4 @@
-// An OpenTelemetry Collector with the OpAMP extension, for the tests of /v1/opamp.
+// An OpenTelemetry Collector with the OpAMP extension. A supervisor runs it as well.
 package main
 
 import (
@@ -14,11 +14,12 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
 func factories() (otelcol.Factories, error) {
-	receivers, err := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())
+	receivers, err := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory(), receivertest.NewNopFactory())
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
