@@ -2,73 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-import os
-import platform
-import socket
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from exporters.secret_source import SecretSource
-from exporters.settings import UpstreamKey
 from gateway.cli import fail
-from gateway.cli.agent_policy import policy
 from gateway.cli.agent_probe import probe, status
 from gateway.cli.agent_settings import (
     agent_config,
-    agent_flags,
     config_option,
     directory_option,
     endpoint_of,
     endpoint_option,
 )
-from gateway.cli.serve import run_app, why
-from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
-from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
-from gateway.devices.agent.link import (
-    BACKLOG_S,
-    DAEMON,
-    HeartbeatNumbers,
-    LinkFile,
-    ProbedStates,
-    resident,
-    service,
-)
-from gateway.devices.agent.settings import Edited, NotEditable, configured_for, undo, write
-from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.local_operator import system_user
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.configuration.values import is_loopback, split_address
-from gateway.service.monitoring import logs
-from spool.clock import SteadyClock, SystemClock
-from spool.errors import SpoolError
-from spool.record import moment
-from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
-from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
-FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
-
-# imported late, so that `agent setup`, `agent status` and the help do not load the server
 if TYPE_CHECKING:
-    from gateway.service.app import App
-
-_log = logging.getLogger(__name__)
+    from gateway.devices.agent.settings import Edited
 
 
-@click.group(invoke_without_command=True)
+class AgentCommands(click.Group):
+    """The commands of `tollhouse agent`. The module of `policy` is loaded when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "policy"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "policy":
+            return super().get_command(ctx, cmd_name)
+        from gateway.cli.agent_policy import policy
+
+        return policy
+
+
+@click.group(cls=AgentCommands, invoke_without_command=True)
 @config_option
 @directory_option
 @click.option("--gateway", metavar="URL", help="Address of the gateway to forward to.")
@@ -119,189 +88,11 @@ def agent(
         "server.listen": listen,
         "server.grpc_listen": grpc_listen,
     }
-    settings = agent_config(config, data, flags)
-    problems = list(_problems(settings))
-    if problems:
-        fail("; ".join(problems), 2)
+    from gateway.cli.agent_run import run  # here, so that the other commands do not load the server
 
-    def reread() -> Config:
-        reread_config = load(config, flags=agent_flags(config, data, flags))
-        problems = list(_problems(reread_config))
-        if problems:
-            raise ConfigError(problems)
-        return _forwarding(reread_config)
-
-    logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
-    try:
-        sys.exit(asyncio.run(_run(settings, reread, stdin_stops=until_stdin_ends)))
-    except ConfigError as error:
-        fail("; ".join(error.problems), code=2)
-    except (SpoolError, OSError) as error:
-        fail(why(error))
+    sys.exit(run(config, data, flags, stdin_stops=until_stdin_ends))
 
 
-def _problems(config: Config) -> Iterator[str]:
-    if not config.agent.gateway:
-        yield "agent.gateway is required: --gateway URL, or gateway under [agent] in the configuration file"
-    token_file, key_env = config.agent.enrolment_token_file, config.agent.enrolment_key_env
-    if os.name == "posix" and token_file and token_file.exists() and token_file.stat().st_mode & 0o077:
-        yield f"only its owner may read agent.enrolment_token_file: chmod 600 {token_file}"
-    if key_env and os.environ.get(key_env, "").startswith(TOKEN_PREFIX):
-        yield "an enrolment token is read only from a file: use agent.enrolment_token_file"
-    if config.server.grpc_listen and find_spec("grpc") is None:
-        yield 'this build of the agent has no gRPC: set server.grpc_listen = ""'
-    for name in ("listen", "grpc_listen"):
-        address = getattr(config.server, name)
-        if address and not is_loopback(split_address(address)[0]):
-            yield (
-                f"server.{name} must be a loopback address, because an agent accepts telemetry without a key"
-            )
-
-
-async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: bool = False) -> int:
-    from gateway.service.app import App
-
-    clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
-    directory = config.data_dir
-    own_identity = identity(directory, device_id=config.agent.device_id)
-    recorder = ActivityRecorder(directory, now=clock.now)
-    local = Bearer(
-        "this machine",
-        frozenset({INGEST}),
-        labels=config.agent.labels,
-        device=own_identity.device_id,
-        is_local=True,
-    )
-    forwarding = _forwarding(config)
-    app = App(
-        forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
-    )
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(recorder.stop)
-
-        async def announce() -> None:
-            click.echo(f"listening on {app.url}")
-            if app.grpc_address:
-                click.echo(f"listening on grpc://{app.grpc_address}")
-            click.echo(f"device {own_identity.device_id}, forwarding to {config.agent.gateway}")
-            await stack.enter_async_context(_linked(forwarding, own_identity, recorder, app))
-
-        return await run_app(app, announce, stdin_stops=stdin_stops)
-
-
-def _forwarding(config: Config) -> Config:
-    """Return the configuration with the gateway as its upstream, under the device's own key."""
-    key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
-    return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))
-
-
-@asynccontextmanager
-async def _linked(
-    config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
-) -> AsyncIterator[None]:
-    """Keep the connection to the gateway while the block runs."""
-    from exporters.device_reporter import DeviceReporter
-    from exporters.service.paths import Paths
-    from exporters.service.upstream_client import client_of
-
-    upstream, directory = config.upstream, config.data_dir
-    key_file = directory / KEY_FILE
-    probed, numbers, link_file = ProbedStates(directory), HeartbeatNumbers(directory), LinkFile(directory)
-    started_at, facts = moment(int(time.time())), _facts(config, who)
-
-    async def depth() -> tuple[int, float]:
-        """Return the number of records that wait, and the age of the oldest."""
-        routes = await app.services.storage.deliveries.routes()
-        ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
-        return sum(route.queued for route in routes), max(ages, default=0.0)
-
-    async def report() -> Mapping[str, object]:
-        records, age_s = await depth()
-        return {
-            "sent_at": moment(time.time()),
-            "spool": {"records": records, "oldest_age_s": age_s},
-            "sources": recorder.sources(),
-            "agent": {"service": service(), "started_at": started_at, **resident()},
-            "key_storage": "file",
-            **numbers.begin(),
-        }
-
-    async def store_link() -> None:
-        _, age_s = await depth()
-        # rounded, so that the file of a stopped route is not written again
-        oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None
-        link_file.write(
-            url=app.url,
-            enrolled_at=key_file.stat().st_mtime if key_file.exists() else None,
-            oldest_at=oldest_at,
-            forward=link.problem or ("backlog" if oldest_at else ""),
-        )
-
-    link = DeviceReporter(
-        client_of(upstream, clock=SystemClock()),
-        Paths(upstream),
-        facts=lambda: {**facts, **probed.fields()},
-        report=report,
-        version=lambda: (probed.version(), sorted(recorder.sources())),
-        enrolment_key=_enrolment_key(config),
-        key_file=key_file,
-        keep_key=lambda key: write_private(key_file, key + "\n"),
-        keep_word=numbers.keep,
-        accepted=lambda: _delete_token(config),
-        requested=store_link,
-    )
-
-    async def connect() -> None:
-        await store_link()
-        if service() == DAEMON and not key_file.exists():
-            await probed.wait(
-                FIRST_LOOK_S
-            )  # the enrolment states the hardware id, which only the probe can read
-        await link.run()
-
-    task = asyncio.create_task(connect(), name="gateway connection")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await link.close()
-
-
-def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
-    facts: dict[str, object] = {
-        "device_id": who.device_id,
-        "hostname": socket.gethostname(),
-        "platform": f"{platform.system().lower()}/{platform.machine()}",
-        "agent_version": version("tollhouse"),
-        "user": (config.agent.user or system_user()) if "user" in config.agent.report else "",
-        "fingerprint": who.fingerprint,
-        "labels": dict(config.agent.labels),
-    }
-    return {name: value for name, value in facts.items() if value}
-
-
-def _enrolment_key(config: Config) -> SecretSource | None:
-    agent = config.agent
-    if agent.enrolment_token_file:
-        return SecretSource("the enrolment token", file=agent.enrolment_token_file)
-    if not (agent.enrolment_key_file or agent.enrolment_key_env):
-        return None
-    return SecretSource("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
-
-
-def _delete_token(config: Config) -> None:
-    token_file = config.agent.enrolment_token_file
-    if token_file is None or not token_file.exists():
-        return
-    try:
-        token_file.unlink()
-    except OSError as error:
-        extra = {"action": "token_not_deleted"}
-        _log.warning("the file of the enrolment token cannot be deleted: %s", error, extra=extra)
-
-
-agent.add_command(policy)
 agent.add_command(probe)
 agent.add_command(status)
 
@@ -337,6 +128,8 @@ def setup(
 
     --write changes the assistants' settings files. --undo restores them.
     """
+    from gateway.devices.agent.settings import NotEditable, undo
+
     if do_write and do_undo:
         fail("use either --write or --undo, not both", 2)
     if file and len(assistants) > 1:
@@ -361,6 +154,8 @@ def setup(
 
 
 def _edit(directory: Path, assistant: Assistant, path: Path, endpoint: str, do_write: bool) -> Edited:
+    from gateway.devices.agent.settings import configured_for, write
+
     edited = configured_for(assistant, path, endpoint)
     return write(directory, assistant, edited) if do_write else edited
 

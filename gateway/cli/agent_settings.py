@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gateway.cli import configured
-from gateway.service.configuration.sections import Config
+
+# imported late, because the probe is started often and must start fast
+if TYPE_CHECKING:
+    from gateway.service.configuration.sections import Config
 
 endpoint_option = click.option(
     "--endpoint",

@@ -34,6 +34,7 @@ COMMAND = Path(sys.executable).with_name("tollhouse")
 PRELOADED = (
     "gateway.cli.serve",
     "gateway.cli.agent",
+    "gateway.cli.agent_run",
     "gateway.cli.operator.client",
     "gateway.cli.send.command",
     "gateway.service.app",

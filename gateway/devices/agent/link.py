@@ -8,7 +8,6 @@ text of a stranger.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"
 SOURCES_FILE: Final = "sources.json"
 HEARTBEATS_FILE: Final = "heartbeats.json"
+USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"  # the words of agent.report
 MOST_BYTES: Final = 64 * 1024
 MOST_WORD: Final = 256
 BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
@@ -57,10 +57,12 @@ class ProbedStates:
 
     async def wait(self, most_s: float) -> None:
         """Wait until there is a file, but no longer than `most_s`."""
+        from asyncio import sleep  # here, because the probe does not need it
+
         for _ in range(round(most_s / 0.5)):
             if self.fields():
                 return
-            await asyncio.sleep(0.5)
+            await sleep(0.5)
 
     def version(self) -> object:
         """Return a value that changes if a state, a version or the policy changes, and not with each use."""

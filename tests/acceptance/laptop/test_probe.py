@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Tollhouse, installations
+from gateway.cli import agent_probe
+from gateway.service.configuration.reader import load
+from tests.acceptance.conftest import ROOT, Tollhouse, installations
 
 __all__ = ["installations"]
 
@@ -86,3 +90,55 @@ def test_the_states_for_an_mdm(laptop: Tollhouse) -> None:
     assert (0 if fine else 1) == done.returncode
     assert 1 == done.stdout.count("\n")
     assert 2 == laptop.attempt("agent", "status", "--intune", "--json").returncode
+
+
+def test_the_probe_starts_with_few_modules(laptop: Tollhouse) -> None:
+    """It runs every five minutes on each laptop, so it loads no server, and no rules of other settings."""
+    program = (
+        "import sys; from gateway.cli import main\n"
+        f"try: main(['agent', 'probe', '--config', {str(laptop.config)!r}])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    laptop.config.write_text('data_dir = "data"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=laptop.directory, capture_output=True, text=True, check=True
+    )
+    modules = set(done.stderr.split())
+    assert "gateway.devices.agent.probe.look" in modules
+    unwanted = (
+        "asyncio",
+        "aiohttp",
+        "sqlite3",
+        "cryptography",
+        "plistlib",
+        "gateway.service.configuration.sections",
+    )
+    assert [] == [name for name in unwanted if name in modules]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'data_dir = "d"',
+        'data_dir = "/var/lib/x"\n[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""',
+        'data_dir = "d"\n[agent]\ngateway = "https://g.example.com"\nreport = ["serial"]\n[agent.labels]\nteam = "a"',
+        (ROOT / "deploy/systemd/agent.toml").read_text(),
+    ],
+)
+def test_a_usual_file_is_read_as_all_settings_are(tmp_path: Path, text: str) -> None:
+    """The short way to the settings gives what the long way gives, also for settings that the file leaves out."""
+    (tmp_path / "agent.toml").write_text(text)
+    whole = load(tmp_path / "agent.toml", env={})
+    expected = (
+        whole.data_dir,
+        whole.server.listen,
+        whole.server.grpc_listen,
+        whole.agent.gateway,
+        whole.agent.report,
+    )
+    assert expected == agent_probe.settings_of(tmp_path / "agent.toml", None, env={})
+    assert (
+        tmp_path / "other"
+        == agent_probe.settings_of(tmp_path / "agent.toml", tmp_path / "other", env={}).data_dir
+    )

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.devices.agent import jsonc
 from gateway.devices.agent.edits import Editor
+from gateway.devices.agent.link import ENDPOINT, USE
 from gateway.devices.agent.policy.targets import (
     MACOS,
     MANAGED,
@@ -58,7 +59,6 @@ from gateway.devices.agent.probe.telemetry import (
 from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, MAX_TEXT
 from spool.record import moment
 
-USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"  # what agent.report may name
 HOUR_S: Final = 3600
 _VERSION: Final = re.compile(r"\d+(\.\d+)*[\w.+-]*")
 _ASSIGNMENT: Final = re.compile(

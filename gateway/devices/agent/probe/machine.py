@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.devices.agent.link import LINK_FILE, SOURCES_FILE
+from gateway.devices.agent.link import LINK_FILE, SERIAL, SOURCES_FILE
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
-from gateway.devices.agent.probe.look import SERIAL, AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
 from gateway.devices.fleet.facts import MAX_TEXT
 
 MOST_HOMES: Final = 64
