@@ -452,6 +452,9 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
 # -- units of work that are no longer listed -----------------------------------------------------------------
 
 
+# An unlisted unit without calls for its retention and this time is forgotten. A query by unit covers at most 92 days,
+# so it never shows new calls of the unit next to unlisted ones.
+FORGET_S = 93 * DAY_S
 IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted before others
 
 
@@ -475,7 +478,9 @@ def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
-    """Unlist the units whose retention is over."""
+    """Unlist the units whose retention is over, and forget those that were unlisted long ago."""
     for name, unit in UNITS.items():
-        rows.expire_work(name, int(now - limits.listed_s(unit)))
+        before = int(now - limits.listed_s(unit))
+        rows.expire_work(name, before)
+        rows.forget_unlisted(name, before - FORGET_S)
     rows.drop_unused_units()

@@ -138,6 +138,10 @@ class LedgerRows(Protocol):
         """Count all units of a kind that had no calls since a time as REST, with their further calls."""
         ...
 
+    def forget_unlisted(self, unit: str, before: int) -> None:
+        """List units of a kind again that are counted as REST and had no calls since a time."""
+        ...
+
     def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of a kind is counted as REST."""
         ...

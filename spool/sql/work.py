@@ -70,6 +70,8 @@ class SqlWorkRows(ABC):
     def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
         sums = list(sums)
         unlisted = self._unlisted({number for _, units, _, _ in sums for number in units if number > REST})
+        if unlisted:
+            self._note_seen(unlisted, max(start for start, *_ in sums))
         sets = {units: _listed(units, unlisted) for _, units, _, _ in sums}
         numbers = {units: number_of_set(listed) for units, listed in sets.items()}
         values = ", ".join(f":{name}" for name in _SET)
@@ -105,6 +107,14 @@ class SqlWorkRows(ABC):
             found |= {(unit, id): parent for unit, id, parent in rows}
             numbers = {row[2] for row in rows if row[2] > REST and (KINDS[-1], row[2]) not in found}
         return found
+
+    def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
+        """Note that calls of unlisted units were counted until about `start`."""
+        where = "unit = :unit AND id = :id AND seen < :start"
+        statement = f"UPDATE {self._named(UNLISTED)} SET seen = :start WHERE {where}"
+        self._tables.run_each(
+            statement, [{"unit": unit, "id": id, "start": start} for unit, id in sorted(unlisted)]
+        )
 
     def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         rows = self._tables.all(
@@ -201,8 +211,8 @@ class SqlWorkRows(ABC):
 
     def unlist_work(self, unit: str, ids: Collection[int]) -> None:
         statement = (
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT})"
-            f" VALUES (:unit, :id, {self._parent(unit, ':id')}) ON CONFLICT DO NOTHING"
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id,"
+            f" {self._parent(unit, ':id')}, (SELECT MAX(start) FROM {self._named(WORK)})) ON CONFLICT DO NOTHING"
         )
         number = UNITS[unit].number
         self._tables.run_each(statement, [{"unit": number, "id": id} for id in sorted(ids)])
@@ -212,14 +222,19 @@ class SqlWorkRows(ABC):
         column = _COLUMNS[unit]
         recent = f"SELECT {column} FROM {self._work()} WHERE start >= :before"
         self._tables.run(
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT})"
-            f" SELECT DISTINCT CAST(:unit AS bigint), {column}, {self._parent(unit, column)} FROM {self._work()}"
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT}, seen)"
+            f" SELECT DISTINCT CAST(:unit AS bigint), {column}, {self._parent(unit, column)},"
+            f" CAST(:before AS bigint) FROM {self._work()}"
             f" WHERE {column} > {REST} AND start < :before AND {column} NOT IN ({recent})"
             f" AND {column} NOT IN ({self._linked(unit)}) ON CONFLICT DO NOTHING",
             unit=UNITS[unit].number,
             before=before,
         )
         self._join_unlisted(unit)
+
+    def forget_unlisted(self, unit: str, before: int) -> None:
+        statement = f"DELETE FROM {self._named(UNLISTED)} WHERE unit = :unit AND seen < :before"
+        self._tables.run(statement, unit=UNITS[unit].number, before=before)
 
     def _join_unlisted(self, unit: str) -> None:
         """Replace the unlisted units of a kind in all sets by REST, and join the sums of sets that are now equal."""

@@ -131,11 +131,13 @@ CREATE TABLE {schema}.ledger_work_names (
 );
 
 -- Units that are no longer listed. Their further calls are counted as 0, so that a listed unit has all its calls.
--- `parent_run` is the run that started an unlisted run, to which the runs that it started belong.
+-- `parent_run` is the run that started an unlisted run, to which the runs that it started belong. `seen` is the start of
+-- the last period with such a call, or a later time. When no query can show it together with new calls, the row is deleted.
 CREATE TABLE {schema}.ledger_work_unlisted (
     unit bigint NOT NULL,
     id bigint NOT NULL,
     parent_run bigint NOT NULL,
+    seen bigint NOT NULL,
     PRIMARY KEY (unit, id)
 );
 

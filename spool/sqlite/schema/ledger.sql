@@ -144,11 +144,13 @@ CREATE TABLE work_names (
 ) STRICT;
 
 -- Units that are no longer listed. Their further calls are counted as 0, so that a listed unit has all its calls.
--- `parent_run` is the run that started an unlisted run, to which the runs that it started belong.
+-- `parent_run` is the run that started an unlisted run, to which the runs that it started belong. `seen` is the start of
+-- the last period with such a call, or a later time. When no query can show it together with new calls, the row is deleted.
 CREATE TABLE work_unlisted (
     unit INTEGER NOT NULL,
     id INTEGER NOT NULL,
     parent_run INTEGER NOT NULL,
+    seen INTEGER NOT NULL,
     PRIMARY KEY (unit, id)
 ) STRICT, WITHOUT ROWID;
 

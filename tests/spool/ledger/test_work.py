@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +19,7 @@ from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.repricing import TokenSum
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
-from spool.ledger.work import UNITS, WorkLimits, as_shown
+from spool.ledger.work import UNITS, WorkLimits, as_shown, number_of
 from spool.record import NS, Correction, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
@@ -360,3 +361,40 @@ async def test_what_expires_stays_in_the_total(ledgers: Ledgers) -> None:
     log.add([call(session="old", start_time=int(clock.at) * NS)], at=clock.at)
     await ledger.catch_up(log)
     assert (await asked(ledger, "session"))[(OTHER,)][0] == 2
+
+
+async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
+    """
+    Notes about unlisted sessions do not pile up: a session without calls for its retention and 93 days is forgotten. If
+    it returns, it has all calls of a query's longest time range. A session that still has calls stays unlisted.
+    """
+    clock, log = FakeClock(BEGIN), FakeLog()
+    ledger = await ledgers.open(clock=clock, work=WorkLimits(retention_s=70.0 * DAY))
+
+    async def add_calls(*sessions: str) -> None:
+        log.add([call(session=name, start_time=int(clock.at) * NS) for name in sessions], at=clock.at)
+        await ledger.catch_up(log)
+
+    async def is_unlisted(name: str) -> bool:
+        return await ledger.is_unlisted("session", number_of(UNITS["session"].number, name))
+
+    await add_calls("old", "busy")
+    await ledger._change(
+        lambda rows: rows.unlist_work("session", [number_of(UNITS["session"].number, "busy")])
+    )
+    for _ in range(10):
+        clock.at += 40 * DAY
+        await add_calls("busy")
+        await ledger.tidy()
+    assert await is_unlisted("busy") and not await is_unlisted("old")
+    await add_calls("old")
+    last_92_days = CostQuery(
+        since=datetime.fromtimestamp(clock.at - 92 * DAY, UTC),
+        until=EVER["until"] + timedelta(days=400),
+        granularity=TOTAL,
+        group_by=("session",),
+    )
+    found = {row.group: row.calls for row in await ledger.costs(last_92_days)}
+    assert found == {(OTHER,): 3, (as_shown("session", "old"),): 1}
+    ever = replace(last_92_days, since=EVER["since"])
+    assert 13 == sum(row.calls for row in await ledger.costs(ever))
