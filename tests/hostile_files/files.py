@@ -241,6 +241,12 @@ FILES: Mapping[str, Mapping[str, Callable[[Path], None]]] = {
         "objects": repeated(b'{"seats":[', b"{},", 2 * MIB, b"{}]}"),
         "large": repeated(b"user\n", b"a\n", 64 * MIB),
     },
+    "machines": {
+        "rows": repeated(b"serial\n", b"a\n", 15 * MIB),
+        "columns": repeated(b"serial", b",", 32 * MIB - 10),
+        "cells": repeated(b"serial,", b"\xf0\x9f\x98\x80,\n", 5 * MIB),
+        "large": repeated(b"serial\n", b"a\n", 64 * MIB),
+    },
     "names": {"rows": repeated(b"", b"a,b\n", 2 * MIB), "one-line": repeated(b"", b"a", 64 * MIB)},
     "people": {
         "rows": repeated(b"", b"a@b.c,d\n", 8 * MIB),

@@ -40,6 +40,15 @@ def seats(path: Path) -> object:
         return len(read_list(path.name, read_bounded(file, path.name)))
 
 
+def machines(path: Path) -> object:
+    from gateway.devices.fleet.inventory_lists import MAX_LIST, read_inventory
+
+    content = path.read_bytes()
+    if len(content) > MAX_LIST:
+        raise Invalid("over the limit of an inventory: 413")
+    return len(read_inventory(path.name, content).machines)
+
+
 def names(path: Path) -> object:
     from gateway.bills.plans.seat_lists import read_bounded, read_names
 
@@ -117,7 +126,7 @@ def definition(path: Path) -> object:
 WAYS: dict[str, Callable[[Path], object]] = {
     each.__name__: each
     for each in (
-        report, page, seats, names, people, rates, container, remote_write, remote_write_2, sent, definition,
+        report, page, seats, machines, names, people, rates, container, remote_write, remote_write_2, sent, definition,
     )
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ Only calls that arrived make an assistant `reporting`. An agent cannot claim thi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 from gateway.devices.fleet.facts import (
@@ -28,12 +29,13 @@ from spool.devices.device import Device
 RECENT_S = 14 * 86_400.0
 # Seconds by which a use may be newer than the newest call, because assistants export their calls in batches.
 DELAY_S = 600.0
+USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
 _CLAIMED = frozenset({NOT_INSTALLED, UNKNOWN, TELEMETRY_OFF, OVERRIDDEN, NOT_CONFIGURED})
 FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states that need no repair
 
 
 class AssistantState(NamedTuple):
-    """`newest` is the time of the newest call in epoch seconds. `until` is the time at which the state may change."""
+    """`newest` is the time of the newest call in epoch seconds."""
 
     name: str
     state: str
@@ -57,6 +59,16 @@ def assistants_of(device: Device, *, now: float) -> list[AssistantState]:
         )
         for name in sorted(claims.keys() | device.newest_calls.keys())
     ]
+
+
+def holds_until(device: Device, *, now: float) -> float:
+    """Return the time until which the states of the assistants hold, if the device reports nothing new."""
+    claims = decoded(device.heartbeat).get("assistants") or {}
+    ahead_s = max(0.0, device.clock_offset_s or 0.0)
+    used = (epoch(claim.get("used_at")) for claim in claims.values())
+    times = [time + RECENT_S for time in device.newest_calls.values()]
+    times += [time - ahead_s + USE_PRECISION_S + DELAY_S for time in used if time is not None]
+    return min((time for time in times if time >= now), default=inf)
 
 
 def _evaluated(
@@ -92,6 +104,9 @@ def evaluate(
     is_recent = newest is not None and now - newest <= RECENT_S
     since = enrolled_at if newest is None else newest
     is_unheard = used is not None and used > since + DELAY_S
+    if claimed != UNREACHABLE and used is not None:
+        # a use of this hour may be seconds old, and its calls may still be on their way
+        is_unheard = is_unheard and now - used > USE_PRECISION_S + DELAY_S
     if is_recent and not is_unheard:
         return REPORTING, ""
     if not claimed:

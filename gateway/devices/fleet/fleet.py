@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from math import inf
 from typing import NamedTuple
 
-from gateway.devices.fleet.assistant_states import RECENT_S, AssistantState, assistants_of
+from gateway.devices.fleet.assistant_states import RECENT_S, AssistantState, assistants_of, holds_until
 from gateway.devices.fleet.coverage import FleetCoverage, FleetRow, coverage_of, device_row, missing_row
 from gateway.devices.fleet.facts import decoded, is_collector
 from gateway.devices.fleet.matching import ExpectedMachines
@@ -24,13 +24,13 @@ ROWS_PER_STEP = 200  # rows after which other requests get a turn, if it is due
 
 class _Known(NamedTuple):
     """
-    A row that was made earlier. It holds until `until`, and the states of its assistants until `holds_until`, if
+    A row that was made earlier. It holds until `until`, and the states of its assistants until `states_until`, if
     its device does not change.
     """
 
     row: FleetRow
     os: str
-    holds_until: float
+    states_until: float
     until: float
     interval_s: float
 
@@ -109,11 +109,11 @@ class Fleet:
             and now < known.until
         ):
             return known.row
-        assistants, os, holds_until = self._assistants(device, known, now)
+        assistants, os, states_until = self._assistants(device, known, now)
         row = device_row(device, machine, assistants, os=os, now=now, interval_s=interval_s)
         until = min((at for at in _changes(device, interval_s) if at >= now), default=inf)
         self._known[device.id] = _Known(
-            row=row, os=os, holds_until=holds_until, until=min(until, holds_until), interval_s=interval_s
+            row=row, os=os, states_until=states_until, until=min(until, states_until), interval_s=interval_s
         )
         return row
 
@@ -131,12 +131,11 @@ class Fleet:
             and before.heartbeat is device.heartbeat
             and before.newest_calls is device.newest_calls
             and before.enrolled_at == device.enrolled_at
-            and now < known.holds_until
+            and now < known.states_until
         ):
-            return known.row.assistants, known.os, known.holds_until
-        ends = [time + RECENT_S for time in device.newest_calls.values()]
+            return known.row.assistants, known.os, known.states_until
         os = str(decoded(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""
-        return tuple(assistants_of(device, now=now)), os, min((at for at in ends if at >= now), default=inf)
+        return tuple(assistants_of(device, now=now)), os, holds_until(device, now=now)
 
     def _forget(self, there: Collection[str]) -> None:
         """Forget the rows of deleted devices."""

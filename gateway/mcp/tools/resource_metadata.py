@@ -17,10 +17,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gateway.devices.fleet.assistant_states import assistants_of
 from gateway.http.holders.operators import SenderServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
+from spool.devices.device import Device
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, end_of_hour
@@ -30,6 +32,7 @@ from spool.registry.permission_sets import VIEW_OPERATION
 from spool.turns.threads import ordered
 
 DAYS = 30
+ASSISTANTS_TAG = "coding_assistants"  # a device's tag with the states of its assistants
 # kind of resource -> cost dimension whose values are the ids of these resources
 COSTED_BY: Mapping[str, str] = {"device": "device", "key": "sender"}
 
@@ -68,6 +71,15 @@ async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
     lifecycle = services.devices
     if lifecycle is None:
         return ()
+
+    def tags(device: Device) -> Mapping[str, str]:
+        """Return the labels, and what is known of the device's coding assistants."""
+        states = assistants_of(device, now=lifecycle.now())
+        if not states:
+            return device.all_labels
+        words = (f"{each.name} {each.state}{each.cause and f' ({each.cause})'}" for each in states)
+        return {**device.all_labels, ASSISTANTS_TAG: ", ".join(words)}
+
     return [
         ResourceRow(
             kind="device",
@@ -76,7 +88,7 @@ async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
             source="devices",
             state=lifecycle.state_of(device),
             user=device.user,
-            tags=device.all_labels,
+            tags=tags(device),
             first_seen=device.enrolled_at,
             last_seen=device.last_seen or None,
         )

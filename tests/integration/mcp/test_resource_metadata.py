@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.devices.reports import DeviceReport
@@ -128,3 +129,11 @@ async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
     text = (await assistant.call(TOOL, kind="key"))["content"][0]["text"]
     for markup in ("![", "](", "<img", "https://", "*b*", "`c`", " _d_"):
         assert markup not in text.replace("\\[", "").replace("\\]", ""), text
+
+
+async def test_a_device_has_the_states_of_its_assistants(assistant: Assistant) -> None:
+    claims = {"codex": {"state": "overridden", "cause": "project"}, "copilot": {"state": "unused"}}
+    report = DeviceReport(id="laptop-2", heartbeat=msgspec.json.encode({"assistants": claims}))
+    await assistant.serving.app.services.topics.devices.heartbeat(report, FLEET, "")
+    [row] = (await assistant.content(TOOL, kind="device", id="laptop-2"))["rows"]
+    assert {"coding_assistants": "codex overridden (project), copilot unused"} == row["tags"]

@@ -19,14 +19,17 @@ DAY, MINUTE = 86_400.0, 60.0
 CASES: list[tuple[str, str, float | None, float | None, tuple[str, str]]] = [
     # claimed state and cause, seconds since the last use and since the newest call, state and cause
     ("reporting", "", None, None, ("unused", "")),
-    ("reporting", "", MINUTE, None, ("unreachable", "no_record")),
+    ("reporting", "", 71 * MINUTE, None, ("unreachable", "no_record")),
+    ("reporting", "", 70 * MINUTE, None, ("unused", "")),
     ("reporting", "", MINUTE, MINUTE, ("reporting", "")),
     ("unused", "", None, DAY, ("reporting", "")),
     ("unused", "", None, RECENT_S, ("reporting", "")),
     ("unused", "", None, RECENT_S + 1, ("unused", "")),
     ("unused", "", RECENT_S + 1, RECENT_S + 1, ("unused", "")),
     ("unused", "", 0.0, 10 * MINUTE, ("reporting", "")),
-    ("unused", "", 0.0, 10 * MINUTE + 1, ("unreachable", "no_record")),
+    ("unused", "", 0.0, DAY, ("reporting", "")),
+    ("unused", "", 71 * MINUTE, 81 * MINUTE, ("reporting", "")),
+    ("unused", "", 71 * MINUTE, 81 * MINUTE + 1, ("unreachable", "no_record")),
     ("unused", "", 31 * DAY, None, ("unused", "")),
     ("unreachable", "backlog", 0.0, DAY, ("unreachable", "backlog")),
     ("unreachable", "tls", None, None, ("unreachable", "tls")),
@@ -65,7 +68,7 @@ def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:
     """Every claim and cause that an agent can send, with and without a use."""
     for state, causes in CAUSES.items():
         for cause in ("", *causes):
-            for used in (None, NOW - 31 * DAY, NOW):
+            for used in (None, NOW - 31 * DAY, NOW - DAY, NOW):
                 evaluated = evaluate(state, cause, used=used, newest=None, enrolled_at=ENROLLED_AT, now=NOW)
                 assert "reporting" != evaluated[0]
 
@@ -85,10 +88,10 @@ def device(assistants: dict[str, Any], **fields: Any) -> Device:
 def test_a_clock_that_is_ahead_makes_no_use_too_new() -> None:
     """The device's clock is an hour ahead, so its use lies before the newest call."""
     claim = {"codex": {"state": "unused", "used_at": "2027-01-15T08:50:00Z"}}  # 50 minutes after NOW
-    known = device(claim, newest_calls={"codex": NOW}, clock_offset_s=3600.0)
-    assert ["reporting"] == [each.state for each in assistants_of(known, now=NOW)]
-    on_time = device(claim, newest_calls={"codex": NOW}, clock_offset_s=-3600.0)
-    assert ["unreachable"] == [each.state for each in assistants_of(on_time, now=NOW)]
+    later = NOW + 3 * 3600
+    for offset_s, state in ((3600.0, "reporting"), (-3600.0, "unreachable")):
+        known = device(claim, newest_calls={"codex": NOW}, clock_offset_s=offset_s)
+        assert [state] == [each.state for each in assistants_of(known, now=later)]
 
 
 def test_assistants_are_those_of_the_agent_and_of_the_calls() -> None:

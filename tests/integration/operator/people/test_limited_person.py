@@ -320,7 +320,7 @@ BODIES: Mapping[str, Any] = {
     "sign_in": {"email": EVA, "password": PASSWORD},
 }
 CONFIRM = {"remove_budget": "{team} budget"}
-ORDER = ("GET", "POST", "PATCH", "DELETE")
+ORDER = ("GET", "POST", "PUT", "PATCH", "DELETE")
 # A body that names an object of another team is refused as if the object did not exist.
 REFUSED = {"add_view": 403, "add_budget": 400, "add_scheduled_report": 400, "add_annotation": 400}
 # Without an identity provider, these addresses redirect the browser to the console.
