@@ -22,7 +22,6 @@ help:  ## list the targets
 run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
-# At some hours a planted finding is not detected, and the command exits with 1. The month is complete nevertheless.
 demo: $(VENV)/run.stamp  ## install the locked dependencies and show the console with a month of made-up traffic
 	@if test -d tollhouse-demo; then exec $(BIN)/tollhouse serve --data tollhouse-demo; \
 	else exec $(BIN)/tollhouse demo --data tollhouse-demo --plant all --serve; fi

@@ -138,7 +138,7 @@ def init(
         emails=emails,
     )
     directory = _write(config, "\n".join(_lines(answers)))
-    click.echo(f"wrote {config} and created the data directory {directory}. Next:")
+    click.echo(f"wrote {config}; the data directory is {directory}. Next:")
     config_option = "" if config == Path("tollhouse.toml") else f" --config {config}"
     click.echo(f"  tollhouse check{config_option}")
     click.echo(f'  tollhouse keys create{config_option} --name "first key" --use-case "{SEND_AI_TELEMETRY}"')

@@ -23,6 +23,7 @@ from gateway.cli import main
 from gateway.cli.send import upload
 from gateway.cli.send.command import EXAMPLES
 from gateway.cli.send.request_bodies import UploadBody
+from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config
 from spool.record import USAGE_EVENTS, UsageEvent
 from spool.registry.scopes import CREATE_EVENT, INGEST
@@ -30,6 +31,8 @@ from spool.settings import SpoolSettings
 from tests.free_ports import free_port
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
 
 CASES = Path(__file__).parents[1] / "cases/gateway"
 
@@ -512,15 +515,41 @@ async def test_a_refused_key_is_followed_by_the_command_for_the_right_one(
         assert "accepted 1" in accepted.output
 
 
-async def test_a_report_says_that_a_call_waits(serve: Serve, tmp_path: Path) -> None:
-    """While a call waits for a second report, an empty report says when the call counts."""
+async def test_a_short_report_says_that_another_call_waits(serve: Serve, tmp_path: Path) -> None:
+    """A report of one call, next to another that waits, does not look complete."""
+    config = Config(data_dir=tmp_path / "data-0", spool=SpoolSettings(hold=0.0))
+    async with open_storage(config, clock=MovedClock(time.time() - 3600)) as storage:
+        await add(storage.log, call(1, at=time.time() - 3700, request_model="gpt-4o"))
     serving = await serve(config=Config(spool=SpoolSettings(hold=600)))
+    words = ["report", "--range", "last_7d", "--data", str(tmp_path / "data-0")]
+    before = await asyncio.to_thread(CliRunner().invoke, main, words)
     now = time.time_ns()
     span = json_span(startTimeUnixNano=str(now - 10**9), endTimeUnixNano=str(now))
     assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
-    words = ["report", "--data", str(tmp_path / "data-0")]
-    result = await asyncio.to_thread(CliRunner().invoke, main, words)
-    assert result.exit_code == 0, result.output
-    found = re.search(r"1 call waits for a second report and counts in (\d+) s", result.stderr)
+    after = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert "gpt-4o" in before.stdout
+    assert before.stdout == after.stdout
+    assert ("", True) == (before.stderr, "1 call waits for a second report" in after.stderr)
+
+
+async def test_a_report_says_that_a_call_waits(serve: Serve, tmp_path: Path) -> None:
+    """
+    While a call waits for a second report, an empty report says when the call counts. A report of an
+    earlier period does not.
+    """
+    serving = await serve(config=Config(spool=SpoolSettings(hold=600)))
+
+    now = time.time_ns()
+    span = json_span(startTimeUnixNano=str(now - 10**9), endTimeUnixNano=str(now))
+    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
+
+    async def told(*words: str) -> str:
+        arguments = ["report", "--data", str(tmp_path / "data-0"), *words]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+        assert result.exit_code == 0, result.output
+        return result.stderr
+
+    found = re.search(r"1 call waits for a second report and counts in (\d+) s", await told())
     assert found is not None
     assert 0 < int(found[1]) <= 600
+    assert "no calls in this period" in await told("--range", "last_month")

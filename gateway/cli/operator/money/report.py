@@ -102,6 +102,7 @@ _NOT_OF_CHANGES = {
         "show", "compare", "latency", "per", "top_by", "unit", "scope", "currency", "missing", "of plans"
     ),
 }  # fmt: skip
+FEW = 100  # calls; a shorter report also says which calls it does not have yet
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
@@ -325,16 +326,18 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
         _show_change(payload)
     else:
         _show_report(payload, shown)
-        if not payload["rows"]:
-            _explain_nothing(client)
+        if sum(row.get("calls", FEW) for row in payload["rows"]) < FEW:
+            _explain_few(client, payload)
     show_cursor(payload)
 
 
-def _explain_nothing(client: OperatorClient) -> None:
-    """Say why a report is empty: calls wait for a second report, or there are none."""
-    query = [("state", "open"), ("kind", "inference"), ("limit", "1")]
-    answer = client.request("GET", "/records", query=query)
-    waiting = answer["pagination"]["total_count"]
+def _explain_few(client: OperatorClient, payload: JsonObject) -> None:
+    """Say which calls a short report does not have yet, because they wait for a second report."""
+    waiting = 0
+    if datetime.fromisoformat(payload["report"]["to"]) > datetime.now(UTC):
+        query = [("state", "open"), ("kind", "inference"), ("limit", "1")]
+        answer = client.request("GET", "/records", query=query)
+        waiting = answer["pagination"]["total_count"]
     if waiting:
         [hold] = client.request("GET", "/configuration", query=[("name", "spool.hold")])["configuration"]
         newest = datetime.fromisoformat(answer["records"][0]["committed_at"])
@@ -343,7 +346,7 @@ def _explain_nothing(client: OperatorClient) -> None:
         verb, counts = ("calls wait", "count") if waiting > 1 else ("call waits", "counts")
         seconds = max(1, math.ceil(left_s))
         click.echo(f"{waiting:,} {verb} for a second report and {counts} in {seconds:,} s", err=True)
-    else:
+    elif not payload["rows"]:
         click.echo("no calls in this period; `tollhouse send --example litellm` sends one", err=True)
 
 
