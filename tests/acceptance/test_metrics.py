@@ -27,7 +27,7 @@ SINGLE = (
     "spool_entries", "spool_bytes", "spool_free_bytes", "duplicate_window_seconds", "commit_seconds_count",
     "flush_seconds_count", "loop_lag_seconds", "clock_step_seconds", "failed_attempts_total",
 )  # fmt: skip
-DEVICES = {"pending", "enrolled", "silent", "mute", "revoked"}
+DEVICES = {"pending", "enrolled", "silent", "mute", "copied", "replaced", "revoked"}
 
 
 def scraped(tollhouse: Tollhouse) -> dict[str, list[tuple[dict[str, str], float]]]:
