@@ -191,6 +191,10 @@ class OpampConversation:
             self._note(refusal)
             if not uid:  # the peer does not speak OpAMP
                 self._code = POLICY
+            elif (
+                status == 410
+            ):  # without an instance, a new connection ends after a while, so its client cannot hurry
+                self._leave(uid)
             answer = error_answer(uid, refusal)
         receivers.metrics.requests(_ENDPOINT, status)
         encoded: bytes = answer.SerializeToString()

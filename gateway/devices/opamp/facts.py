@@ -13,6 +13,7 @@ from spool.errors import Invalid
 from spool.registry.keys import MAX_LABELS, check_labels
 
 MAX_TEXT = 256
+ATTRIBUTES = 128  # attributes of each of the two lists that are read; reading more would block other requests
 HOST_ID, SERVICE = "host.id", "service.name"
 # Attributes that become fields of a device, and the id that changes with each start of a collector.
 _NO_LABELS = frozenset({"service.version", "service.instance.id", "host.name", "host.arch", "os.type"})
@@ -45,8 +46,9 @@ def description_of(described: Any) -> Description:
     cannot choose its attributes.
     """
     texts: dict[str, str] = {}
-    for attribute in (*described.non_identifying_attributes, *described.identifying_attributes):
-        texts[attribute.key] = _text(attribute.value)
+    for attributes in (described.non_identifying_attributes, described.identifying_attributes):
+        for attribute in islice(attributes, ATTRIBUTES):
+            texts[attribute.key] = _text(attribute.value)
     platform = "/".join(filter(None, (texts.get("os.type"), texts.get("host.arch"))))
     return Description(
         service=texts.get(SERVICE, ""),

@@ -160,7 +160,8 @@ class OpampInstances:
             for device in found
             if device is not None and _machine_of(device) == machine and self._may_return(device, uid)
         ]
-        return max(devices, key=lambda device: device.last_seen).id if devices else None
+        own = [device for device in devices if _name(uid) in instances_in(device.heartbeat)]
+        return max(own or devices, key=lambda device: device.last_seen).id if devices else None
 
     def _may_return(self, device: Device, uid: bytes) -> bool:
         if device.key_used:  # then it sends under its own key

@@ -28,6 +28,7 @@ PING_S = 30.0  # seconds of silence after which the peer is pinged
 PONG_S = 15.0  # seconds within which a ping must be answered
 SLOW_S = 10.0  # seconds within which a message must arrive
 CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
+CHECKED_AT_ONCE = 200
 CHECK_S = 0.5  # seconds between two checks of all connections
 PIECES: Final = 1000  # maximum number of frames of one message
 
@@ -122,7 +123,9 @@ class WebSockets:
         now = asyncio.get_running_loop().time
         while self._open:
             await asyncio.sleep(CHECK_S)
-            for socket in list(self._open):
+            for place, socket in enumerate(list(self._open)):
+                if place % CHECKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # other work goes on between the checks of many connections
                 try:
                     socket.check(now())
                 except Exception:  # noqa: BLE001 - a defect in one check must not end the checks of all connections

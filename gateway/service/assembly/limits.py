@@ -51,6 +51,9 @@ def limits(
         Limit(MAX_SERIES, section.max_series, stats.series),
         Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
         Limit("devices.max", config.devices.max, devices),
+        Limit(
+            "devices.max_opamp_connections", config.devices.max_opamp_connections, len(receivers.websockets)
+        ),
         Limit("container.max_bytes", container.max_bytes, files.sums.size),
         Limit("container.max_files", container.max_files, files.sums.known),
     ]

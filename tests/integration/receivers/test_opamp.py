@@ -16,6 +16,7 @@ from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.devices.calls import opamp as conversations
 from gateway.devices.fleet.facts import instances_in
+from gateway.devices.opamp.instances import InstanceSender, OpampInstances
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,
     ACCEPTS_STATUS,
@@ -24,6 +25,7 @@ from gateway.devices.opamp.messages import (
     UNAVAILABLE,
 )
 from gateway.http.listening.websocket import CHECK_S
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.certificates import Certificates
@@ -132,6 +134,40 @@ async def test_health_of_components(serve: Serve) -> None:
         assert canary not in heartbeat
 
 
+async def test_many_attributes(serve: Serve) -> None:
+    """128 attributes are read, and 32 become labels. What recognizes the collector is never pushed out."""
+    server, key = await started(serve)
+    agent = Agent({f"a{number:03}": "x" for number in range(1000)})
+    read(await post(server, agent.message(full=True), key))
+    device = find(server, agent.id)
+    assert len(device.labels) == 32
+    assert device.labels.keys() >= {"host.id", "service.name", "a000"}
+    deep = agent.message(full=True)
+    health = deep.health
+    for _ in range(200):
+        health = health.component_health_map.add(key="a").value
+    assert (await post(server, deep, key)).status == 400
+
+
+async def test_collectors_of_one_machine_keep_their_devices(serve: Serve) -> None:
+    """After a restart of the gateway, each of two collectors is recognized by the uid that it had last."""
+    server, key = await started(serve)
+    first, second = Agent(), Agent()
+    for agent in (first, second):
+        read(await post(server, agent.message(full=True), key))
+    read(await post(server, second.message(bye=True), key))
+    again = Agent()
+    read(await post(server, again.message(full=True), key))
+    for agent in (again, first):
+        read(await post(server, agent.message(bye=True), key))
+    restarted = OpampInstances(server.app.services.topics.devices, server.app.services.receivers.clock)
+    bearer = Bearer("fleet", frozenset(ALL))
+    sender = InstanceSender(bearer=bearer, address="127.0.0.1", url=server.url)
+    await restarted.take(again.message(full=True), sender)
+    assert list(instances_in(find(server, second.id).heartbeat)) == [str(again.uid)]
+    assert list(instances_in(find(server, first.id).heartbeat)) == [str(first.uid)]
+
+
 async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
     """The effective configuration and other unknown fields are skipped. Nothing of them is stored."""
     server, key = await started(serve)
@@ -179,6 +215,23 @@ async def test_a_revoked_device_stays_revoked_under_a_new_uid(serve: Serve) -> N
         await connect(server, key, **{"OpAMP-Instance-UID": str(agent.uid)})
     assert refused.value.status == 410
     assert devices_of(server) == [agent.id]
+
+
+async def test_a_revoked_client_that_connects_again_has_to_wait(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real clients connect again at once after a close, so the next connection stays open for a while, without use."""
+    server, key = await started(serve)
+    agent = Agent()
+    read(await post(server, agent.message(full=True), key))
+    await server.app.services.topics.devices.revoke(agent.id, ACTOR)
+    async with await connect(server, key) as socket:
+        for full in (True, False):
+            assert (await tell(socket, agent.message(full=full))).error_response.type == BAD_REQUEST
+        with pytest.raises(TimeoutError):
+            await socket.receive(timeout=3 * CHECK_S)
+        monkeypatch.setattr(conversations, "FIRST_MESSAGE_S", 0.1)
+        assert await ended(socket) == 1008
 
 
 async def test_a_silent_device_returns_under_a_new_uid(serve: Serve) -> None:
@@ -390,6 +443,21 @@ async def test_limits_of_connections(serve: Serve) -> None:
     sockets.append(await connect(server, other))
     for socket in sockets:
         await socket.close()
+
+
+async def test_idle_connections_make_room_for_telemetry(serve: Serve) -> None:
+    """At server.max_connections, a request of another sender cuts the longest idle OpAMP connection."""
+    server = await serve(config=config(), max_connections=8)
+    key = await server.make_key("fleet", scopes=ALL)
+    sockets = [await connect(server, key) for _ in range(8)]
+    websockets = server.app.services.receivers.websockets
+    assert len(websockets) == 8
+    assert (await server.send("/v1/traces", b"{}")).status == 200
+    await until(lambda: len(websockets) == 7)
+    assert server.app.services.receivers.connections.count == 8
+    for socket in sockets:
+        await socket.close()
+    await until(lambda: server.app.services.receivers.connections.count <= 1)
 
 
 async def test_a_rate_is_unavailable(serve: Serve) -> None:
