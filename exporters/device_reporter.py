@@ -24,6 +24,7 @@ from exporters.http.client import Client, reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
+from spool.errors import SpoolError
 
 INTERVAL_S = 60.0
 LONGEST_INTERVAL_S = 3600.0
@@ -104,9 +105,13 @@ class DeviceReporter:
         rest_s = 0.0
         while True:
             await self._rest(rest_s)
-            rest_s = await self.report_once()
-            if self._requested is not None:
-                await self._requested()
+            try:
+                rest_s = await self.report_once()
+                if self._requested is not None:
+                    await self._requested()
+            except (OSError, SpoolError) as error:  # for example a full disk, which must not end the reports
+                self._set_reason(f"the report cannot be made or stored: {error}")
+                rest_s = self._interval_s
 
     async def _rest(self, rest_s: float) -> None:
         """Wait, but no longer than until the report changes. After an error, wait the whole time."""

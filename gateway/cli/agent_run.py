@@ -162,7 +162,7 @@ async def _linked(
             "sources": recorder.sources(),
             "agent": {"service": service(), "started_at": started_at, **resident()},
             "key_storage": "file",
-            **numbers.begin(),
+            **_numbered(numbers),
         }
 
     async def store_link() -> None:
@@ -185,7 +185,7 @@ async def _linked(
         enrolment_key=_enrolment_key(config),
         key_file=key_file,
         keep_key=lambda key: write_private(key_file, key + "\n"),
-        keep_word=numbers.keep,
+        keep_word=lambda word: _keep(numbers, word),
         accepted=lambda: _delete_token(config),
         requested=store_link,
     )
@@ -205,6 +205,24 @@ async def _linked(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await link.close()
+
+
+def _numbered(numbers: HeartbeatNumbers) -> Mapping[str, object]:
+    """Return the number and the word of a heartbeat. On a full disk, return none, because both are stored first."""
+    try:
+        return numbers.begin()
+    except OSError as error:
+        _log.warning("a heartbeat has no number: %s", error, extra={"action": "heartbeat_not_numbered"})
+        return {}
+
+
+def _keep(numbers: HeartbeatNumbers, word: str) -> None:
+    try:
+        numbers.keep(word)
+    except OSError as error:  # the word before stays valid
+        _log.warning(
+            "the word of a heartbeat cannot be stored: %s", error, extra={"action": "word_not_stored"}
+        )
 
 
 def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:

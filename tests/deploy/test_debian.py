@@ -283,6 +283,22 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     )
     machine.wait_for("tollhouse devices list --json | grep -q enrolled")
 
+    # The probe becomes the owner of a home, and the gateway states what it found, also after a policy was applied.
+    machine.run("useradd --create-home ada && runuser -u ada -- mkdir -m 700 /home/ada/.codex")
+    machine.run(
+        "echo '[otel]' > /home/ada/.codex/config.toml && echo 'exporter = \"none\"' >> /home/ada/.codex/config.toml"
+    )
+    machine.run("chmod 600 /home/ada/.codex/config.toml && chown ada: /home/ada/.codex/config.toml")
+    machine.run("mkdir /var/lib/tollhouse-policy && echo '{}' > /var/lib/tollhouse-policy/record.json")
+    devices = 'tollhouse devices list --json | grep -o \'"id": *"[^"]*\' | cut -d\'"\' -f4'
+    show = f"tollhouse devices show $({devices}) --json"
+    machine.wait_for(f"{show} | grep -A3 '\"codex\"' | grep -q telemetry_off")
+    assert "active" == machine.run("systemctl is-active tollhouse-agent-probe.timer").strip()
+    assert "" == machine.run("journalctl -q -u tollhouse-agent-probe -p warning").strip()
+    machine.run("systemctl stop tollhouse-agent")
+    assert "inactive" == machine.attempt("systemctl is-active tollhouse-agent-probe.path").stdout.strip()
+    machine.run("systemctl start tollhouse-agent && rm -r /var/lib/tollhouse-policy")
+
     # If the service hangs, systemd's watchdog restarts it.
     machine.run("mkdir /run/systemd/system/tollhouse.service.d")
     machine.run("printf '[Service]\\nWatchdogSec=3\\n' > /run/systemd/system/tollhouse.service.d/test.conf")

@@ -101,18 +101,17 @@ class HeartbeatNumbers:
             self._numbers = _Numbers()
 
     def begin(self) -> dict[str, object]:
-        """Return the fields of a new heartbeat."""
-        self._numbers.seq += 1
-        self._store()
+        """Return the fields of a new heartbeat. Raises OSError if the number cannot be stored."""
+        self._store(_Numbers(self._numbers.seq + 1, self._numbers.next))
         return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
 
     def keep(self, word: str) -> None:
         if len(word) <= MOST_WORD:
-            self._numbers.next = word
-            self._store()
+            self._store(_Numbers(self._numbers.seq, word))
 
-    def _store(self) -> None:
-        write_private(self._path, msgspec.json.encode(self._numbers).decode())
+    def _store(self, numbers: _Numbers) -> None:
+        write_private(self._path, msgspec.json.encode(numbers).decode())
+        self._numbers = numbers
 
 
 class LinkFile:

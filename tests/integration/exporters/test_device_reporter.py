@@ -22,6 +22,7 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from spool.clock import SystemClock
+from spool.errors import SpoolUnavailable
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
@@ -228,6 +229,26 @@ async def test_a_change_is_reported_at_once(laptop: Laptop, monkeypatch: pytest.
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_full_disk_does_not_end_the_reports(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the report cannot be made or stored, the next one is made after the interval."""
+    laptop.gateway.interval = 1.0
+    failures = [OSError("no space"), SpoolUnavailable("no space"), None]
+
+    async def requested() -> None:
+        if failures and (error := failures.pop(0)) is not None:
+            raise error
+
+    laptop.link._requested = requested
+    laptop.link._interval_s = 0.01
+    task = asyncio.create_task(laptop.link.run())
+    try:
+        await laptop.upstream.until(lambda: len(laptop.upstream.requests) >= 4)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [] == failures
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405])
