@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.devices.fleet.coverage import STATES as FLEET_STATES
 from spool.record import TOPICS
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
@@ -59,6 +60,7 @@ def test_every_series_of_the_contract_is_there_from_the_start(installations: Any
         name: states[name] for name in states if name != "orphaned"
     }
     assert DEVICES == {labels["state"] for labels, _ in found["tollhouse_devices"]}
+    assert {labels["state"] for labels, _ in found["tollhouse_fleet_devices"]} == set(FLEET_STATES)
     assert {"heard", "silent", "disabled"} == {labels["state"] for labels, _ in found["tollhouse_clusters"]}
     for name in ("waiting_files", "waiting_bytes", "oldest_age_seconds"):
         assert [({}, 0.0)] == found[f"tollhouse_container_{name}"]
