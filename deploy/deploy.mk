@@ -30,6 +30,14 @@ agent-package: agent-frozen $(AGENT)/bin/nfpm  ## build the self-contained agent
 test-agent-package: agent-frozen $(AGENT)/bin/nfpm $(VENV)/test.stamp  ## install, run, upgrade and remove these packages in trees of Debian (needs root, debootstrap and rpm)
 	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_agent_package.py --timeout 900
 
+# WINDOWS_AGENT is the folder that deploy/agent/freeze.sh made on Windows.
+agent-msi:  ## build the installer of the agent for Windows into dist/ (WINDOWS_AGENT=FOLDER; needs wixl, msitools, gcc-mingw-w64-x86-64)
+	@test -n "$(WINDOWS_AGENT)" || { echo "set WINDOWS_AGENT to the folder that deploy/agent/freeze.sh made on Windows" >&2; exit 1; }
+	@deploy/windows/build.sh "$(WINDOWS_AGENT)" dist
+
+test-windows-agent: $(VENV)/test.stamp  ## install, start, stop, upgrade and remove the agent's service under wine64, with a program in the agent's place
+	$(BIN)/python -m pytest -q -rfEs -m 'clients or not clients' tests/deploy/test_windows_agent.py
+
 .venv-kubernetes/stamp: deploy/kubernetes/tools.sh $(VENV)/run.stamp
 	deploy/kubernetes/tools.sh .venv-kubernetes $(BIN)/python
 	@touch $@
