@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, WIDE
 
 SCOPES = ("ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device")
 ELSEWHERE = {"state": "overridden", "cause": "other_endpoint", "version": "0.169.0"}
@@ -59,6 +60,11 @@ def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConso
     expect(page.get_by_role("img", name="1 unused, 2 not reporting, 1 never seen")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("fleet")
+    page.set_viewport_size(NARROW)
+    console.settle()
+    assert 0 == console.overhang()
+    console.screenshot("fleet-phone")
+    page.set_viewport_size(WIDE)
     causes = page.get_by_role("table", name="Causes")
     cell = causes.get_by_role("row", name="sends to another endpoint").get_by_role("link", name="2")
     cell.click()
