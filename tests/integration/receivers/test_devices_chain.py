@@ -182,3 +182,31 @@ async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain)
     answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
     assert REVOKED == answer["device"]["state"]
     assert None is chain.far.app.services.topics.devices.table.find("other")
+
+
+async def test_states_of_assistants_reach_the_next_gateway(chain: Chain) -> None:
+    """
+    Both gateways have the agent's facts. A call that the near gateway forwards makes the assistant `reporting`
+    at the far one as well.
+    """
+    facts = {
+        "assistants": {"copilot": {"state": "unused"}, "codex": {"state": "overridden", "cause": "project"}}
+    }
+    body = {"device_id": "laptop", "fingerprint": "first", "os": "macos 26.1", **facts}
+    answer = await chain.near.send(
+        "/v1/ai-control-plane/heartbeat", json.dumps(body).encode(), key=chain.fleet
+    )
+    assert answer.status == 200
+    await until(lambda: b"assistants" in device(chain.far).heartbeat)
+    assert facts["assistants"] == json.loads(device(chain.far).heartbeat)["assistants"]
+    attributes = [
+        {"key": key, "value": {"stringValue": value}}
+        for key, value in (("device.id", "laptop"), ("service.name", "github-copilot"))
+    ]
+    call = {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span()]}]}
+    traces = json.dumps({"resourceSpans": [call]}).encode()
+    assert 200 == (await chain.near.send("/v1/traces", traces, key=chain.fleet)).status
+    await until(lambda: "copilot" in device(chain.far).newest_calls)
+    rows = await chain.far.app.services.operators.senders.require_fleet().rows()
+    states = [(each.name, each.state) for row in rows for each in row.assistants]
+    assert [("codex", "overridden"), ("copilot", "reporting")] == states
