@@ -224,7 +224,8 @@ function Import({close}) {
   };
   return html`<${Dialog} title="Import a bill" close=${close}>${chosen && html`<${Preview} imports=${chosen.imports} />`}<form onSubmit=${submit}>
     ${!chosen && html`
-      <label>Files <span class="faint">JSON, CSV or Parquet, also as gzip; choose all files of one export together</span><input type="file" name="file" multiple required /></label>
+      <label>Files <span class="faint">JSON, CSV or Parquet, also as gzip; choose all files of one export together</span><input type="file" name="file" multiple required
+        onChange=${(event) => ask(new FormData(event.currentTarget.form), true)} /></label>
       <label>Source <span class="faint">only if the files are not recognized</span><select name="source"><option value="">recognize each file</option>${(sources ?? []).map((each) => html`
         <option key=${each} value=${each}>${each.replaceAll("_", " ")}</option>`)}</select></label>
       <label>Account <span class="faint">only if you have several; empty: the account in the files</span><input name="account" autocomplete="off" /></label>`}

@@ -1,0 +1,355 @@
+"""
+Twenty questions and tasks of people, each within three clicks or one command. The text on the screen answers them.
+
+Clicks count from the page where the question comes up. A choice from a list counts two, a filled field one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console, filled
+from tests.browser.trouble import REFUSED, RefusingUpstream
+
+MOST_CLICKS = 3
+PLANTS = "spike,missing-price,doubled-source,stopped-sender,mute-device"
+TEAMS = "https://example.com/workflows/1"  # nothing is sent to it
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
+    """A running Tollhouse with a month and planted problems. Tests must not change it."""
+    tollhouse = filled(tmp_path_factory.mktemp("planted"), "--days", "62", "--plant", PLANTS)
+    tollhouse.start()
+    yield tollhouse
+    tollhouse.stop()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
+    """A running Tollhouse with a month. Each test adds things of its own to it."""
+    tollhouse = filled(
+        tmp_path_factory.mktemp("own"), "--days", "40", "--records", "2000", "--plant", "missing-price"
+    )
+    tollhouse.start()
+    yield tollhouse
+    tollhouse.stop()
+
+
+def ended(console: Console, journey: str, most: int = MOST_CLICKS) -> None:
+    """Check and print the number of clicks."""
+    clicks = console.clicks()
+    print(f"{journey}: {clicks} clicks")
+    assert 0 < clicks <= most, journey
+
+
+def yesterday() -> str:
+    return (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
+
+
+# -- costs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_why_did_a_day_rise(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """Costs of last week by team, then the bar of a day: a sentence says why it differs from a week before."""
+    console = open_console(planted)
+    page = console.page
+    console.open("/costs?by=team")
+    page.get_by_label("Range").select_option(label="Last week")
+    expect(page.get_by_text("Last week (UTC)")).to_be_visible()
+    press_bar(console, place=2, of=7)
+    expect(page.get_by_text("(the same weekdays before)")).to_be_visible()
+    expect(page.locator(".head strong")).to_contain_text(re.compile(r"^(\$|Nothing|The sum)"))
+    ended(console, "a: why did a day rise")
+
+
+def press_bar(console: Console, *, place: int, of: int) -> None:
+    """Press above the segments of a bar, because a segment leads to its group."""
+    box = console.page.locator("figure svg[role=img]").first.bounding_box()
+    assert box is not None
+    console.page.mouse.move(box["x"] + box["width"] * (place - 0.5) / of, box["y"] + 4)
+    console.page.mouse.down()
+    console.page.mouse.up()
+
+
+def test_b_the_calls_that_cost_most(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Costs, the menu of a row, Top calls. The first row has the highest cost, and its user."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Costs")
+    model = console.page.locator("tbody th a").first.inner_text()
+    console.choose(model, "Top calls")
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Calls")
+    expect(console.page.get_by_text("Top calls by cost")).to_be_visible()
+    [first] = console.ask(
+        f"/records?sort_key=cost&sort_order=desc&model_family={model}&range=last_30d&limit=1"
+    )["records"]
+    expect(console.page.locator("tbody tr").first).to_contain_text(first["user"] or "unknown")
+    ended(console, "b: the calls that cost most")
+    printed = planted.run("report", "--calls", "--top", "10")
+    assert 10 <= len([line for line in printed.splitlines() if "$" in line])
+
+
+def test_1_which_session_cost_most_yesterday(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the bar of yesterday, then Group by session. A command says the same."""
+    console = open_console(planted)
+    console.open("/")
+    press_bar(console, place=29, of=30)
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Costs")
+    assert f"from={yesterday()}" in console.page.url
+    console.page.get_by_label("Group by").select_option("session")
+    rows = console.ask(f"/report?by=session&from={yesterday()}&to={yesterday()}&top_by=cost&top=200")["rows"]
+    named = [row for row in rows if row["session"] and row["session"] != "(other)"]
+    dearest = max(named, key=lambda row: Decimal(row["cost"]))["session"]
+    expect(console.page.locator("tbody").get_by_role("link", name=dearest)).to_be_visible()
+    ended(console, "1: which session cost most yesterday")
+    words = ("report", "--by", "session", "--from", yesterday(), "--to", yesterday())
+    assert dearest in planted.run(*words)
+
+
+def test_4_why_has_this_call_its_price(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Calls, the call. Its panel has the quantities, the prices and the rule."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Calls")
+    console.page.locator("tbody tr", has_text="est.").first.get_by_role("link").click()
+    panel = console.page.get_by_role("dialog")
+    expect(panel.get_by_role("heading", name="How the estimate was calculated")).to_be_visible()
+    expect(panel.get_by_role("table", name="Price lines")).to_contain_text("million")
+    expect(panel).to_contain_text("with the price list")
+    ended(console, "4: why has this call its price")
+
+
+def test_5_a_month_for_finance(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """Costs by team: last month, CSV. The command prints the same sum as CSV."""
+    console = open_console(planted)
+    console.open("/costs?by=team")
+    console.page.get_by_label("Range").select_option(label="Last month")
+    expect(console.page.get_by_text("Last month (UTC)")).to_be_visible()
+    console.settle()
+    address = console.page.get_by_role("link", name="CSV", exact=True).get_attribute("href") or ""
+    console.page.get_by_role("link", name="CSV", exact=True).dispatch_event("pointerdown")
+    text = console.context.request.get(address).text()
+    ended(console, "5: a month for finance")
+    total = console.ask("/report?by=team&range=last_month")["total"]["cost"]
+    column = text.splitlines()[0].split(",").index("cost")
+    assert Decimal(total) == sum(Decimal(line.split(",")[column]) for line in text.splitlines()[1:])
+    printed = planted.run("report", "--by", "team", "--range", "last_month", "--csv")
+    assert "team" in printed.splitlines()[0]
+
+
+def test_6_a_price_for_a_new_model(own: Tollhouse, open_console: OpenConsole) -> None:
+    """Prices: the model without a price, its input price, Set a price."""
+    console = open_console(own)
+    console.open("/prices")
+    dialog = console.page.get_by_role("dialog")
+    console.page.locator("section", has_text="Models without a price").locator("tbody a").first.click()
+    dialog.get_by_label("Input").fill("2.00")
+    dialog.get_by_role("button", name="Set a price").click()
+    expect(dialog).to_contain_text("The price is set. New calls use it at once.")
+    ended(console, "6: a price for a new model")
+
+
+# -- bills and budgets ---------------------------------------------------------------------------------------
+
+
+def test_c_and_3_a_budget_that_is_told_in_teams(own: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Budgets: the team, the amount, Create. It notifies every channel, and Teams is one. A Teams channel is made once,
+    with five clicks: the kind counts two, then its name, its address and the button.
+    """
+    console = open_console(own)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/notifications?tab=channels")
+    page.get_by_role("button", name="Add a channel").click()
+    dialog.get_by_label("Kind").select_option("teams")
+    dialog.get_by_label("Name").fill("finops")
+    dialog.get_by_label("Address of the workflow").fill(TEAMS)
+    dialog.get_by_role("button", name="Add a channel").click()
+    expect(page.locator("main tbody tr")).to_contain_text("teams")
+    ended(console, "3: a Teams channel, once", most=6)
+    console.open("/budgets")
+    form = page.get_by_role("form", name="Quick budget")
+    form.get_by_label("Name", exact=True).fill("search")
+    form.get_by_label("Dollars a month").fill("100000")
+    form.get_by_role("button", name="Create").click()
+    expect(form.get_by_role("status")).to_contain_text("It alerts at 80 % and 100 %.")
+    ended(console, "c, 3: a budget that is told in Teams")
+    [budget] = console.ask("/budgets")["budgets"]
+    assert {"80": "Y", "100": "Y"} == budget["alerts"]
+
+
+def test_g_the_bill_against_what_was_counted(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Money, Reconciliation. The rows of each provider add up to its bill."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Reconciliation")
+    expect(console.page.get_by_role("region", name=re.compile("by day$")).first).to_be_visible()
+    expect(console.page.get_by_text("Billed").first).to_be_visible()
+    ended(console, "g: the bill against what was counted")
+
+
+def test_8_a_bill_is_imported_without_a_shell(own: Tollhouse, open_console: OpenConsole) -> None:
+    """Reconciliation: Import a bill, the file, Import. The preview appears as soon as the file is chosen."""
+    report = Path(__file__).parents[1] / "statements/openai_costs/page.json"
+    console = open_console(own)
+    dialog = console.page.get_by_role("dialog")
+    console.open("/reconciliation?month=2026-08")
+    console.page.get_by_role("button", name="Import a bill").click()
+    dialog.locator("input[type=file]").set_input_files(report)
+    expect(dialog.get_by_role("region", name="Preview")).to_contain_text("$5.82")
+    dialog.get_by_role("button", name="Import", exact=True).click()
+    expect(console.page.get_by_role("region", name="openai", exact=True)).to_contain_text("$5.82")
+    ended(console, "8: a bill is imported")
+
+
+# -- operation -----------------------------------------------------------------------------------------------
+
+
+def test_2_which_laptop_does_not_report_and_why(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the line of what needs attention, its link, the laptop. A command lists the same."""
+    console = open_console(planted)
+    page = console.page
+    console.open("/")
+    page.locator("details.attention > summary").click()
+    page.locator(".attention").get_by_role("link", name="Show laptops").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
+    row = page.locator("main tbody tr").first
+    expect(row).to_contain_text(re.compile("offline|sends no calls"))
+    name = row.get_by_role("link").inner_text()
+    row.get_by_role("link").click()
+    expect(page.get_by_role("dialog")).to_contain_text(
+        re.compile("no calls|offline|heartbeat", re.IGNORECASE)
+    )
+    ended(console, "2: which laptop does not report and why")
+    assert name
+
+
+def test_9_which_gateway_stopped(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Alerts, the insight. It names the source, its last record and its usual silence."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Insights")
+    console.page.get_by_role("link", name="has stopped sending").first.click()
+    panel = console.page.get_by_role("dialog")
+    expect(panel).to_contain_text("Its last records arrived at")
+    expect(panel).to_contain_text("longest usual silence")
+    ended(console, "9: which gateway stopped")
+
+
+def test_e_a_paused_route(troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole) -> None:
+    """From Overview: the line of what needs attention, its link, Try now. Nothing is lost."""
+    console = open_console(troubled)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/")
+    page.locator("details.attention > summary").click()
+    page.locator(".attention li", has_text="refuses Tollhouse's key costs").get_by_role("link").click()
+    expect(dialog).to_contain_text("Nothing is lost")
+    refusing.mended.set()
+    dialog.get_by_role("button", name="Try now").click()
+    expect(dialog.get_by_role("status")).to_contain_text(f"{REFUSED} is running again", timeout=60_000)
+    ended(console, "e: a paused route")
+
+
+def test_d_and_7_a_leaked_key(own: Tollhouse, open_console: OpenConsole) -> None:
+    """API Keys: the key, Disable and show its calls. Costs shows only what came in under the key."""
+    leaked = own.key("leaked")
+    words = ("send", "--example", "litellm", "--to", own.url)
+    sent = own.attempt(*words, config=False, env={**os.environ, "TOLLHOUSE_KEY": leaked})
+    assert 0 == sent.returncode, sent.stderr
+    console = open_console(own)
+    asked = "/report?by=sender&range=last_90d&where=sender%3Dleaked"
+    wait_for(lambda: console.ask(asked)["total"]["calls"] == 1, 120, "the call is counted")
+    console.open("/keys")
+    console.page.get_by_role("row", name="leaked").get_by_role("link").click()
+    expect(console.page.get_by_role("dialog")).to_contain_text("litellm (1)")
+    console.page.get_by_role("button", name="Disable and show its calls").click()
+    expect(console.page.get_by_role("link", name="sender: leaked")).to_be_visible()
+    expect(console.page.locator("tfoot")).to_contain_text("Total of 1")
+    ended(console, "d, 7: a leaked key")
+
+
+def test_f_a_developer_connects_claude_code(house: Tollhouse, open_console: OpenConsole) -> None:
+    """From the empty Overview: Connect, Claude Code, Create a key. The settings have the address and the key."""
+    console = open_console(house)
+    page = console.page
+    console.open("/")
+    page.get_by_role("link", name="Connect an assistant, a gateway or an SDK").click()
+    page.get_by_role("link", name="Claude Code", exact=True).first.click()
+    page.get_by_role("button", name="Create a key").click()
+    expect(page.get_by_text("Waiting for the first record")).to_be_visible()
+    settings = page.get_by_label(re.compile("^settings")).first
+    expect(settings).to_contain_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={house.url}")
+    expect(settings).not_to_contain_text("authorization=KEY")
+    ended(console, "f: a developer connects Claude Code")
+
+
+def test_j_forwarding(own: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole) -> None:
+    """Forward: address, key, Test. The lines for the configuration have the tested address."""
+    refusing.mended.set()
+    console = open_console(own)
+    page = console.page
+    console.open("/delivery?tab=forward")
+    page.locator("input[name=url]").fill(refusing.url)
+    page.locator("input[name=secret]").fill("k" * 40)
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_text("The receiver accepts records with this key.")).to_be_visible()
+    expect(page.get_by_label("lines for the configuration").first).to_contain_text(refusing.url)
+    ended(console, "j: forwarding")
+
+
+def test_10_to_a_new_machine(own: Tollhouse, tmp_path: Path) -> None:
+    """One command writes everything, one restores it: the same sum is reported from the copy."""
+    before = json.loads(own.run("report", "--range", "last_month", "--json"))["total"]["cost"]
+    own.run("backup", str(tmp_path / "copy"))
+    words = ("restore", str(tmp_path / "copy"), "--data", str(tmp_path / "new"))
+    restored = own.attempt(*words, config=False)
+    assert 0 == restored.returncode, restored.stderr
+    report = own.attempt(
+        "report", "--range", "last_month", "--json", "--data", str(tmp_path / "new"), config=False
+    )
+    assert before == json.loads(report.stdout)["total"]["cost"]
+    print("10: to a new machine: 2 commands, one on each machine")
+
+
+# -- people and dimensions -----------------------------------------------------------------------------------
+
+
+def test_h_somebody_sees_one_team(own: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Costs by team: the menu of the row, Restrict access, the person, Create. What the person sees is shown before.
+    This is one click more than the others, because a row has one menu instead of several buttons.
+    """
+    console = open_console(own)
+    page = console.page
+    console.open("/costs?by=team")
+    team = page.locator("tbody th a").first.inner_text()
+    console.choose(team, "Restrict access")
+    page.get_by_label("E-mail").fill("lead@example.com")
+    page.get_by_role("button", name="Create", exact=True).click()
+    section = page.get_by_role("region", name="What this person may do and see")
+    expect(section).to_contain_text(f"lead@example.com has Only team={team} and sees only calls")
+    ended(console, "h: somebody sees one team", most=4)
+
+
+def test_i_a_dimension_of_ones_own(own: Tollhouse, open_console: OpenConsole) -> None:
+    """Allocation: a value of the first group, Publish. What would change is shown before."""
+    console = open_console(own)
+    page = console.page
+    console.open("/allocation")
+    page.get_by_role("region", name="Values").get_by_label("search", exact=True).check()
+    expect(page.get_by_role("region", name="What would change")).to_contain_text("Team")
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text(re.compile(r"Version \d+, published by"))).to_be_visible()
+    ended(console, "i: a dimension of one's own")
