@@ -35,6 +35,9 @@ HELD_RETRY_S = 600.0  # seconds to wait after a rejected row; a change of the de
 # Seconds after which the devices to send are listed again, so that a revocation does not wait behind the heartbeats
 # of a whole fleet.
 ROUND_S = 0.3
+# Seconds after which a device that only pings is reported again. Otherwise the upstream would show it as offline,
+# because agents send a heartbeat only every 15 minutes.
+ALIVE_S = 45.0
 LONGEST_ID = 256
 # type of a 403 about one device, which must use its own key at the upstream
 OWN_KEY_NEEDED = "device_key_needed"
@@ -76,6 +79,7 @@ class DeviceSync:
         self._closed_until = 0.0
         # by device id: the version of the facts that wait, and the time until which they wait
         self._rests: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, float] = {}  # by device id: the last report that the upstream knows of
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
@@ -184,7 +188,9 @@ class DeviceSync:
                 return
             if device.sent_version < device.facts_version:
                 device = await self._enrol(device)
-            if device.last_heartbeat is not None and device.version > device.sent_version:
+            if device.last_heartbeat is not None and (
+                device.version > device.sent_version or self._is_only_alive(device)
+            ):
                 await self._heartbeat(device)
         except Misconfigured as error:
             if error.type == OWN_KEY_NEEDED:
@@ -226,9 +232,12 @@ class DeviceSync:
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
+        if self._is_only_alive(device):
+            own.pop("sent_at", None)  # the time of an earlier report would look like a clock that is behind
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
+        self._seen[device.id] = device.last_seen
         # The change is not awaited. If a crash loses it, the same heartbeat is sent again and changes nothing.
         self._table.touch(device.id, lambda known: replace(known, sent_version=device.version, held=None))
 
@@ -277,6 +286,7 @@ class DeviceSync:
 
     def _next_rest_s(self, now: float) -> float:
         self._rests = {id: rest for id, rest in self._rests.items() if rest[1] > now}
+        self._seen = {id: at for id, at in self._seen.items() if self._table.find(id) is not None}
         return max(0.01, min((until for _, until in self._rests.values()), default=inf) - now)
 
     def _is_due(self, device: Device) -> bool:
@@ -285,9 +295,16 @@ class DeviceSync:
         only to a Tollhouse that knows it.
         """
         if device.version <= device.sent_version:
-            return False
+            return device.state == ENROLLED and self._is_only_alive(device)
         is_told = self._tells_changes and device.state == REVOKED and device.upstream_id is not None
         return device.state == ENROLLED or is_told
+
+    def _is_only_alive(self, device: Device) -> bool:
+        """Return whether a device was seen again since its last heartbeat, and the upstream does not know."""
+        if device.last_heartbeat is None:
+            return False
+        known = max(device.last_heartbeat, self._seen.get(device.id, 0.0))
+        return device.last_seen >= known + ALIVE_S
 
     def _is_closed(self) -> bool:
         return self._closed_until > self._clock.monotonic()

@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,29 @@ async def test_newest_state_only(site: DeviceSite) -> None:
         await site.until(lambda: sync.state().queued == 0)
     assert [("enroll", "d1"), ("heartbeat", "d1")] == site.told()
     assert 99 == json.loads(site.upstream.accepted[1].body)["spool"]["records"]
+
+
+def has_accepted(site: DeviceSite, count: int) -> bool:
+    return len(site.upstream.accepted) == count
+
+
+async def test_a_device_that_only_pings(site: DeviceSite) -> None:
+    """The upstream learns that a device is alive. It gets no old time, which would look like a wrong clock."""
+    beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
+    await site.table.keep(device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+        site.table.touch("d1", lambda known: replace(known, last_seen=2.0 + device_sync.ALIVE_S - 1))
+        assert 0 == sync.state().queued
+        for number in (1, 2):
+            alive = partial(replace, last_seen=2.0 + number * device_sync.ALIVE_S)
+            site.table.touch("d1", alive)
+            await site.upstream.until(partial(has_accepted, site, 2 + number))
+        await site.until(lambda: sync.state().queued == 0)
+    assert ["enroll", "heartbeat", "heartbeat", "heartbeat"] == [stream for stream, _ in site.told()]
+    first, *later = (json.loads(one.body) for one in site.upstream.accepted[1:])
+    assert {"device_id": "d1", "sent_at": 2.0, "os": "debian 12"} == first
+    assert [{"device_id": "d1", "os": "debian 12"}] * 2 == later
 
 
 async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pytest.MonkeyPatch) -> None:
