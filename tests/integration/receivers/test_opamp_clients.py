@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,12 +58,13 @@ telemetry: {{logs: {{level: error}}}}
 
 @asynccontextmanager
 async def running(*command: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    """Run a program in a group of its own. At the end, the group has no process left."""
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.communicate()
 
 
@@ -217,7 +220,7 @@ async def test_a_supervisor(
                 )
             if takes_key:
                 await until(lambda: table.all()[0].key_used)
-            supervisor.terminate()
+            supervisor.send_signal(signal.SIGINT)  # SIGTERM would leave its collector running
             await asyncio.wait_for(supervisor.wait(), 60)
         await until(lambda: part(server, table.all()[0].id)["connected"] is False)
     assert len(table.all()) == 1
