@@ -122,7 +122,7 @@ function Tree({work, own, aggregated, without_run: without, other_runs: others, 
   const rest = [[without, "calls without a run"], [others, "(other runs)"]].filter(([{calls}]) => calls).map(([sums, name]) => ({name, own: sums, aggregated: sums, level: 1}));
   const spend = (title, of) => ({title, kind: "number", money: (row) => row[of].cost});
   const columns = [
-    {title: "Run", kind: "text", value: (row) => row.name ?? html`<span style=${{paddingLeft: `${row.level - 1}rem`}}>${row.agents.join(", ") || row.run}</span>`,
+    {title: "Run", kind: "text", value: (row) => row.name ?? `${"\u2003".repeat(row.level - 1)}${row.agents.join(", ") || row.run}`,
       exact: (row) => row.run},
     spend("Own cost", "own"), spend("With started runs", "aggregated"),
     {title: "Calls", kind: "number", value: (row) => exactCount(row.own.calls)},
