@@ -33,7 +33,7 @@ FOREIGN: Final = 3  # exit code if a file of somebody else was left as it is
 # characters that need no quotes in JSON, environment files, XML, shells and PowerShell
 _PLAIN_KEY: Final = re.compile(r"[\w.~+/=-]+", re.ASCII)
 _PLAIN_ADDRESS: Final = re.compile(r"[\w.:/\[\]-]+", re.ASCII)
-_DEB_VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.+~]{0,63}")
+_VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.+~]{0,63}")
 _PLAIN_DEVICE: Final = re.compile(r"[\w.$%{}:-]{1,128}", re.ASCII)
 
 file_type = click.Path(path_type=Path, dir_okay=False)
@@ -91,6 +91,7 @@ def _configuration(ctx: click.Context, param: click.Parameter, named: Path | Non
 @click.option(
     "--deb-version", metavar="VERSION", default="", help="Also write a Debian package with this version."
 )
+@click.option("--rpm-version", metavar="VERSION", default="", help="Also write an RPM with this version.")
 @click.option("--signing-key", type=file_type, help="File with the private key, as `policy key` creates it.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="New directory for the bundle.")
 @data_option
@@ -112,6 +113,7 @@ def policy(
     has_environment: bool,
     device: str,
     deb_version: str,
+    rpm_version: str,
     signing_key: Path | None,
     out: Path | None,
     data: Path | None,
@@ -129,8 +131,9 @@ def policy(
         fail("--mode, --signing-key and --out are required", 2)
     if device and not _PLAIN_DEVICE.fullmatch(device):
         fail("--device may have letters, digits and the characters . $ % { } : _ -", 2)
-    if deb_version and not _DEB_VERSION.fullmatch(deb_version):
-        fail("--deb-version must begin with a digit and may have letters, digits and the characters . + ~", 2)
+    for option, version in (("--deb-version", deb_version), ("--rpm-version", rpm_version)):
+        if version and not _VERSION.fullmatch(version):
+            fail(f"{option} must begin with a digit and may have letters, digits and the characters . + ~", 2)
     if mode == DIRECT:
         destination = _direct(gateway, key_file, config, data)
     else:
@@ -169,6 +172,7 @@ def policy(
             _signing_key(signing_key),
             has_environment=has_environment,
             deb_version=deb_version,
+            rpm_version=rpm_version,
         )
     except ValueError as error:
         fail(str(error), 2)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.devices.agent.policy import debian, windows
+from gateway.devices.agent.policy import debian, rpm, windows
 from gateway.devices.agent.policy.signatures import SigningKey
 from gateway.devices.agent.policy.targets import (
     ENVIRONMENT,
@@ -83,9 +83,10 @@ def bundle(
     *,
     has_environment: bool,
     deb_version: str = "",
+    rpm_version: str = "",
 ) -> dict[str, bytes]:
     """
-    Return the content of each file by its path in the bundle. With `deb_version`, there is a Debian package.
+    Return the content of each file by its path in the bundle. With `deb_version` or `rpm_version`, there are packages.
 
     A device id of `destination` appears only in the macOS profile, because only an MDM replaces its variable.
     """
@@ -116,8 +117,10 @@ def bundle(
     values, documents = list(_registry(assistants, everywhere)), list(_windows_files(assistants, everywhere))
     files |= windows.files(values, documents, variables(everywhere) if has_environment else {})
     files["cursor.txt"] = CURSOR.encode()
+    on_linux = {file.target: files[file.path] for file in installed.values() if file.system == LINUX}
+    if rpm_version:
+        files[f"linux/{rpm.NAME}-{rpm_version}-{rpm.RELEASE}.noarch.rpm"] = rpm.package(on_linux, rpm_version)
     if deb_version:
-        on_linux = {file.target: files[file.path] for file in installed.values() if file.system == LINUX}
         files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.package(on_linux, deb_version)
     manifest = PolicyManifest(
         version=1,
