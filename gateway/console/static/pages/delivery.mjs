@@ -112,6 +112,7 @@ function FirstReceiver() {
   const [, [, , text], file] = KINDS.find(([type]) => type === done?.type) ?? KINDS[0];
   const [kind, words] = VERDICTS[done?.status] ?? [];
   return html`<section aria-label="First receiver"><h2>Test a receiver</h2>
+    <p>Tollhouse sends an empty export with this key, and shows the lines for the configuration. It stores neither the address nor the key.</p>
     <form class="bar" onSubmit=${submit}>
       <label>Kind <select name="type">${KINDS.map(([type, [title]]) => html`<option key=${type} value=${type}>${title}</option>`)}</select></label>
       <label>Address <input name="url" type="url" required placeholder="https://" autocomplete="off" /></label>
