@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.devices.agent.link import STATES_FILE
 from tests.acceptance.conftest import ROOT, Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.acceptance.test_devices import FLEET
@@ -218,6 +219,8 @@ def test_the_debian_package_in_a_booted_debian(
         machine.run(
             "curl -fsS -H 'Content-Type: application/json' --data-binary @call http://127.0.0.1:4318/v1/traces"
         )
+        machine.run("systemctl is-active tollhouse-agent-probe.timer")
+        machine.wait_for(f"grep -q looked_at /var/lib/private/tollhouse-agent/{STATES_FILE}")
         before = machine.run(f"systemctl show -P MainPID {SERVICE}")
         machine.run("dpkg -i next.deb")
         machine.wait_for(f"systemctl is-active {SERVICE}")

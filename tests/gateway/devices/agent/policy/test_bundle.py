@@ -19,6 +19,8 @@ from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.bundle import MANIFEST, PROFILE, SIGNATURE, bundle
 from gateway.devices.agent.policy.signatures import PublicKey, SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
+from tests.acceptance.conftest import ROOT
+from tests.tools import program
 
 SIGNING_KEY = SigningKey(new_private_pem())
 AGENT = Destination(endpoint="http://127.0.0.1:4318")
@@ -30,6 +32,22 @@ PAYLOAD_KEYS = {"PayloadType", "PayloadIdentifier", "PayloadUUID", "PayloadVersi
 
 def made(destination: Destination, *, has_environment: bool = True) -> dict[str, bytes]:
     return bundle(list(MANAGED.values()), destination, SIGNING_KEY, has_environment=has_environment)
+
+
+def test_a_signed_copy_of_the_profile(tmp_path: Path) -> None:
+    """The command of the page makes a signed message, in which OpenSSL finds the whole profile. No Mac has read it."""
+    command = re.search(r"^ +(openssl cms -sign .+)$", (ROOT / "docs/fleet.md").read_text(), re.MULTILINE)
+    assert command is not None
+    (tmp_path / "policy/macos").mkdir(parents=True)
+    profile = made(AGENT)[PROFILE]
+    (tmp_path / f"policy/{PROFILE}").write_bytes(profile)
+    files = "-keyout certificate.key -out certificate.pem -subj /CN=tests -nodes -newkey rsa:2048"
+    openssl = program("openssl")
+    for words in (f"req -x509 {files}", command[1].removeprefix("openssl ")):
+        subprocess.run([openssl, *words.split()], cwd=tmp_path, check=True, capture_output=True)
+    words = "cms -verify -inform der -in signed.mobileconfig -CAfile certificate.pem -purpose any"
+    read_again = subprocess.run([openssl, *words.split()], cwd=tmp_path, check=True, capture_output=True)
+    assert read_again.stdout == profile
 
 
 def read(name: str, content: bytes) -> Any:
