@@ -515,7 +515,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     console.more()
     page.get_by_label("If all ran on").fill("no-such-model")
     page.get_by_role("button", name="Calculate").click()
-    expect(section.get_by_role("alert")).to_contain_text("no list price is known")
+    expect(section.get_by_role("alert")).to_contain_text("No list price is known")
 
 
 def test_amounts_without_a_rate_are_named_beside_the_sums(

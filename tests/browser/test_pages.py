@@ -155,7 +155,7 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
         if name == "connect":  # this page sends no request until a key is created
             console.open("/connect?tool=litellm")
             console.page.get_by_role("button", name="Create a key").click()
-        expect(console.page.get_by_role("alert").first).to_contain_text("the ledger cannot be read")
+        expect(console.page.get_by_role("alert").first).to_contain_text("The ledger cannot be read")
         assert [] == console.audit(within="main"), name
 
 

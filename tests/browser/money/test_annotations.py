@@ -83,7 +83,7 @@ def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConso
     failed = {"status": 503, "json": {"error": {"type": "unavailable", "message": "the disk is full"}}}
     page.route("**/marks?*", lambda route: route.fulfill(**failed))
     console.open(f"/costs?from={days_ago(9)}&by=model&view=support")
-    expect(page.get_by_role("alert")).to_contain_text("the disk is full")
+    expect(page.get_by_role("alert")).to_contain_text("The disk is full")
     page.unroute("**/marks?*")
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".marks summary")).to_contain_text("Notes (")
