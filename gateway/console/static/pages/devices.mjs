@@ -1,10 +1,10 @@
-/** Devices and clusters that report, the files of clusters, and device names that records use without an enrolment. */
+/** Devices and clusters that report, the files of clusters, device names that records use without an enrolment, and enrolment tokens. */
 import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {State} from "../lib/parts.mjs";
+import {Copy, State, may} from "../lib/parts.mjs";
 import {FleetTabs} from "./fleet_tabs.mjs";
 
 const PATH = "/devices";
@@ -115,10 +115,61 @@ const FILES = {
     <code>/v1/container-metrics</code> and uploads them. This list shows the state of each file.</p>`,
 };
 
+const TOKENS = "/fleet/tokens";
+const DEFAULT_LIFE_MS = 14 * 86_400_000;
+
+function foundToken({tokens}) {
+  if (tokens.length) return tokens[0];
+  throw Object.assign(new Error("No token has this id. A token is deleted 90 days after its end."), {status: 404});
+}
+
+async function createToken(_, {name, uses, expires_at, labels}) {
+  const {tokens: [{secret}]} = await send("POST", TOKENS, {name, uses: Number(uses), expires_at, labels: labelsIn(labels)});
+  return html`<p>This is the token. Tollhouse shows it only once, so copy it now.</p>
+    <${Copy} label="the token" text=${secret} />
+    <p class="faint">Store it in a file on each machine, and name the file in <code>agent.enrolment_token_file</code>.</p>`;
+}
+
+async function revokeToken(row, {devices}) {
+  const {revoked} = await send("POST", `${TOKENS}/${row.id}/revoke`, {devices: devices === "revoke"});
+  return devices === "revoke" && html`<p role="status">Tollhouse revoked the token and ${exactCount(revoked.devices)} of its devices.</p>`;
+}
+
+const TOKEN_COLUMNS = [
+  {title: "Name", value: (row) => row.name, sort: "name"},
+  {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
+  {title: "Uses", kind: "number", value: (row) => `${exactCount(row.used)} of ${exactCount(row.uses)}`, sort: "used", order: "desc"},
+  {title: "Expires", value: (row) => row.expires_at.slice(0, 10), exact: (row) => row.expires_at, sort: "expires_at"},
+  {title: "Serial number", wide: 3, value: (row) => row.serial ?? "any"},
+  {title: "Labels", wide: 2, value: (row) => asText(row.labels).replaceAll("\n", ", ")},
+  {title: "Created", wide: 1, value: (row) => ago(row.created), exact: (row) => row.created, sort: "created", order: "desc"},
+  {title: "Created by", wide: 3, value: (row) => row.created_by},
+];
+
+/** The list of tokens. Only people who may change devices can revoke the devices of a token. */
+const tokensFor = (session) => ({
+  path: TOKENS, root: "tokens", at: PATH, caption: "enrolment tokens", what: ["devices", "keys"],
+  identity: (row) => row.id, heading: (row) => row.name,
+  show: (id) => `${TOKENS}?id=${encodeURIComponent(id)}`, one: foundToken,
+  columns: TOKEN_COLUMNS,
+  create: {title: "Create a token", needs: "api_key_management", run: createToken, fields: () => [
+    {name: "name", label: "Name", required: true, note: "at least 3 characters"},
+    {name: "uses", label: "Uses", type: "number", value: "1", required: true, note: "number of devices that it may enrol"},
+    {name: "expires_at", label: "Last day", type: "date", required: true, note: "at most 366 days from now, in UTC",
+      value: new Date(Date.now() + DEFAULT_LIFE_MS).toISOString().slice(0, 10)},
+    {...labelsField({}), note: "one name=value per line; its devices get them"}]},
+  actions: [{title: "Revoke", needs: "api_key_management", danger: true, when: (row) => row.state !== "revoked", run: revokeToken,
+    text: (row) => `From now on, no device can enrol with ${row.name}. You cannot undo this.`,
+    fields: (row) => (row.used > 0 && may(session, "operate_spool")
+      ? [{name: "devices", label: "Devices that it enrolled", type: "select", options: [["keep", "Keep them"], ["revoke", "Revoke them as well"]]}] : [])}],
+  empty: html`<h2>No enrolment tokens yet</h2><p>A token enrols a bounded number of devices, and can do nothing else. For one token per serial
+    number, run <code>tollhouse devices tokens create --name NAME --for machines.csv</code></p>`,
+});
+
 const LISTS = {devices: DEVICES, clusters: CLUSTERS, files: FILES, unenrolled: UNENROLLED};
 
 export function Page(given) {
   const tab = given.query.get("tab");
   return html`<${FleetTabs} now=${tab ?? "devices"} />
-    <${ListPage} key=${tab} list=${LISTS[tab] ?? DEVICES} ...${given} />`;
+    <${ListPage} key=${tab} list=${tab === "tokens" ? tokensFor(given.session) : LISTS[tab] ?? DEVICES} ...${given} />`;
 }
