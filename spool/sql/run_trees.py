@@ -6,18 +6,15 @@ from spool.ledger.work import MAX_LEVELS, REST
 
 # A run has one parent: of several, the one with the smallest number. If runs start each other in a circle, the one
 # with the smallest number has no parent. Both rules do not depend on the order of the reports.
+_PARENT = """(SELECT MIN(p.parent_run) FROM {sets} p
+  WHERE p.unit_run = {of} AND p.unit_run > {rest} AND p.parent_run > {rest})"""
 _ABOVE = """(
-WITH RECURSIVE parents (run, parent) AS (
-  SELECT unit_run, MIN(parent_run) FROM {sets} WHERE unit_run > {rest} AND parent_run > {rest} GROUP BY unit_run
-), begun (units, own, run) AS (
-  SELECT s.id, r.run, r.parent FROM {sets} s JOIN parents r ON r.run = s.unit_run WHERE s.id IN ({used})
-  UNION ALL SELECT s.id, s.unit_run, s.parent_run FROM {sets} s
-  WHERE s.unit_run = {rest} AND s.parent_run > {rest} AND s.id IN ({used})
-), climbed (units, own, run, level) AS (
-  SELECT units, own, run, 1 FROM begun UNION ALL
-  SELECT c.units, c.own, r.parent, c.level + 1 FROM climbed c JOIN parents r ON r.run = c.run WHERE c.level < {most}
+WITH RECURSIVE climbed (units, own, run, level) AS (
+  SELECT s.id, s.unit_run, CASE s.unit_run WHEN {rest} THEN s.parent_run ELSE {parent} END, 1 FROM {sets} s
+  WHERE s.id IN ({used}) AND (s.unit_run > {rest} OR s.unit_run = {rest} AND s.parent_run > {rest})
+  UNION ALL SELECT c.units, c.own, {above}, c.level + 1 FROM climbed c WHERE c.run IS NOT NULL AND c.level < {most}
 ), nearest (units, own, run, level) AS (
-  SELECT units, own, run, MIN(level) FROM climbed GROUP BY units, own, run
+  SELECT units, own, run, MIN(level) FROM climbed WHERE run IS NOT NULL GROUP BY units, own, run
 ), cut (run) AS (
   SELECT own FROM nearest GROUP BY own
   HAVING MIN(CASE WHEN run = own THEN 0 ELSE 1 END) = 0 AND MIN(run) = own
@@ -62,4 +59,7 @@ def above(sets: str, used: str, *, of_runs: bool) -> str:
     or the other sessions of these runs.
     """
     names = {"sets": sets, "rest": REST, "used": used, "most": MAX_LEVELS}
-    return _ABOVE.format(**names, chosen=(_RUNS if of_runs else _SESSIONS).format(**names))
+    parents = {
+        name: _PARENT.format(**names, of=of) for name, of in (("parent", "s.unit_run"), ("above", "c.run"))
+    }
+    return _ABOVE.format(**names, **parents, chosen=(_RUNS if of_runs else _SESSIONS).format(**names))
