@@ -1,16 +1,21 @@
-"""`tollhouse work`: links of sessions, branches and commits to pull requests and tickets."""
+"""`tollhouse work`: the cost of one session, run or pull request, and links to pull requests and tickets."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.money.amounts import money, places_of
 from gateway.cli.operator.resources import body_of, described_by
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.parameters import Choice
 from gateway.money.work_links.declared import NewWorkLink
+from spool.ledger.periods import RANGES
+from spool.ledger.work import UNITS
 
 COLUMNS = (
     "id",
@@ -28,7 +33,56 @@ COLUMNS = (
 
 @click.group()
 def work() -> None:
-    """Assign the cost of sessions, branches and commits to pull requests and tickets."""
+    """Show the cost of one unit of work, and assign the cost of sessions to pull requests and tickets."""
+
+
+@work.command()
+@click.argument("unit", type=Choice(tuple(UNITS)))
+@click.argument("id")
+@click.option("--range", type=Choice(RANGES), help="Period of the calls; default: last_90d.")
+@click.option("--from", "since", metavar="DAY", help="First day, or a time.")
+@click.option("--to", "until", metavar="DAY", help="Last day (inclusive), or a time; default: now.")
+@as_json
+@with_client
+def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str | None) -> None:
+    """
+    Show the cost of one session, run, pull request or other unit, and of its agent runs.
+
+    Runs are shown as a tree, each below the run that started it. A session or run is shown as a digest; ID may
+    also be the session's own id.
+    """
+    names = {"range": "range", "since": "from", "until": "to"}
+    query = [(name, value) for option, name in names.items() if (value := given[option]) is not None]
+    payload = client.request("GET", f"/work/{unit}/{part(id)}", query=query)
+    if as_json:
+        show_json(payload)
+        return
+    for row in payload["started_by"]:
+        click.echo(f"started by {'run' if 'run' in row else 'session'} {row.get('run', row['session'])}")
+    below = [(f"{'  ' * (row['level'] - 1)}{row['run']}", row) for row in payload["runs"]]
+    below += [
+        (name, {"own": payload[field], "aggregated": payload[field]})
+        for field, name in (("without_run", "(no run)"), ("other_runs", "(other)"))
+        if payload[field]["calls"]
+    ]
+    total = {"own": payload["own"], "aggregated": payload["aggregated"] or payload["own"]}
+    rows = [*below, (f"{unit.replace('_', ' ')} {payload['work']['id']}", total)]
+    amounts = {name: [Decimal(row[name]["cost"]) for _, row in rows] for name in ("own", "aggregated")}
+    columns = {
+        name: [money(amount, places_of(column)) for amount in column] for name, column in amounts.items()
+    }
+    lines = [
+        {
+            "run": name,
+            "agents": ", ".join(row.get("agents", ())),
+            "calls": row["own"]["calls"],
+            "cost": columns["own"][place],
+            "aggregated": columns["aggregated"][place],
+        }
+        for place, (name, row) in enumerate(rows)
+    ]
+    shown = ("run", "agents", "calls", "cost", "aggregated")
+    show_table(lines, shown, {"cost": "own cost", "aggregated": "with started runs"})
 
 
 @work.command()

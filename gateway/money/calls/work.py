@@ -23,7 +23,6 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import RUN, TREES, UNITS, numbers_of, shown
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.texts import check_one_of
 
 MOST_RUNS = 1000  # the most expensive runs of a unit are shown
 _AGENT = f"{TAG}agent"
@@ -49,7 +48,8 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     runs are shown as digests.
     """
     unit, name = request.word("unit"), request.word("id")
-    check_one_of("unit", unit, UNITS)
+    if unit not in UNITS:
+        raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
     if unit in TREES:
         name = shown(numbers_of(unit, [name])[0])
     since, until, zone = times(request.http.query, request.now(), default="last_90d")
