@@ -22,7 +22,7 @@ LIVE = frozenset({
     "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.key_headers", "server.key_addresses",
     "server.max_key_requests_per_s", "server.max_key_bytes_per_s", "server.min_upload_rate",
-    "server.max_listed_records",
+    "server.max_listed_records", "work.links",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
 # Settings that may differ between gateways that share storage, because addresses, files, memory and logging

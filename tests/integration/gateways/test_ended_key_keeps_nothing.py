@@ -34,6 +34,7 @@ from spool.registry.scopes import INGEST
 from tests.integration import container_agent as agent
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.opamp import Agent
 from tests.integration.receivers.test_topics import DROPS, EVENT, ROW, body, usage
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
@@ -107,6 +108,7 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
         "enroll_device": Sent("/v1/ai-control-plane/enroll", {"device_id": "new", "labels": {"kind": "cluster"}}),
         "heartbeat_device": Sent("/v1/ai-control-plane/heartbeat", {"device_id": "laptop", "hostname": "mill"}),
         "ping_device": Sent("/v1/ai-control-plane/ping", {"device_id": "laptop"}),
+        "report_to_opamp": Sent("/v1/opamp", Agent().message(full=True).SerializeToString(), PROTOBUF),
         "create_events": Sent("/v1/events", EVENT),
         "sum_records_of_streams": Sent(
             "/unit-cost/v1/telemetry",
@@ -313,7 +315,8 @@ async def test_every_address(
     ping is answered but stored nowhere.
     """
     schema = new_schema()
-    config = replace(shared_config(schema.dsn, schema.name, tmp_path), mcp=McpSettings(writes=True))
+    plain = shared_config(schema.dsn, schema.name, tmp_path)
+    config = replace(plain, mcp=McpSettings(writes=True), devices=replace(plain.devices, opamp=True))
     one = await serve(config=config)
     scopes = sorted({row.scope for row in FOR_SENDERS if row.scope})
     key, hook = await one.make_key("all", scopes=scopes), await one.make_key("hook", scopes=[INGEST])
