@@ -33,7 +33,7 @@ COLUMNS = (
 
 @click.group()
 def work() -> None:
-    """Show the cost of one unit of work, and assign the cost of sessions to pull requests and tickets."""
+    """Show the cost of one session or pull request, and link work to pull requests and tickets."""
 
 
 @work.command()

@@ -14,7 +14,13 @@ import pytest
 from exporters.settings import UpstreamSettings
 from gateway.http.resources.list import declared_tables
 from gateway.service.configuration.changes import LIVE, change
-from gateway.service.configuration.sections import Config, PriceOverride, PriceSettings, ServerSettings
+from gateway.service.configuration.sections import (
+    Config,
+    PriceOverride,
+    PriceSettings,
+    ServerSettings,
+    WorkSettings,
+)
 from spool.registry.document_table import DocumentTable
 from spool.registry.registry import Registry  # noqa: F401 - imports every table
 
@@ -94,7 +100,7 @@ def test_the_document_names_what_is_taken_over() -> None:
     )
     tls = {"server.tls_cert_file", "server.tls_key_file", "server.tls_client_ca_file"}
     assert LIVE | tls == named
-    known = {field.name for field in fields(Config)} | {
-        f"server.{field.name}" for field in fields(ServerSettings)
-    }
+    parts = {"server": ServerSettings, "work": WorkSettings}
+    known = {field.name for field in fields(Config)}
+    known |= {f"{section}.{field.name}" for section, part in parts.items() for field in fields(part)}
     assert set() == named - known
