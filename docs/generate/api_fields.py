@@ -208,6 +208,7 @@ FIELDS: Mapping[str, str] = {
     "price_line.amount": "The product of quantity and price.",
     "price_line.per": "The quantity that the price is for.",
     "deliveries": "The deliveries of the record.",
+    ".work": "The units of work of the call, for costs. Sessions and runs are digests.",
     "not_stored": "What Tollhouse does not store about a call.",
     "received": "The number of received items.",
     "accepted": "The number of accepted items.",

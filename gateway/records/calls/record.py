@@ -14,6 +14,7 @@ from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import not_counted, price_lines, reasons
 from gateway.money.costs.times import parse_moment
+from gateway.money.work_links.declared import links_of
 from gateway.records.calls.dead_letters import describe_dead
 from gateway.records.calls.deliveries import describe_delivery
 from gateway.records.calls.listing import STEP
@@ -23,6 +24,7 @@ from gateway.records.calls.published import KeptRecord, describe_place, describe
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_after
+from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, id_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
@@ -85,9 +87,11 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     corrections = await _corrections(request, services.spool.log, stored.record)
+    links = links_of(request.shared.registry)
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),
+        "work": {name: value for name in UNITS if (value := stored.unit_values(name, links)[-1])},
         "why": reasons(stored.record, book) | _why_not_counted(corrections),
         "price_lines": price_lines(stored.record, book),
         **_corrected(corrections),

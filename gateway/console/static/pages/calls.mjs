@@ -104,7 +104,7 @@ const dayOf = (date, day) => (date.length > 7 ? date
 /** Return the filters of a response that the Costs page also has. */
 const kept = ({filtering: {current: {date, state, kind, topic, session, view, from, to: until, range, tz, cost: bound, tokens: most, duration: took, ...others}}}) => others;
 
-const WHO_AND_WHERE = ["user", "team", "sender", "device", "source", "api_key", "provider", "region", "session"];
+const WHO_AND_WHERE = ["user", "team", "sender", "device", "source", "api_key", "provider", "region"];
 
 /** Name a call by its model, its cost and its start, such as "gemini-2.5-pro, $1.04, 16 Nov 10:28". */
 function heading({record}) {
@@ -113,11 +113,13 @@ function heading({record}) {
   return [what(record), cost(record) && money(cost(record)), at].filter(Boolean).join(", ");
 }
 
-function Call({row: {record, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}, session}) {
+function Call({row: {record, work, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}, session}) {
   const leads = (name, value) => placeOf(name, value, record, session);
+  const toUnit = (name, value) => (may(session, "view_costs") ? to("/costs", {[name]: value, from: record.start_time?.slice(0, 10), by: FAMILY}) : null);
   const known = WHO_AND_WHERE.filter((name) => record[name]).map((name) => [name, record[name]]);
   return html`
     ${known.length > 0 && html`<h3>Who and where</h3><${Fields} of=${Object.fromEntries(known)} leads=${leads} />`}
+    ${Object.keys(work).length > 0 && html`<h3>Part of</h3><${Fields} of=${work} leads=${toUnit} />`}
     ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in unknown
       values.</p>`}
     <h3>What happened</h3><ol class="timeline">${steps(record, place).map(([at, text]) => html`<li key=${text}>
