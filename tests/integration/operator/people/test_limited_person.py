@@ -257,6 +257,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
         "views": view, "spare": spare, "budgets": budget, "insights": insight.id, "recommendations": found.id,
         "comment": str(comment.id), "records": calls(world, 0, number)[0][0].id.hex(), "keys": f"{name} key",
         "devices": f"{name}-device", "recommendation-types": "batch", "annotations": annotation,
+        "unit": "session", "work": f"{name}-session",
     }  # fmt: skip
 
 
@@ -338,7 +339,8 @@ def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     # the spare view is used by no budget, so it can be removed
     kind = "spare" if row.name == "remove_view" else path.split("/")[1]
     values = {
-        name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters
+        name: world.ids.get(name if name in ("comment", "unit") else kind, "1")
+        for name in row.path_parameters
     }
     path = path.format(**values)
     body = json.dumps(BODIES.get(row.name, {}))
