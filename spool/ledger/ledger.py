@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from spool.clock import Clock, settled_now
-from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
+from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
 from spool.ledger.comparing import LedgerComparison, Place, at_once, compare
 from spool.ledger.costs import costs
@@ -32,7 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
-from spool.ledger.work import WORK_LIMITS, Lineage, WorkLimits
+from spool.ledger.work import TREES, WORK_LIMITS, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -607,10 +607,23 @@ class Ledger:
                 from spool.ledger.billed import with_running_day  # imported when bills are first queried
 
                 query = with_running_day(query, now)
+            self._check_people(query)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             prepared.append(replace(query, derived=known))
         return prepared
+
+    def _check_people(self, query: CostQuery) -> None:
+        """Raise Invalid if the query combines sessions or runs with users, and the settings forbid that."""
+        if self._work.people or not any(name in TREES for name in query.named):
+            return
+        sources = {
+            each for name in query.named if name in self._derived for each in self._derived[name].sources
+        }
+        if "user" in sources.union(query.named):
+            raise Invalid(
+                "costs by session or run cannot be combined with users here ([work] people is false)"
+            )
 
     @cached_property
     def _remembered(self) -> RememberedCosts:

@@ -43,12 +43,14 @@ class WorkUnit(NamedTuple):
 class WorkLimits:
     """
     Limits of the listed units: the number of each kind in a month, and the seconds after the last call for which
-    sessions and runs, and all other units, are listed.
+    sessions and runs, and all other units, are listed. If `people` is False, no query combines sessions or runs with
+    users.
     """
 
     ids_per_month: int = 100_000
     retention_s: float = 90 * 86400.0
     retention_units_s: float = 396 * 86400.0
+    people: bool = True
 
     def listed_s(self, unit: WorkUnit) -> float:
         return self.retention_units_s if unit.is_named else self.retention_s

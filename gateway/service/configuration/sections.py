@@ -713,6 +713,11 @@ class WorkSettings:
         "form of the names of branches in records, because they may name people; a change applies to later records",
         choices=("keep", "hash", "drop"),
     )
+    people: bool = setting(
+        True,
+        "whether costs by session and agent run may be grouped and filtered by user; a role may still show a person "
+        "only their own calls",
+    )
     retention: Duration = setting(
         90.0 * DAY_S,
         "time after its last call for which a session or an agent run is listed",
@@ -732,6 +737,7 @@ class WorkSettings:
             ids_per_month=self.ids_per_month,
             retention_s=self.retention,
             retention_units_s=self.retention_units,
+            people=self.people,
         )
 
 

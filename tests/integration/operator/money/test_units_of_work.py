@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,20 @@ async def test_one_unit_shows_its_runs_as_a_tree(server: OperatorServer) -> None
     assert [a] == [row["run"] for row in shown["runs"]]
     for path, status in (("/work/session/unknown", 404), ("/work/team/search", 404)):
         assert status == (await server.ask("GET", path)).status
+
+
+async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:
+    """With [work] people = false, no query combines sessions or runs with users. All other queries are answered."""
+    server.services.money.ledger._work = replace(server.services.money.ledger._work, people=False)
+    for path in (
+        "/report?by=session,user",
+        "/report?by=run&where=user=ada",
+        "/report?by=user&where=session=first",
+        "/report?by=user&unit=session&show=units",
+        "/comparison?by=session&where=user!=ada",
+    ):
+        answer = await server.ask("GET", path)
+        assert 400 == answer.status, path
+        assert "people is false" in answer.payload["error"]["message"]
+    for path in ("/report?by=session,team", "/report?by=pull_request,user", "/work/session/first"):
+        assert 200 == (await server.ask("GET", path)).status, path
