@@ -48,6 +48,8 @@ _VALUES: Mapping[str, str] = {
     "silent": "offline",
     "mute": "sends no calls",
     "missing": "never seen",
+    "copied": "copied disk",
+    "replaced": "installed again",
     "dead": "rejected",
     "unconfirmed": "sent, no answer",
     "exact": "certain",

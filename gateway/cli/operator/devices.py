@@ -25,8 +25,8 @@ list_command(
     columns=COLUMNS,
     filters={
         "id": "",
-        "state": "Filter by status: pending, enrolled, silent (shown as offline), mute (sends no calls), copied, "
-        "replaced or revoked.",
+        "state": "Filter by status: pending, enrolled, silent (shown as offline), mute (sends no calls), copied "
+        "(copied disk), replaced (installed again) or revoked.",
         "hostname": "",
         "platform": "",
         "agent_version": "",

@@ -18,7 +18,7 @@ export const useToken = (token) => {
 
 export const get = (path, parameters = {}) => request("GET", path + asQuery(parameters));
 
-/** Send a change. `body`: an object, or a form with files. */
+/** Send a change. `body`: an object, a form with files, or a blob with its type. */
 export const send = (method, path, body) => request(method, path, body);
 
 function asQuery(parameters) {
@@ -39,12 +39,12 @@ export const addressOf = (path, parameters = {}) => new URL(at(path) + asQuery(p
 
 async function request(method, path, body) {
   const headers = {Accept: "application/json"};
-  const isForm = body instanceof FormData; // the browser states its type
-  if (body !== undefined && !isForm) headers["Content-Type"] = "application/json";
+  const isRaw = body instanceof FormData || body instanceof Blob; // the browser states its type
+  if (body !== undefined && !isRaw) headers["Content-Type"] = "application/json";
   if (method !== "GET" && csrf) headers["X-CSRF-Token"] = csrf;
   let answer;
   try {
-    answer = await fetch(at(path), {method, headers, body: isForm ? body : body && JSON.stringify(body), credentials: "same-origin"});
+    answer = await fetch(at(path), {method, headers, body: isRaw ? body : body && JSON.stringify(body), credentials: "same-origin"});
   } catch {
     throw new ApiError(0, "unreachable", "Tollhouse does not respond. Check that it is running and that you are on its network.");
   }

@@ -4,7 +4,8 @@ import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, State, may} from "../lib/parts.mjs";
+import {Columns, Copy, State, may} from "../lib/parts.mjs";
+import {DeviceFacts} from "./fleet_device.mjs";
 import {FleetTabs} from "./fleet_tabs.mjs";
 
 const PATH = "/devices";
@@ -17,6 +18,7 @@ const DEVICES = {
   path: "/devices", root: "devices", at: PATH, caption: "devices", what: ["devices"],
   identity: (row) => row.id,
   show: (id) => `/devices/${encodeURIComponent(id)}`, one: (answer) => answer.device,
+  Details: ({row}) => html`<${Columns} of=${DEVICES.columns} row=${row} /><${DeviceFacts} device=${row} />`,
   columns: [
     {title: "Device", value: (row) => row.id, sort: "id"},
     {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
@@ -29,7 +31,7 @@ const DEVICES = {
     {title: "Labels", wide: true, value: (row) => asText(row.labels).replaceAll("\n", ", ")},
   ],
   actions: [
-    {title: "Approve", needs: "operate_spool", when: (row) => ["pending", "revoked"].includes(row.state), run: act("approve"),
+    {title: "Approve", needs: "operate_spool", when: (row) => ["pending", "revoked", "copied"].includes(row.state), run: act("approve"),
       text: (row) => `${row.id} may send from now on.`},
     {title: "Label", needs: "operate_spool", fields: (row) => [labelsField(row.labels)],
       run: (row, {labels}) => send("PATCH", `/devices/${encodeURIComponent(row.id)}`, {labels: changed(row.labels, labels)}).then(() => null)},

@@ -1,12 +1,13 @@
 /** The fleet: how many machines report, why others do not, and the list of machines with their coding assistants. */
 import {to} from "../lib/address.mjs";
-import {get} from "../lib/api.mjs";
+import {get, send} from "../lib/api.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
-import {html} from "../lib/html.mjs";
+import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Copy, Fields, Loading, Problem, State, Table} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {stateName} from "../lib/words.mjs";
+import {DeviceFacts} from "./fleet_device.mjs";
 import {FleetTabs} from "./fleet_tabs.mjs";
 
 const PATH = "/fleet";
@@ -46,7 +47,8 @@ function Coverage() {
             ${data.people.without_machine > 0 && html` ${exactCount(data.people.without_machine)} of ${exactCount(data.people.with_seat)} people with a seat use no known machine.`}</p></div>
         <${Bar} states=${data.states} total=${data.machines} /></section>`}
       ${!data.inventory && html`<details><summary>Import the machines of your MDM</summary>
-        <p>Then the fleet shows machines that never reported, too. Export the list of Jamf, Intune or Kandji as CSV, and run:</p>
+        <p>The fleet then also shows machines that never reported. Export the list of Jamf, Intune or Kandji as CSV, and import it below. To repeat
+          this each day, run:</p>
         <${Copy} label="the command" text="tollhouse fleet inventory import FILE --source jamf" /></details>`}
       ${data.causes.length > 0 && html`<${Table} caption="Causes" rows=${data.causes} identity=${wordOf} columns=${causeColumns(data.causes)} />`}`}<//>`;
 }
@@ -74,17 +76,53 @@ const ASSISTANT_COLUMNS = [
 const whyOf = (row) => row.causes.map(({state, cause, words}) => `${row.assistants.filter((each) => each.state === state && each.cause === cause)
   .map((each) => titleOf(each.name)).join(", ") || "An assistant"} ${words}`).join("; ");
 
+function Device({id}) {
+  const found = useQuery(async () => (await get(`/devices/${encodeURIComponent(id)}`)).device, [id], ["devices", "keys"]);
+  return html`<${Problem} error=${found.error} at=${found.at} retry=${found.reload} />${found.data && html`<${DeviceFacts} device=${found.data} />`}`;
+}
+
 function Details({row}) {
   return html`<p><${State} word=${row.state} /> ${whyOf(row)}</p>
     ${row.assistants.length > 0 && html`<${Table} caption="Coding assistants" rows=${row.assistants} columns=${ASSISTANT_COLUMNS} identity=${(each) => each.name} />`}
     <${Fields} of=${{user: row.user || null, team: row.team || null, host_name: row.hostname || null, serial_number: row.serial || null, system: row.os || null, agent: row.agent_version || null,
       last_report: row.last_seen && `${row.last_seen} (${ago(row.last_seen)})`, last_check_in: row.inventory_last_seen, in_the_inventory: row.expected ? "yes" : "no"}} />
-    ${row.device && html`<p class="bar"><a href=${to("/devices", {open: row.device})}>Show the device</a> <a href=${to("/costs", {device: row.device})}>Show its costs</a></p>`}`;
+    ${row.device && html`<${Device} id=${row.device} /><p class="bar"><a href=${to("/devices", {open: row.device})}>Show the device</a> <a href=${to("/costs", {device: row.device})}>Show its costs</a></p>`}`;
 }
 
 function found({devices}) {
   if (devices.length) return devices[0];
   throw Object.assign(new Error("The fleet has no such machine. It may have been renamed or deleted."), {status: 404});
+}
+
+const SOURCES = [["jamf", "Jamf"], ["intune", "Intune"], ["kandji", "Kandji"], ["csv", "another CSV file"]];
+
+const put = (file, source, confirm) => send("PUT", `/fleet/inventory?${new URLSearchParams({source, confirm})}`, new Blob([file], {type: "text/csv"}));
+const rows = (count, what) => count > 0 && html` ${exactCount(count)} ${count === 1 ? "row was" : "rows were"} left out: ${what}.`;
+
+const Imported = ({answer}) => html`<p role="status">The inventory has ${machines(answer.inventory.machines)}: ${exactCount(answer.added)} added,
+  ${" "}${exactCount(answer.removed)} removed.${rows(answer.repeated, "repeated machines")}${rows(answer.no_laptops, "phones or tablets")}</p>`;
+
+/** Asks before a list that lacks more than a third of the machines is imported. */
+function Confirmation({problem, again}) {
+  const [answer, setAnswer] = useState(null);
+  const [wrong, setWrong] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const run = () => {
+    setBusy(true);
+    again().then(setAnswer, (error) => setWrong(error.message)).finally(() => setBusy(false));
+  };
+  return answer ? html`<${Imported} answer=${answer} />` : html`<p role="alert">Nothing was imported: ${problem}. A part of a list hides machines.</p>
+    <p role="alert" class="wrong">${wrong}</p>
+    <button type="button" class="main danger" disabled=${isBusy} onClick=${run}>Import the list anyway</button>`;
+}
+
+async function importList(_, {file, source}) {
+  try {
+    return html`<${Imported} answer=${await put(file, source, false)} />`;
+  } catch (error) {
+    if (error.type !== "not_allowed") throw error;
+    return html`<${Confirmation} problem=${error.message.split(". ")[0]} again=${() => put(file, source, true)} />`; // the rest names an option of the command
+  }
 }
 
 const MACHINES = {
@@ -103,6 +141,9 @@ const MACHINES = {
     {title: "System", wide: 4, value: (row) => row.os || "unknown", sort: "system"},
     {title: "Last report", wide: 2, value: (row) => (row.last_seen ? ago(row.last_seen) : "never"), exact: (row) => row.last_seen, sort: "last_seen", order: "desc"},
   ],
+  create: {title: "Import a machine list", needs: "operate_spool", run: importList,
+    text: () => "The list replaces the inventory. Export all machines from your MDM as CSV.",
+    fields: () => [{name: "file", label: "CSV file", type: "file", required: true}, {name: "source", label: "Source", type: "select", options: SOURCES}]},
   empty: html`<h2>No machines yet</h2><p>Run <code>tollhouse agent</code> on each laptop, or import the machines of your MDM, to see which report and
     why others do not.</p>`,
 };
