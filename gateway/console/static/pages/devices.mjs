@@ -119,6 +119,7 @@ const FILES = {
 
 const TOKENS = "/fleet/tokens";
 const DEFAULT_LIFE_MS = 14 * 86_400_000;
+const dayOf = (epochMs) => new Date(epochMs).toISOString().slice(0, 10);
 
 function foundToken({tokens}) {
   if (tokens.length) return tokens[0];
@@ -141,7 +142,7 @@ const TOKEN_COLUMNS = [
   {title: "Name", value: (row) => row.name, sort: "name"},
   {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
   {title: "Uses", kind: "number", value: (row) => `${exactCount(row.used)} of ${exactCount(row.uses)}`, sort: "used", order: "desc"},
-  {title: "Expires", value: (row) => row.expires_at.slice(0, 10), exact: (row) => row.expires_at, sort: "expires_at"},
+  {title: "Expires", value: (row) => dayOf(Date.parse(row.expires_at) - 1), exact: (row) => row.expires_at, sort: "expires_at"}, // midnight ends the day before
   {title: "Serial number", wide: 3, value: (row) => row.serial ?? "any"},
   {title: "Labels", wide: 2, value: (row) => asText(row.labels).replaceAll("\n", ", ")},
   {title: "Created", wide: 1, value: (row) => ago(row.created), exact: (row) => row.created, sort: "created", order: "desc"},
@@ -157,8 +158,8 @@ const tokensFor = (session) => ({
   create: {title: "Create a token", needs: "api_key_management", run: createToken, fields: () => [
     {name: "name", label: "Name", required: true, note: "at least 3 characters"},
     {name: "uses", label: "Uses", type: "number", value: "1", required: true, note: "number of devices that it may enrol"},
-    {name: "expires_at", label: "Last day", type: "date", required: true, note: "at most 366 days from now, in UTC",
-      value: new Date(Date.now() + DEFAULT_LIFE_MS).toISOString().slice(0, 10)},
+    {name: "expires_at", label: "Expires", type: "date", required: true, note: "at the end of this day in UTC, at most 366 days from now",
+      value: dayOf(Date.now() + DEFAULT_LIFE_MS)},
     {...labelsField({}), note: "one name=value per line; its devices get them"}]},
   actions: [{title: "Revoke", needs: "api_key_management", danger: true, when: (row) => row.state !== "revoked", run: revokeToken,
     text: (row) => `From now on, no device can enrol with ${row.name}. You cannot undo this.`,
