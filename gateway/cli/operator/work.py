@@ -57,6 +57,9 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     if as_json:
         show_json(payload)
         return
+    if not payload["own"]["calls"] and not payload["runs"]:
+        click.echo("no call of it counted in this period; --range chooses another one", err=True)
+        return
     for row in payload["started_by"]:
         click.echo(f"started by {'run' if 'run' in row else 'session'} {row.get('run', row['session'])}")
     below = [(f"{'  ' * (row['level'] - 1)}{row['run']}", row) for row in payload["runs"]]

@@ -58,10 +58,6 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     reads = request.reads
     await reads.ledger.catch_up(request.services.log)
     found = await _found(reads.ledger, reads.whole, question.query, unit, name)
-    if not found.own.calls and not found.runs:
-        raise NotThere(
-            f"no call of this {unit.replace('_', ' ')} counted in this time range; try --range last_90d"
-        )
     known = _AGENT in await reads.dimensions()
     agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
     return {

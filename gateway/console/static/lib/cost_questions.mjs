@@ -16,7 +16,6 @@ import {useQuery} from "./query.mjs";
 /** The section of a question, drawn by `draw` from the answer of `path`. `label` names it, and `json` its link. */
 function Question({label, title, path, asked, json, draw}) {
   const found = useQuery(() => get(path, asked), [path, JSON.stringify(asked)], ["ledger"]);
-  if (found.error?.status === 404) return null; // no call in this time, as the page says
   return html`<section aria-label=${label}><h2>${title}</h2>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${found.data && html`${draw(found.data)}
@@ -132,5 +131,5 @@ function Tree({work, own, aggregated, without_run: without, other_runs: others, 
     ${aggregated && own.cost !== aggregated.cost && html`<p>${money(own.cost)} in its own ${exactCount(own.calls)} calls, and <strong>${money(aggregated.cost)} with the runs that it started</strong>.</p>`}
     ${above.length > 0 && html`<p>Started by ${above.map(({run, session}, place) => html`${place > 0 && ", "}<a href=${run ? ofRun(run) : here({session})}>${run ? `run ${run}` : `session ${session}`}</a>`)}.</p>`}
     ${runs.length ? html`<${Table} caption="Agent runs" columns=${columns} rows=${[...runs, ...rest]} identity=${(row) => row.run ?? row.name}
-      href=${(row) => (row.run && row.run !== work.id ? ofRun(row.run) : null)} />` : html`<p class="faint">Its calls name no run of an agent.</p>`}`;
+      href=${(row) => (row.run && row.run !== work.id ? ofRun(row.run) : null)} />` : html`<p class="faint">${own.calls ? "Its calls name no run of an agent." : "No calls in this time."}</p>`}`;
 }

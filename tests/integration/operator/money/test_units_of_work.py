@@ -145,8 +145,9 @@ async def test_one_unit_shows_its_runs_as_a_tree(server: OperatorServer) -> None
     shown = await unit_of_work(server, "pull_request", "acme/shop#42")
     assert ("3", None) == (shown["own"]["cost"], shown["aggregated"])
     assert [a] == [row["run"] for row in shown["runs"]]
-    for path, status in (("/work/session/unknown", 404), ("/work/team/search", 404)):
-        assert status == (await server.ask("GET", path)).status
+    assert 404 == (await server.ask("GET", "/work/team/search")).status
+    nothing = await unit_of_work(server, "session", "unknown")
+    assert (0, []) == (nothing["own"]["calls"], nothing["runs"])
 
 
 async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:
