@@ -720,5 +720,5 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     expect(page.get_by_text("Started by run")).to_be_visible()
     page.get_by_role("link", name="Show the calls").click()  # from a call back to its pull request
     page.locator("tbody a").first.click()
-    page.get_by_role("link", name=name).click()
+    page.get_by_role("dialog").get_by_role("link", name=name).click()
     expect(runs).to_have_count(3)
