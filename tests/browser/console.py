@@ -87,13 +87,15 @@ _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
   (event) => console.error(`refused by policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
-# Presses count as one click, choices from a list as two, filled fields as one.
+# Presses count as one click, choices from a list as two, filled fields as one. Typing into a field that already has the
+# focus takes no click.
 _CLICKS = """
 window.clicks = 0;
 const filled = new WeakSet();
 addEventListener("pointerdown", ({target}) => {
   if (!target.closest?.("select, input:not([type=checkbox]), textarea")) window.clicks += 1;
 }, true);
+addEventListener("keydown", ({target}) => filled.add(target), true);
 addEventListener("input", ({target}) => {
   if (target.matches("select")) window.clicks += 2;
   else if (!target.matches("[type=checkbox]") && !filled.has(target)) {

@@ -4,7 +4,7 @@ import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, count, exactCount, money} from "../lib/format.mjs";
-import {html, useState} from "../lib/html.mjs";
+import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, Tabs, isOpen} from "../lib/parts.mjs";
 import {usePreview} from "../lib/preview.mjs";
@@ -205,6 +205,8 @@ function Limit({query, titles}) {
   const only = query.getAll("only");
   const [person, setPerson] = useState("");
   const [{problem, made}, setState] = useState({});
+  const email = useRef(null);
+  useEffect(() => email.current?.focus(), []);
   const draft = (name, members) => typed(null, {name, members, description: "", access: ACCESS.limited, filters: only.join("\n"), cost_types: [], permission_sets: ["view_costs"], groups: ""});
   const usual = `Only ${only.join(", ")}`;
   const {data: people} = useQuery(() => get("/operators", {limit: 1000}).then(({operators}) => operators).catch(() => []), []); // without names, people type the e-mail
@@ -222,7 +224,7 @@ function Limit({query, titles}) {
   if (!only.length) return html`<p>Choose a row on <a href=${to("/costs")}>Costs</a> or a <a href=${to("/views")}>view</a> first.</p>`;
   return html`<section><h2>Restrict access to ${only.join(", ")}</h2>
     <form class="bar" onSubmit=${submit}>
-      <label>E-mail <input name="person" type="email" list="people" required autocomplete="off"
+      <label>E-mail <input ref=${email} name="person" type="email" list="people" required autocomplete="off"
         onChange=${({target}) => target.validity.valid && setPerson(target.value.trim())} /></label>
       <datalist id="people">${people?.map(({email}) => html`<option key=${email} value=${email} />`)}</datalist>
       <label>Name of the role <input name="name" required defaultValue=${usual} autocomplete="off" /></label>
