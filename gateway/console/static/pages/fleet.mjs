@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, Fields, Loading, Problem, State, Table} from "../lib/parts.mjs";
+import {Copy, Fields, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {stateName} from "../lib/words.mjs";
 import {DeviceFacts} from "./fleet_device.mjs";
@@ -16,7 +16,6 @@ const TITLES = {"claude-code": "Claude Code", codex: "Codex", copilot: "Copilot"
 const titleOf = (assistant) => TITLES[assistant] ?? assistant;
 /** The name of a machine that never reported is its hostname, because its serial number says little. */
 const nameOf = (row) => row.device ?? (row.hostname || row.id);
-const withCode = (text) => text.split("`").map((part, place) => (place % 2 ? html`<code key=${place}>${part}</code>` : part));
 const listed = (filters) => to(PATH, filters);
 const machines = (count) => `${exactCount(count)} ${count === 1 ? "machine" : "machines"}`;
 const wordOf = ({state, cause}) => `${state}.${cause ?? ""}`;
