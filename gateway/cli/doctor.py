@@ -44,7 +44,7 @@ from spool.packed.native import use
 from spool.printable import printable
 from spool.registry.keys import ENABLED
 from spool.registry.notices import CRITICAL
-from spool.settings import GIB, LOCAL, MIB
+from spool.settings import DAY_S, GIB, LOCAL, MIB, SpoolSettings
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
@@ -62,6 +62,8 @@ _SHOWN = {
     "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",
     "metrics_listen", "idempotency_header",
 }  # fmt: skip
+WINDOW_S = SpoolSettings().duplicate_window
+LATE_S = WINDOW_S - DAY_S  # a day remains to deliver what waits
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
 # status of a test request -> status of the diagnosis
 _TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}
@@ -299,7 +301,7 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
     if trouble:
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
-        yield from _status(state["/status"])
+        yield from spool_status(state["/status"])
         yield from _lakes(state["/status"])
     if "/attention" in state:
         yield from _attention(state["/attention"]["attention"]["causes"], is_writable=_is_writable(state))
@@ -438,7 +440,7 @@ def _words(stream: StreamCheck) -> str:
     return f"{stream.words or stream.status}, with the key {stream.key} for {stream.scope}"
 
 
-def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+def spool_status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
     space = status["space"]
     used = f"{space['entries']} entries, {space['bytes'] / space['max_bytes']:.1%} of spool.max_bytes"
     if space["writable"]:
@@ -457,6 +459,13 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             state, reason = in_words("state", route["state"]), route["reason"] or "no reason is known"
             message = f"{state}, {route['queued']} records wait: {reason}"
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=message)
+        if (route["oldest_age_s"] or 0) > LATE_S:
+            words = (
+                f"the oldest record waits for {route['oldest_age_s'] / DAY_S:.1f} days. A call that another program "
+                "reported as well counts twice at a receiving Tollhouse after its spool.duplicate_window, by default "
+                f"{WINDOW_S / DAY_S:.0f} days"
+            )
+            yield Diagnosis(about=f"route {route['route']}", status=WARNING, words=words)
         if count := route["refused_24h"]:
             message = f"the destination rejected {count} records in the last 24 hours and accepted others"
             reason = f": {route['refusal']}" if route["refusal"] else ""
@@ -472,7 +481,7 @@ def _is_writable(state: State) -> bool:
 
 
 def _attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Iterator[Diagnosis]:
-    """List what the console's overview lists, without the routes and the full queue that `_status` describes."""
+    """List what the console's overview lists, without the routes and the full queue that `spool_status` describes."""
     for cause in causes:
         if cause["kind"] == "route" or (cause["kind"] == "space" and not is_writable):
             continue

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import doctor
+from gateway.cli.doctor import spool_status
 from tests.acceptance.payloads import post, request, span
 
 SECRETS = ("s3cr3t-in-a-file", "s3cr3t-in-a-header", "s3cr3t-in-a-query", "s3cr3t-path")
@@ -86,3 +87,25 @@ def test_the_bundle_holds_no_secret(installations: Any, tmp_path: Path) -> None:
         assert planted not in everything, planted
     assert '"idempotency_header"' in everything
     assert "exists" in tollhouse.attempt("doctor", "--bundle", "bundle.tar.gz").stderr
+
+
+@pytest.mark.parametrize(("days", "warns"), [(None, False), (5.9, False), (6.1, True), (8.0, True)])
+def test_an_old_backlog_is_a_warning(days: float | None, warns: bool) -> None:
+    """A laptop that was offline for more than six days may deliver calls that another program reported, too late."""
+    route = {
+        "route": "upstream/ai-telemetry", "state": "running", "reason": None, "queued": 3, "refused_24h": 0,
+        "refusal": None, "oldest_age_s": None if days is None else days * 86400,
+    }  # fmt: skip
+    space = {
+        "entries": 1,
+        "bytes": 1,
+        "max_bytes": 100,
+        "writable": True,
+        "last_error": None,
+        "wal_problem": None,
+    }
+    found = [
+        each for each in spool_status({"space": space, "routes": [route]}) if each.about.startswith("route")
+    ]
+    assert ["warning"] * warns == [each.status for each in found]
+    assert all(f"waits for {days:.1f} days" in each.words for each in found)
