@@ -65,7 +65,7 @@ OF_ACCOUNTS = frozenset((
     "?member", "?assignee", "members", "role.members", "person", "people", "email", "connections.email", "assignee",
     "--member", "--person", "--assignee", "PERSON", "EMAIL", "reconciliation.owner",
 ))  # fmt: skip
-SETTINGS = frozenset(("--emails", "privacy.emails"))
+SETTINGS = frozenset(("--emails", "privacy.emails", "work.people"))
 
 
 def fields_of(kind: type[Any]) -> Iterator[str]:
