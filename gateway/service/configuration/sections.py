@@ -65,8 +65,9 @@ _HEADER = re.compile(rf"[A-Za-z0-9!#$%&'*+.^_`|~-]{{1,{LONGEST_HEADER}}}")
 # Headers that proxies, HTTP or Tollhouse read for another purpose.
 _TAKEN_HEADERS = frozenset({
     "accept", "authorization", "connection", "cookie", "date", "expect", "forwarded", "helicone-signature", "host",
-    "idempotency-key", "keep-alive", "opamp-instance-uid", "origin", "referer", "te", "trailer", "transfer-encoding", "upgrade",
-    "user-agent", "via", "x-amz-firehose-request-id", "x-csrf-token", "x-device-id", "x-real-ip", "x-tollhouse-as",
+    "idempotency-key", "keep-alive", "opamp-instance-uid", "origin", "referer", "te", "trailer", "transfer-encoding",
+    "upgrade", "user-agent", "via", "x-amz-firehose-request-id", "x-csrf-token", "x-device-id", "x-real-ip",
+    "x-tollhouse-as",
 })  # fmt: skip
 _TAKEN_BEGINNINGS = (
     "accept-",
