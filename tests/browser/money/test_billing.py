@@ -86,6 +86,7 @@ def test_the_life_of_a_connection(house: Tollhouse, open_console: OpenConsole) -
     assert [] == console.audit()
     console.screenshot("billing-drops")
     row.get_by_role("link").first.click()
+    dialog.get_by_text("All fields").click()
     expect(dialog).to_contain_text("row count")
     dialog.get_by_role("button", name="Close").click()
     page.get_by_role("link", name="Connections", exact=True).click()

@@ -56,6 +56,7 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
     dialog.get_by_role("button", name="Send now").click()
     dialog.get_by_role("button", name="Send now").click()
     dialog.get_by_role("link", name="See whether it arrived").click()
+    dialog.get_by_text("All fields").click()
     expect(dialog).to_contain_text("report.view")
 
 

@@ -5,7 +5,7 @@ import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Columns, State, Tabs, may} from "../lib/parts.mjs";
+import {Columns, Fields, State, Tabs, may} from "../lib/parts.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const PATH = "/settings";
@@ -86,6 +86,7 @@ const AUDIT = {
   identity: (row) => row.id, heading: (row) => `${row.actor}: ${row.action}`,
   columns: [{...plain("Number", "id", true), kind: "short"}, moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
     {title: "Object", sort: "target", exact: (row) => row.target, value: target}, plain("IP address", "address", false, true)],
+  Details: ({row}) => html`<${Columns} of=${AUDIT.columns} row=${row} />${[["Before", row.before], ["After", row.after]].map(([title, of]) => of && html`<h3>${title}</h3><${Fields} of=${of} />`)}`,
 };
 
 const TOOLS = {
