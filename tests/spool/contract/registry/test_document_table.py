@@ -139,7 +139,7 @@ async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: Re
         await notes.create(NoteDraft(text=id), id=id, most=NoteTable.most, actor=ADA)
     with pytest.raises(NotAllowed, match=r"^the limit of 2 notes is reached: delete one first$"):
         await notes.create(NoteDraft(text="c"), id="c", most=NoteTable.most, actor=ADA)
-    assert racks.registry.fixed_bounds() == {"notes": 2}
+    assert racks.registry.fixed_bounds() == {"notes": 2, "enrolment tokens": 20_000}
 
 
 async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryOpener) -> None:
