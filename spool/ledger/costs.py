@@ -93,7 +93,7 @@ def costs(
     ask = partial(_totals, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
     totals = _folded(rows, query, limit, ask) if is_folded else ask(query)
-    if is_folded and query.aggregated:  # these costs overlap, so all other groups have no sum
+    if is_folded and query.aggregated:  # some ways to fold still have a group of all others
         for groups in totals.values():
             groups.pop((OTHER,) * len(query.group_by), None)
     return [
@@ -571,6 +571,8 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     if not kept_groups:
         return ask(query)
     totals = ask(replace(plain, only=kept_groups))
+    if query.aggregated:  # these costs overlap, so all other groups have no sum
+        return totals
     whole = ask(replace(plain, group_by=()))
     for start, sums in whole.items():
         for total in sums.values():

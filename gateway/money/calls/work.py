@@ -63,7 +63,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {
         "work": {"unit": unit, "id": name, "from": since.isoformat(), "to": until.isoformat()},
         "own": _shown(found.own),
-        "aggregated": _shown(found.aggregated) if unit in TREES else None,
+        "aggregated": found.aggregated and _shown(found.aggregated),
         "without_run": _shown(found.without_run),
         "other_runs": _shown(found.others),
         "started_by": [] if reads.is_limited else found.started_by,
@@ -74,7 +74,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
 @dataclass(frozen=True, kw_only=True)
 class _Unit:
     own: CostRow
-    aggregated: CostRow
+    aggregated: CostRow | None  # only for TREES
     without_run: CostRow
     others: CostRow  # of the unit's runs beyond MOST_RUNS
     started_by: Sequence[Mapping[str, str | None]]
@@ -84,12 +84,14 @@ class _Unit:
 async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: str, name: str) -> _Unit:
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
-    sums, trees, rows = await ledger.costs_of([query, replace(query, aggregated=is_tree), by_run])
+    with_started = [replace(query, aggregated=True)] if is_tree else []
+    sums, rows, *trees = await ledger.costs_of([query, by_run, *with_started])
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
     lineage = await whole.lineage(*asked, 10 * MOST_RUNS, has_below=is_tree)
-    parents, sessions = parents_of(lineage), {each.run: each.session for each in lineage}
+    parents = await asyncio.to_thread(parents_of, lineage)
+    sessions = {each.run: each.session for each in lineage}
     below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
     if is_tree and below:
         of_below = replace(by_run, include={RUN: tuple(below)})
@@ -103,7 +105,7 @@ async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: st
         started_by = [{"session": session} for session in others_above] if is_tree else []
     return _Unit(
         own=_sum(sums),
-        aggregated=_sum(trees),
+        aggregated=_sum(trees[0]) if trees else None,
         without_run=_sum([row for row in rows if row.group == (None,)]),
         others=_sum([others] if others else []),
         started_by=started_by,

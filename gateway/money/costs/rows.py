@@ -39,7 +39,7 @@ class AnswerRows:
         sides = [answer.rows, answer.before]
         rows = _placed(answer, sides)
         self.row_count = len(rows)
-        # aggregated costs overlap, so they have no total and are not joined
+        # aggregated costs overlap, so they have no total, and no row joins the smaller groups
         overlaps = answer.query.aggregated
         largest_groups = (
             None if most is None or overlaps else _largest(answer.rows, rows, most, by=answer.question.top_by)

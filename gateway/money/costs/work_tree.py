@@ -38,9 +38,10 @@ def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
     """
     parents = {each.run: each.parent for each in lineage if each.parent is not None}
     for run in [*parents]:
-        circle = [run]
-        while (above := parents.get(circle[-1])) is not None and above not in circle:
-            circle.append(above)
+        circle, above = {run}, parents.get(run)
+        while above is not None and above not in circle:
+            circle.add(above)
+            above = parents.get(above)
         if above == run == min(circle):
             del parents[run]
     return parents
