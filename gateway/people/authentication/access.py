@@ -86,7 +86,7 @@ class Bearer:
       the commit.
     - `number` is the key's number in the list, or None.
     - `person` is the person, if the request has a token of the provider.
-    - `token` is the id of the enrolment token, if the request has one. It never chains.
+    - `token` is the id of the enrolment token, if the request has one. `may_chain` is then False.
     """
 
     name: str

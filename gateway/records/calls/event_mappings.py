@@ -85,7 +85,7 @@ def _previewed(
 
 
 def _fields(events: Iterable[UsageEvent]) -> Sequence[Mapping[str, object]]:
-    """List the names in the data of events, those that are most often a number first."""
+    """List the names of data fields in events. Fields that most often have a number come first."""
     found: dict[str, dict[str, object]] = {}
     counts: dict[str, list[int]] = {}
     for event in events:
