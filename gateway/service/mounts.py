@@ -16,6 +16,7 @@ OPERATOR_API = "/console/api"  # path of the operator API over HTTP and on the o
 WHOLE_SINCE = "Tollhouse-Whole-Since"  # header of the field `whole_since`
 # header of the field `cut_periods`, separated by commas; a column for this field would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
+OTHER_UNITS = "Tollhouse-Other-Units"  # header of the field `other_units`: calls and cost
 AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
 
 

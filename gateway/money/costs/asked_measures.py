@@ -1,13 +1,13 @@
 """
-Measures that a report contains only on request: units, the cost per unit, and the savings by prompt
-caches of providers.
+Measures that a report contains only on request: units, the cost per unit with its median and 95th percentile, and
+the savings by prompt caches of providers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,7 +16,14 @@ from decimal import Decimal
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.old_prices import cache_saving, list_prices
 from gateway.money.costs.answer import CostAnswer
-from gateway.money.costs.measures import ASKED, COST_PER_UNIT, SAVED_BY_CACHING, UNITS
+from gateway.money.costs.measures import (
+    ASKED,
+    COST_PER_UNIT,
+    OF_UNITS,
+    RANKED_PER_UNIT,
+    SAVED_BY_CACHING,
+    UNITS,
+)
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods
@@ -36,29 +43,43 @@ Place = tuple[int, Group]  # index of the period, and group of the row
 @dataclass(slots=True)
 class FoundMeasures:
     """
-    The measures of one row. `values` are the distinct units. `amount` is the sum of a stream, or None if
-    it is unknown.
+    The measures of one row. `costs` are the costs of the distinct units. `amount` is the sum of a stream, or None
+    if it is unknown. Money is in units of money.
+
+    `other_calls` belong to units that the totals no longer keep apart, with the cost `other_cost`. No other field
+    includes them.
     """
 
-    values: set[str] = field(default_factory=set)
+    costs: Counter[str] = field(default_factory=Counter)
     amount: Decimal | None = None
-    cost: int = 0  # cost of calls whose unit is known, in units of money
+    cost: int = 0  # cost of calls whose unit is known
     saved: int | None = None
+    other_calls: int = 0
+    other_cost: int = 0
 
     def add(self, other: FoundMeasures) -> None:
-        self.values |= other.values
+        for unit, cost in other.costs.items():
+            self.costs[unit] += cost
         self.cost += other.cost
+        self.other_calls += other.other_calls
+        self.other_cost += other.other_cost
         if other.amount is not None:
             self.amount = (self.amount or Decimal()) + other.amount
         if other.saved is not None:
             self.saved = (self.saved or 0) + other.saved
 
     def shown(self) -> dict[str, object]:
-        units = self.amount if self.amount is not None else Decimal(len(self.values))
+        units = self.amount if self.amount is not None else Decimal(len(self.costs))
+        ranked = sorted(self.costs.values())
         unit_cost = Decimal(money.text(self.cost)) / units if units > 0 else None
         return {
             UNITS: f"{units.normalize():f}" if units else None,
             COST_PER_UNIT: None if unit_cost is None else f"{unit_cost.quantize(_CENTS).normalize():f}",
+            **{
+                # the smallest cost that at least `percent` of 100 units do not exceed
+                name: money.text(ranked[-(-len(ranked) * percent // 100) - 1]) if ranked else None
+                for name, percent in RANKED_PER_UNIT.items()
+            },
             SAVED_BY_CACHING: None if self.saved is None else money.text(self.saved),
         }
 
@@ -99,8 +120,10 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
     """
     Raise Invalid if the unit cannot be counted, or if a measure in `show` needs a unit and none is given.
     """
-    if not unit and not {UNITS, COST_PER_UNIT}.isdisjoint(show):
+    if not unit and not set(OF_UNITS).isdisjoint(show):
         raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
+    if unit.startswith(STREAM) and not RANKED_PER_UNIT.keys().isdisjoint(show):
+        raise Invalid(f"{' and '.join(RANKED_PER_UNIT)} need single units, so use a dimension as unit")
     if unit and unit not in known and not unit.startswith(STREAM):
         raise Invalid(
             f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {', '.join(known)}"
@@ -169,13 +192,21 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
-    """Count distinct units. Calls without a known unit are ignored, both as units and in the cost."""
+    """Add up the costs of distinct units. Calls without a known unit count neither as units nor in the cost."""
     for row in rows:
         *group, value = row.group
-        if value is not None and value != OTHER:
-            row_measures = measures[bisect_right(starts, row.start) - 1, tuple(group)]
-            row_measures.values.add(value)
-            row_measures.cost += money.units(row.cost)
+        if value is None:
+            continue
+        row_measures, cost = (
+            measures[bisect_right(starts, row.start) - 1, tuple(group)],
+            money.units(row.cost),
+        )
+        if value == OTHER:
+            row_measures.other_calls += row.calls
+            row_measures.other_cost += cost
+        else:
+            row_measures.costs[value] += cost
+            row_measures.cost += cost
 
 
 def _add_savings(

@@ -52,8 +52,13 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# A result has these measures only on request. UNITS and COST_PER_UNIT count the unit that the query names.
-UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
+# A result has these measures only on request. Those of OF_UNITS are about the units that the query names.
+UNITS, COST_PER_UNIT, MEDIAN_PER_UNIT, P95_PER_UNIT = OF_UNITS = (
+    "units", "cost_per_unit", "median_per_unit", "p95_per_unit"
+)  # fmt: skip
+RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # measure -> percentile of the costs of units
+SAVED_BY_CACHING = "saved_by_caching"
+ASKED = (*OF_UNITS, SAVED_BY_CACHING)
 # Measure -> cost type that it needs in addition to the cost type of `cost`. Calls and tokens need none.
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}

@@ -54,6 +54,13 @@ class AnswerRows:
         self._asked = [None if side is None else side.folded(shown) for side in asked]
         self.places = ordered(rows, key=_order)
         totals = [None if side is None else side.total for side in self._asked]
+        asked_total = totals[0]
+        # calls of units that are no longer kept apart, which no measure of units includes
+        self.other_units = (
+            {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
+            if asked_total is not None and asked_total.other_calls
+            else None
+        )
         self.total = None if overlaps else self._beside(sides, _EPOCH, (), totals)
         total = combined(answer.rows, start=_EPOCH, group=())
         self.latency = _latency(total.latency)

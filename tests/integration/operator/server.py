@@ -124,7 +124,9 @@ class OperatorServer:
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
-    """Read the whole answer. For an event stream, read only the headers."""
+    """Read the whole answer: JSON, or the text of a CSV. For an event stream, read only the headers."""
+    if response.content_type == "text/csv":
+        return Answer(response, await response.text())
     return Answer(response, None if response.content_type == "text/event-stream" else await response.json())
 
 

@@ -36,6 +36,7 @@ from gateway.money.costs.measures import (
     MONEY_KINDS,
     PERCENTILES,
     PREVIOUS,
+    RANKED_PER_UNIT,
     SAME_WEEKDAYS,
     SAVED_BY_CACHING,
     SUMS,
@@ -44,7 +45,7 @@ from gateway.money.costs.measures import (
 )
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.service.configuration.values import read_quantity
-from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.service.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import (
@@ -104,7 +105,7 @@ _NOT_OF_CHANGES = {
 }  # fmt: skip
 FEW = 100  # calls; a shorter report also says which calls it does not have yet
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
-_EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
+_EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT, *RANKED_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
 CALL_TITLES = {"source": "tool"}
 BY_CALL = ("cost", "tokens", "duration")
@@ -312,6 +313,7 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
         headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(headers.get(WHOLE_SINCE))
         warn_of_cut(headers.get(CUT_PERIODS))
+        warn_of_other_units(*headers.get(OTHER_UNITS, "").split())
         return
     payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
     if form == "json":
@@ -385,6 +387,7 @@ def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
     warn_of_cut(", ".join(summary["cut_periods"]))
     warn_of_unconverted(summary["unconverted"], summary["currency"])
     warn_of_open_days(payload["billed"])
+    warn_of_other_units(*(summary["other_units"] or {}).values())
     _show(payload, _not_empty(payload["rows"], shown) if shown else summary["show"])
     if summary["truncated"]:
         click.echo(
@@ -492,6 +495,15 @@ def warn_of_open_days(billed: JsonObject | None) -> None:
         filled = billed.get("counted")
         of_open = "have no billed costs" if filled is None else f"use counted costs: {filled} in total"
         click.echo(f"days with bills: {day_counts}; days without a final bill {of_open}", err=True)
+
+
+def warn_of_other_units(calls: int | str | None = None, cost: str = "") -> None:
+    if calls is not None:
+        click.echo(
+            f"the measures of units leave out {int(calls):,} calls (cost {cost}), because their units are no longer "
+            "listed",
+            err=True,
+        )
 
 
 def warn_of_cut(periods: str | None) -> None:

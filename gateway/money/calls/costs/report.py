@@ -21,7 +21,7 @@ from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.measures import PREVIOUS, columns
 from gateway.money.costs.rows import AnswerRows, identity
 from gateway.service.first_use import imported
-from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.service.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.service.schemas import OBJECT, TEXT
 from spool.ledger.queries import CostQuery
 from spool.ledger.work import UNITS
@@ -51,7 +51,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     `total` is over all rows. With scope=aggregated it is null, because the cost of a run or session then includes
     the runs that it started. `total` includes periods of the time before that have no counterpart. `whole_since`
     is included if totals may lack records that were deleted before they were counted. `cut_periods` lists
-    periods that the query covers only in part. JSON has at most answers.max_rows rows. If there are more,
+    periods that the query covers only in part. `other_units` are the calls of units that are no longer listed, which
+    the measures of units leave out. JSON has at most answers.max_rows rows. If there are more,
     `truncated` is true and the smaller groups are added up as OTHER. CSV has all rows. `billed` is null for
     counted costs. For billed money it states how final the days are. With lines=meters, a row has
     `price_lines`, which may be null: the lines that add up to its estimated cost, with the counts and the
@@ -95,6 +96,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             "charges": rows.charges,
             "unconverted": rows.unconverted,
             "unit": form.unit or None,
+            "other_units": rows.other_units,
             "scope": question.scope,
             "streams": [
                 stream.name
@@ -151,6 +153,8 @@ def _as_csv(payload: Mapping[str, Any]) -> Pieces:
         headers[WHOLE_SINCE] = payload["report"]["whole_since"]
     if payload["report"]["cut_periods"]:
         headers[CUT_PERIODS] = ", ".join(payload["report"]["cut_periods"])
+    if payload["report"]["other_units"]:
+        headers[OTHER_UNITS] = "{calls} {cost}".format_map(payload["report"]["other_units"])
     return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import random
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
+from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest_asyncio
 
-from spool.ledger.work import as_shown
+from spool.ledger.work import UNITS, as_shown, number_of
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -165,3 +170,61 @@ async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:
         assert "people is false" in answer.payload["error"]["message"]
     for path in ("/report?by=session,team", "/report?by=pull_request,user", "/work/session/first"):
         assert 200 == (await server.ask("GET", path)).status, path
+
+
+async def test_percentiles_of_units_are_exact(server: OperatorServer) -> None:
+    """
+    The median and the 95th percentile of the cost per run are those of all runs of a row, each with all its calls.
+    Calls of runs that are no longer listed are stated next to them.
+    """
+    chance = random.Random(7)
+    costs: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    calls = []
+    for number in range(100, 400):
+        team, run = chance.choice(("ads", "ml")), f"run-{chance.randrange(60)}"
+        costs[team, run] += (cost := Decimal(chance.randrange(1, 10**6)).scaleb(-6))
+        calls.append(
+            call(number, at=NOW.timestamp() - 7200 - number, session="s", run=run, team=team, cost=str(cost),
+                 cost_source="reported")
+        )  # fmt: skip
+    await add(server.services.spool.log, *calls)
+
+    def ranked(amounts: list[Decimal], percent: int) -> Decimal:
+        return sorted(amounts)[ceil(len(amounts) * percent / 100) - 1]
+
+    query = "by=team&unit=run&show=units,cost_per_unit,median_per_unit,p95_per_unit&where=session=s"
+
+    async def check(unlisted: set[str]) -> None:
+        answer = await asked(server, query)
+        listed: dict[str, dict[str, Decimal]] = {"ads": {}, "ml": {}}
+        both: defaultdict[str, Decimal] = defaultdict(Decimal)
+        for (team, run), cost in costs.items():
+            if run not in unlisted:
+                listed[team][run] = cost
+                both[run] += cost
+        rows = [*((listed[row["team"]], row) for row in answer["rows"]), (both, answer["total"])]
+        assert 3 == len(rows)
+        for expected, row in rows:
+            amounts = [*expected.values()]
+            assert (str(len(amounts)), ranked(amounts, 50), ranked(amounts, 95)) == (
+                row["units"], Decimal(row["median_per_unit"]), Decimal(row["p95_per_unit"])
+            )  # fmt: skip
+        others = answer["report"]["other_units"]
+        left_out = [cost for (_, run), cost in costs.items() if run in unlisted]
+        assert sum(left_out) == (Decimal(others["cost"]) if others else 0)
+        assert bool(left_out) == (others is not None)
+        table = await server.ask("GET", f"/report?{query}&format=csv")
+        assert [row["p95_per_unit"] for row in csv.DictReader(table.payload.splitlines())] == [
+            row["p95_per_unit"] for row in answer["rows"]
+        ]
+        header = table.headers.get("Tollhouse-Other-Units")
+        assert header == (f"{others['calls']} {others['cost']}" if others else None)
+
+    await check(set())
+    gone = {f"run-{number}" for number in range(0, 60, 3)}
+    numbers = [number_of(UNITS["run"].number, f"s\0{run}") for run in gone]
+    await server.storage.ledger._change(lambda rows: rows.unlist_work("run", numbers))
+    await check(gone)
+    refused = await server.ask("GET", "/report?unit=stream:orders&show=p95_per_unit")
+    assert 400 == refused.status
+    assert "use a dimension" in refused.payload["error"]["message"]
