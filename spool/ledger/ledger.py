@@ -583,10 +583,10 @@ class Ledger:
         return await self._read(lambda rows: [answer(rows, query) for query in prepared])
 
     async def lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: Derived | None = None
     ) -> Sequence[Lineage]:
         """Return the runs of some sessions or runs (see `LedgerRows.lineage`)."""
-        return await self._read(lambda rows: rows.lineage(unit, names, most, has_below=has_below))
+        return await self._read(lambda rows: rows.lineage(unit, names, most, has_below=has_below, of=of))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""

@@ -20,6 +20,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import Usages
+from spool.ledger.work import Lineage
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import LedgerSlice, RoleFilter
 
@@ -84,7 +85,15 @@ class SlicedLedger:
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
             cut = within(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
-        return replace(cut, derived={**query.derived, _NAME: self._membership})
+        trees_of = self._membership if query.aggregated else None
+        return replace(cut, derived={**query.derived, _NAME: self._membership}, trees_of=trees_of)
+
+    async def lineage(
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool
+    ) -> Sequence[Lineage]:
+        """Return the runs that `Ledger.lineage` returns, as calls in the slice state them."""
+        of = None if self._slice.has_every_call else self._membership
+        return await self._ledger.lineage(unit, names, most, has_below=has_below, of=of)
 
     async def values(self, dimension: str) -> Sequence[str]:
         """Return values as `Ledger.values` does, but only of calls in the slice."""

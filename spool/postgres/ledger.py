@@ -134,6 +134,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     cost_units = staticmethod(money.units)
     cast = dict.fromkeys(MONEY, "numeric")
     hexadecimal = "lpad(to_hex({}), 16, '0')"
+    listed = "SELECT unnest(CAST('{{{}}}' AS bigint[]))"
 
     def __init__(self, connection: Connection, database: Database) -> None:
         super().__init__(PostgresConnection(connection, database.sql))
@@ -256,6 +257,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
+
+    def numbers_with(self, dimension: Derived) -> Sequence[int]:
+        parameters = StatementParameters()
+        value = self._expression(dimension, parameters)
+        joined = f"{{schema}}.ledger_keys k {' '.join(parameters.joins)}"
+        rows = self._ask(f"SELECT k.id FROM {joined} WHERE {value} <> ''", parameters)
+        return [number for (number,) in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
         if query.unit is not None:

@@ -2,64 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spool.ledger.work import MAX_LEVELS, REST
 
 # A run has one parent: of several, the one with the smallest number. If runs start each other in a circle, the one
 # with the smallest number has no parent. Both rules do not depend on the order of the reports.
 _PARENT = """(SELECT MIN(p.parent_run) FROM {sets} p
-  WHERE p.unit_run = {of} AND p.unit_run > {rest} AND p.parent_run > {rest})"""
+  WHERE p.unit_run = {of} AND p.unit_run > {rest} AND p.parent_run > {rest}{p_is_seen})"""
 _ABOVE = """(
-WITH RECURSIVE climbed (units, own, run, level) AS (
+WITH RECURSIVE {seen}climbed (units, own, run, level) AS (
   SELECT s.id, s.unit_run, CASE s.unit_run WHEN {rest} THEN s.parent_run ELSE {parent} END, 1 FROM {sets} s
   WHERE s.id IN ({used}) AND (s.unit_run > {rest} OR s.unit_run = {rest} AND s.parent_run > {rest})
   UNION ALL SELECT c.units, c.own, {above}, c.level + 1 FROM climbed c WHERE c.run IS NOT NULL AND c.level < {most}
-), nearest (units, own, run, level) AS (
-  SELECT units, own, run, MIN(level) FROM climbed WHERE run IS NOT NULL GROUP BY units, own, run
-), cut (run) AS (
-  SELECT own FROM nearest GROUP BY own
-  HAVING MIN(CASE WHEN run = own THEN 0 ELSE 1 END) = 0 AND MIN(run) = own
-), stops (units, level) AS (
-  SELECT units, MIN(level) FROM nearest WHERE run IN (SELECT run FROM cut) GROUP BY units
+), nearest (units, own, run, level, visits) AS (
+  SELECT units, own, run, MIN(level), COUNT(*) FROM climbed WHERE run IS NOT NULL GROUP BY units, own, run
+), roots (units, run) AS (
+  SELECT units, MIN(run) FROM nearest WHERE visits > 1 GROUP BY units
+), stops (units, run, level) AS (
+  SELECT r.units, r.run, n.level FROM roots r JOIN nearest n ON n.units = r.units AND n.run = r.run
 ), above (units, run) AS (
   SELECT n.units, n.run FROM nearest n LEFT JOIN stops s ON s.units = n.units
-  WHERE n.level <= COALESCE(s.level, {most}) AND n.own NOT IN (SELECT run FROM cut)
+  WHERE n.run <> n.own AND n.level <= COALESCE(s.level, {most}) AND n.own <> COALESCE(s.run, {rest} - 1)
 ) {chosen})"""
 _RUNS = "SELECT units, run AS unit FROM above"
+# a run that only calls outside the slice have made is left out
+_SEEN_RUNS = (
+    f"{_RUNS} WHERE run IN (SELECT s.unit_run FROM {{sets}} s WHERE s.unit_run > {{rest}}{{s_is_seen}})"
+)
 _SESSIONS = """SELECT DISTINCT a.units, s.unit_session AS unit FROM above a JOIN {sets} s ON s.unit_run = a.run
   JOIN {sets} o ON o.id = a.units WHERE s.unit_run > {rest} AND s.unit_session > {rest}
-  AND s.unit_session <> o.unit_session"""
+  AND s.unit_session <> o.unit_session{s_is_seen}"""
 
 _LINEAGE = """
-WITH RECURSIVE own (run) AS (
-  SELECT DISTINCT unit_run FROM {sets} WHERE {column} IN :numbers AND unit_run > {rest}
+WITH RECURSIVE {seen}own (run) AS (
+  SELECT DISTINCT unit_run FROM {sets} s WHERE {column} IN :numbers AND unit_run > {rest}{s_is_seen}
 ), below (run, level) AS (
   SELECT run, 0 FROM own UNION
   SELECT s.unit_run, b.level + 1 FROM below b JOIN {sets} s ON s.parent_run = b.run
-  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND b.level < {below}
+  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND b.level < {below}{s_is_seen}
 ), above (run, level) AS (
   SELECT run, 0 FROM own UNION
   SELECT s.parent_run, a.level + 1 FROM above a JOIN {sets} s ON s.unit_run = a.run
-  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND a.level < {most}
+  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND a.level < {most}{s_is_seen}
 )
 SELECT unit_run, MIN(CASE WHEN parent_run > {rest} THEN parent_run END),
   MIN(CASE WHEN unit_session > {rest} THEN unit_session END)
-FROM {sets} WHERE unit_run > {rest} AND unit_run IN (SELECT run FROM below UNION SELECT run FROM above)
+FROM {sets} s WHERE unit_run > {rest} AND unit_run IN (SELECT run FROM below UNION SELECT run FROM above){s_is_seen}
 GROUP BY unit_run LIMIT :most"""
 
 
-def lineage(sets: str, column: str, *, has_below: bool) -> str:
-    """Return the query for the runs of units in `column` and their trees, with the parent and a session of each."""
+def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
+    """
+    Return the query for the runs of units in `column` and their trees, with the parent and a session of each. `seen` is
+    the SQL for the sets of units of which the trees consist, "" for all.
+    """
     names = {"sets": sets, "rest": REST, "most": MAX_LEVELS, "below": MAX_LEVELS if has_below else 0}
-    return _LINEAGE.format(column=column, **names)
+    return _LINEAGE.format(column=column, **names, **_of_seen(seen))
 
 
-def above(sets: str, used: str, *, of_runs: bool) -> str:
+def above(sets: str, used: str, *, of_runs: bool, seen: str = "") -> str:
     """
     Return a table with the columns `units` and `unit`: for each set of units among `used`, the runs above its run,
-    or the other sessions of these runs.
+    or the other sessions of these runs. `seen` is as for `lineage`.
     """
-    names = {"sets": sets, "rest": REST, "used": used, "most": MAX_LEVELS}
+    names = {"sets": sets, "rest": REST, "used": used, "most": MAX_LEVELS, **_of_seen(seen)}
     parents = {
         name: _PARENT.format(**names, of=of) for name, of in (("parent", "s.unit_run"), ("above", "c.run"))
     }
-    return _ABOVE.format(**names, **parents, chosen=(_RUNS if of_runs else _SESSIONS).format(**names))
+    chosen = (_SEEN_RUNS if seen else _RUNS) if of_runs else _SESSIONS
+    return _ABOVE.format(**names, **parents, chosen=chosen.format(**names))
+
+
+def _of_seen(seen: str) -> Mapping[str, str]:
+    """Return the parts of a statement that limit its trees to some sets of units."""
+    conditions = {
+        f"{table}_is_seen": f" AND {table}.id IN (SELECT id FROM seen)" if seen else "" for table in "ps"
+    }
+    return {"seen": f"seen (id) AS MATERIALIZED ({seen}), " if seen else "", **conditions}

@@ -30,7 +30,7 @@ from spool.sql.dimensions import KEY
 from spool.sql.run_trees import above, lineage
 
 if TYPE_CHECKING:
-    from spool.ledger.queries import CostQuery
+    from spool.ledger.queries import CostQuery, Derived
     from spool.ledger.work import Units
 
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
@@ -50,6 +50,7 @@ class SqlWorkRows(ABC):
     about: ClassVar[str]
     prefix: ClassVar[str]
     cast: ClassVar[Mapping[str, str]] = {}  # types of columns in sums, if not bigint
+    listed: ClassVar[str]  # query for numbers, with {} for the numbers with commas between them
     hexadecimal: ClassVar[str]  # expression for a number as 16 hexadecimal digits, with {} for the number
     _tables: SqlConnection
 
@@ -62,6 +63,10 @@ class SqlWorkRows(ABC):
 
     @abstractmethod
     def _named(self, table: str) -> str: ...
+
+    @abstractmethod
+    def numbers_with(self, dimension: Derived) -> Sequence[int]:
+        """Return the numbers of the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
@@ -179,12 +184,22 @@ class SqlWorkRows(ABC):
         columns = ", ".join("a.unit" if name == query.unit else units[name] for name in _COLUMNS)
         used = f"SELECT units FROM {self._named(WORK)} WHERE start < {int(query.until.timestamp())}"
         used += f" AND start > {int(query.since.timestamp()) - DAY_S}"
-        tree = above(self._named(SETS), used, of_runs=query.unit == RUN)
+        tree = above(self._named(SETS), used, of_runs=query.unit == RUN, seen=self._seen_by(query))
         return (
             f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} LEFT JOIN {tree} a ON a.units = w.units"
             # with an inner join, SQLite would search the sums of the whole time for each row of the tree
             f" WHERE COALESCE(a.unit, {REST}) > {REST}) of_units"
         )
+
+    def _seen_by(self, query: CostQuery) -> str:
+        """Return the SQL for the sets of units of which the trees of a query consist, "" for all."""
+        if query.trees_of is None:
+            return ""
+        keys = self.listed.format(",".join(map(str, self.numbers_with(query.trees_of))))
+        return f"{self._seen()} IN ({keys})"
+
+    def _seen(self) -> str:
+        return f"SELECT DISTINCT units FROM {self._named(WORK)} WHERE calls <> 0 AND key"
 
     def _linked(self, unit: str) -> str:
         return work_links.linked_units(unit, self._named(work_links.LINKS))
@@ -307,9 +322,15 @@ class SqlWorkRows(ABC):
             **values,
         )
 
-    def lineage(self, unit: str, names: Sequence[str], most: int, *, has_below: bool) -> Sequence[Lineage]:
-        statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=has_below)
-        rows = self._tables.all(statement, numbers=numbers_of(unit, names), most=most)
+    def lineage(
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: Derived | None = None
+    ) -> Sequence[Lineage]:
+        seen, values = "", dict[str, object](numbers=numbers_of(unit, names), most=most)
+        if of is not None:
+            seen = f"{self._seen()} IN :keys"
+            values["keys"] = self.numbers_with(of)
+        statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
+        rows = self._tables.all(statement, **values)
         return [Lineage(*(number and shown(number) for number in row)) for row in rows]
 
     def drop_unused_units(self) -> None:

@@ -182,6 +182,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     cost = _LIMBS_OF_COST
     cost_units = staticmethod(money.joined)
     hexadecimal = "printf('%016x', {})"
+    listed = "SELECT value FROM json_each('[{}]')"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
@@ -371,6 +372,11 @@ class SqliteLedgerRows(SqlLedgerRows):
             (*values, most),
         ).fetchall()
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
+
+    def numbers_with(self, dimension: Derived) -> Sequence[int]:
+        self._derive({dimension.name: dimension})
+        rows = self._connection.execute(f"SELECT id FROM keys k WHERE {expression(dimension)} <> ''")
+        return [number for (number,) in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
         if query.unit is not None:

@@ -17,7 +17,6 @@ from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
 from spool.errors import NotThere
 from spool.ledger.costs import combined
-from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
@@ -57,7 +56,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     question.check_span()
     reads = request.reads
     await reads.ledger.catch_up(request.services.log)
-    found = await _found(reads.ledger, reads.whole, question.query, unit, name)
+    found = await _found(reads.ledger, question.query, unit, name)
     known = _AGENT in await reads.dimensions()
     agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
     return {
@@ -81,7 +80,7 @@ class _Unit:
     runs: Sequence[RunNode]
 
 
-async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: str, name: str) -> _Unit:
+async def _found(ledger: SlicedLedger, query: CostQuery, unit: str, name: str) -> _Unit:
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
     with_started = [replace(query, aggregated=True)] if is_tree else []
@@ -89,7 +88,7 @@ async def _found(ledger: SlicedLedger, whole: Ledger, query: CostQuery, unit: st
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
-    lineage = await whole.lineage(*asked, 10 * MOST_RUNS, has_below=is_tree)
+    lineage = await ledger.lineage(*asked, 10 * MOST_RUNS, has_below=is_tree)
     parents = await asyncio.to_thread(parents_of, lineage)
     sessions = {each.run: each.session for each in lineage}
     below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
