@@ -509,8 +509,9 @@ def largest_groups(
         if query.unit is None:  # there may be more units of work than rows of any answer
             limit.check_rows(count)
         limit.check_time()
-    if (place := query.unit_place) is not None:  # calls without a unit would take the place of a unit
-        ranked = [(group, cost) for group, cost in ranked if group[place] is not None]
+    # calls without a unit, and those of unlisted units, would take the place of a unit
+    if (place := query.unit_place) is not None:
+        ranked = [(group, cost) for group, cost in ranked if group[place] not in (None, OTHER)]
     if count <= top + 1 or len(ranked) < top:
         return set()
     last = ranked[max(top - 1, 0)][1]
@@ -657,9 +658,11 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    # the calls without a unit of work often cost most, and would take the place of a unit
+    # calls without a unit of work, and those of unlisted units, would take the place of a unit
     place = query.unit_place
-    named = {group: total for group, total in groups.items() if place is None or group[place] is not None}
+    named = {
+        group: total for group, total in groups.items() if place is None or group[place] not in (None, OTHER)
+    }
     sizes = {group: total.size(query.top_by) for group, total in named.items()}
     max_groups = query.top or 0
     return set(

@@ -78,17 +78,37 @@ class SqlWorkRows(ABC):
         if unlisted:
             self._note_seen(unlisted, max(start for start, *_ in sums))
         sets = {units: _listed(units, unlisted) for _, units, _, _ in sums}
-        numbers = {units: number_of_set(listed) for units, listed in sets.items()}
+        numbers = self._numbers_of_sets({*sets.values()})
+        self._add_names(names)
+        self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
+
+    def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+        """Return the numbers of sets of units, after storing the new ones."""
+        numbers = {units: number_of_set(units) for units in sets}
+        self._add_sets(numbers)
+        # If a unit of a set was unlisted, the set has other units than those for which its number was made.
+        statement = f"SELECT id, {_NAMES} FROM {self._named(SETS)} WHERE id IN :ids"
+        unsure = numbers if self.state().get(UNLISTS) else {}
+        while unsure:
+            stored = {id: units for id, *units in self._tables.all(statement, ids=sorted(unsure.values()))}
+            unsure = {
+                units: number_of_set((*units, number))
+                for units, number in unsure.items()
+                if stored[number] != [*units]
+            }
+            self._add_sets(unsure)
+            numbers |= unsure
+        return numbers
+
+    def _add_sets(self, numbers: Mapping[Units, int]) -> None:
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._named(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
             [
-                {"id": numbers[units], **dict(zip(_SET, listed, strict=True))}
-                for units, listed in sorted(sets.items())
+                {"id": number, **dict(zip(_SET, units, strict=True))}
+                for units, number in sorted(numbers.items())
             ],
         )
-        self._add_names(names)
-        self._add_sums((start, numbers[units], key, measures) for start, units, key, measures in sums)
 
     def _add_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(

@@ -313,6 +313,11 @@ async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, 
         assert sum(map(cost_of, calls.values())) == sum(sums[1] for sums in found.values())
     dearest = {(as_shown("session", f"s{session}"),) for session in range(3)}
     assert dearest <= listed.keys()
+    for top in (3, 7):
+        ranked = sorted(listed, key=lambda group: listed[group][1], reverse=True)
+        shown = await asked(ledger, "session", top=top)
+        assert {*ranked[:top]} == shown.keys() - {(OTHER,), (None,)}
+        assert sum(sums[0] for sums in shown.values()) == len(calls)
 
 
 @pytest.mark.parametrize("seed", range(20 if IS_LONG else 4))
@@ -398,3 +403,26 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
     assert found == {(OTHER,): 3, (as_shown("session", "old"),): 1}
     ever = replace(last_92_days, since=EVER["since"])
     assert 13 == sum(row.calls for row in await ledger.costs(ever))
+
+
+async def test_a_forgotten_unit_returns_with_all_its_sets(ledgers: Ledgers) -> None:
+    """If a forgotten session returns, its new calls are listed, also those with the same further units as before."""
+    clock, log = FakeClock(BEGIN), FakeLog()
+    ledger = await ledgers.open(clock=clock, work=WorkLimits(retention_units_s=1000.0 * DAY))
+    shop = {"repository": "acme/shop"}
+    for day, tags in ((0, [shop]), (200, []), (500, []), (600, [{}, shop])):
+        clock.at = BEGIN + day * DAY
+        log.add(
+            [call(session="back", tags=each, start_time=int(clock.at) * NS) for each in tags], at=clock.at
+        )
+        log.add([call(start_time=int(clock.at) * NS)], at=clock.at)
+        await ledger.catch_up(log)
+        await ledger.tidy()
+    assert await calls_by_session(ledger, 550, 630) == {as_shown("session", "back"): 2, None: 1}
+    assert await calls_by_session(ledger, -1, 630) == {as_shown("session", "back"): 2, OTHER: 1, None: 4}
+
+
+async def calls_by_session(ledger: Ledger, first_day: int, last_day: int) -> dict[str | None, int]:
+    since, until = (datetime.fromtimestamp(BEGIN + day * DAY, UTC) for day in (first_day, last_day))
+    query = CostQuery(since=since, until=until, granularity=TOTAL, group_by=("session",))
+    return {row.group[0]: row.calls for row in await ledger.costs(query)}
