@@ -713,12 +713,14 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     first, second, _ = (cells(row) for row in runs.all())
     assert Decimal(first[2].strip("$")) == 2 * Decimal(second[2].strip("$")) > 0
     assert [] == console.audit()
-    runs.first.get_by_role("link").click()
-    expect(page.get_by_text("with the runs that it started")).to_be_visible()
+    runs.first.get_by_role("link").first.click()
+    expect(page.locator(".numbers")).to_contain_text("2 calls, also of other sessions")
     expect(runs).to_have_count(2)
-    runs.last.get_by_role("link").click()
+    runs.last.get_by_role("link").first.click()
     expect(page.get_by_text("Started by run")).to_be_visible()
-    page.get_by_role("link", name="Show the calls").click()  # from a call back to its pull request
-    page.locator("tbody a").first.click()
+    calls_shown = page.get_by_role("region", name="Calls").locator("tbody tr")
+    expect(calls_shown).to_have_count(1)
+    calls_shown.first.get_by_role("link").click()  # from a call back to its pull request
     page.get_by_role("dialog").get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", level=2).first).to_have_text(f"Pull request {name}")
     expect(runs).to_have_count(3)

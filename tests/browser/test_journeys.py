@@ -1,5 +1,6 @@
 """
 Twenty questions and tasks of people, each within three clicks or one command. The text on the screen answers them.
+test_work_journeys.py has those about sessions, agent runs and pull requests.
 
 Clicks count from the page where the question comes up. A choice from a list counts two, a filled field one.
 """

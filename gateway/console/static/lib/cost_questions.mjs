@@ -1,8 +1,4 @@
-/**
- * Questions on the shown costs: why they changed since an earlier period, what the calls would have cost with another model, and which
- * agent runs made the calls of one session, run or pull request.
- */
-import {here} from "./address.mjs";
+/** Questions on the shown costs: why they changed since an earlier period, and what the calls would have cost with another model. */
 import {addressOf, get} from "./api.mjs";
 import {nameOf} from "./chart.mjs";
 import {titleOf} from "./dimensions.mjs";
@@ -106,30 +102,3 @@ const OF_PLANS = {
 /** What a kind of money counts: for billed costs, how complete the bills are, and the billed cost without matching calls, which people with restricted access do not get. */
 export const OfMoney = ({kind, through, days: {closed, provisional, open} = {}, unallocated, counted}) => OF_PLANS[kind] ?? html`${through ? `Bills are complete through ${through}` : "No day has a complete bill"}: ${closed} days closed,
   ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> belong to no counted calls.`}${counted && ` Days without a bill use counted costs: ${measureOf("cost").format(counted)}.`}`;
-
-// -- the agent runs of a unit of work -----------------------------------------------------------------------------
-
-/** The runs of a session, run, pull request or other unit of work as a tree. `parameters`: the range of the page. */
-export function Runs({unit, id, title, parameters}) {
-  return html`<${Question} label="Agent runs" title=${`Agent runs of this ${title}`} path=${`/work/${unit}/${encodeURIComponent(id)}`} asked=${parameters} json="JSON of the runs"
-    draw=${(data) => html`<${Tree} ...${data} />`} />`;
-}
-
-const ofRun = (run, session) => here({run, session: "", repository: "", branch: "", commit: "", pull_request: "", ticket: "", sort: "", order: ""});
-
-function Tree({work, own, aggregated, without_run: without, other_runs: others, started_by: above, runs}) {
-  const rest = [[without, "calls without a run"], [others, "(other runs)"]].filter(([{calls}]) => calls).map(([sums, name]) => ({name, own: sums, aggregated: sums, level: 1}));
-  const spend = (title, of) => ({title, kind: "number", money: (row) => row[of].cost});
-  const columns = [
-    {title: "Run", kind: "text", value: (row) => row.name ?? `${"\u2003".repeat(row.level - 1)}${row.agents.join(", ") || row.run}`,
-      exact: (row) => row.run},
-    spend("Own cost", "own"), spend("With started runs", "aggregated"),
-    {title: "Calls", kind: "number", value: (row) => exactCount(row.own.calls)},
-    {title: "Session", kind: "text", wide: true, value: (row) => row.session ?? "–"},
-  ];
-  return html`
-    ${aggregated && own.cost !== aggregated.cost && html`<p>${money(own.cost)} in its own ${exactCount(own.calls)} calls, and <strong>${money(aggregated.cost)} with the runs that it started</strong>.</p>`}
-    ${above.length > 0 && html`<p>Started by ${above.map(({run, session}, place) => html`${place > 0 && ", "}<a href=${run ? ofRun(run) : here({session})}>${run ? `run ${run}` : `session ${session}`}</a>`)}.</p>`}
-    ${runs.length ? html`<${Table} caption="Agent runs" columns=${columns} rows=${[...runs, ...rest]} identity=${(row) => row.run ?? row.name}
-      href=${(row) => (row.run && row.run !== work.id ? ofRun(row.run) : null)} />` : html`<p class="faint">${own.calls ? "Its calls name no run of an agent." : "No calls in this time."}</p>`}`;
-}

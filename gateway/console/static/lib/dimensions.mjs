@@ -1,4 +1,5 @@
 /** The dimensions by which costs can be grouped and filtered. */
+import {to} from "./address.mjs";
 import {get} from "./api.mjs";
 import {day} from "./range.mjs";
 
@@ -17,6 +18,8 @@ export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_f
 
 /** Units of work. There are too many for views and budgets, and they have no costs per hour. */
 export const WORK = ["session", "run", "repository", "branch", "commit", "pull_request", "ticket"];
+/** Return the address of the page of one unit of work. `when`: its time range. */
+export const toUnit = (unit, id, when) => to("/work", {unit, id, ...when});
 export const isOfWork = (by, filters) => [...by, ...filters.map(([name]) => name.replace(/!$/, ""))].some((field) => WORK.includes(field));
 
 /** Return the label of a dimension: the name of a published one, or its id in reports. */

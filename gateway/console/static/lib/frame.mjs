@@ -3,6 +3,7 @@ import {builtinName, roleName} from "./words.mjs";
 import {go, here, to, useAddress} from "./address.mjs";
 import {get, isDemo} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
+import {WORK, toUnit} from "./dimensions.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
@@ -140,6 +141,7 @@ function find(event, pages, look) {
   const [, amount, bound] = text.match(/^(cost|tokens|duration)\s*([<>]=?\s*[0-9.]+)$/) ?? [];
   if (page) go(to(page.path));
   else if (amount) go(to("/calls", {[amount]: bound.replace(/\s/g, ""), sort: amount, order: "desc"}));
+  else if (WORK.includes(field)) go(toUnit(field, value.trim()));
   else if (field) go(to("/costs", {[field]: value.trim()}));
   else if (/^[0-9a-f]{32}$/i.test(text)) go(to("/calls", {open: text}));
   else look(text);

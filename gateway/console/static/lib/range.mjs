@@ -50,6 +50,9 @@ export function span(query, byDefault = "now-30d") {
   return {from: `${hour.toISOString().slice(0, 13)}:00:00Z`, name, asked};
 }
 
+/** Return a range as address parameters. A relative range stays relative. */
+export const inAddress = ({asked, from, to}) => (asked ? {from: asked} : {from, to});
+
 /** Return the first and the last day of a calendar range. Without a last day, the range reaches until now. Weeks begin on Monday. */
 function ofCalendar(asked, now) {
   const monday = daysBefore(now, (now.getUTCDay() + 6) % 7);

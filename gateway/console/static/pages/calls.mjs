@@ -1,7 +1,7 @@
 /** The list of calls, and the details of one: when it happened, its cost and the reason for it, and its deliveries. */
 import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
-import {FAMILY, OWN_TITLES} from "../lib/dimensions.mjs";
+import {FAMILY, OWN_TITLES, toUnit} from "../lib/dimensions.mjs";
 import {ago, count, duration, exactCount, fixed, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Table, isOpen, may} from "../lib/parts.mjs";
@@ -115,11 +115,10 @@ function heading({record}) {
 
 function Call({row: {record, work, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}, session}) {
   const leads = (name, value) => placeOf(name, value, record, session);
-  const toUnit = (name, value) => (may(session, "view_costs") ? to("/costs", {[name]: value, from: record.start_time?.slice(0, 10), by: FAMILY}) : null);
   const known = WHO_AND_WHERE.filter((name) => record[name]).map((name) => [name, record[name]]);
   return html`
     ${known.length > 0 && html`<h3>Who and where</h3><${Fields} of=${Object.fromEntries(known)} leads=${leads} />`}
-    ${Object.keys(work).length > 0 && html`<h3>Part of</h3><${Fields} of=${work} leads=${toUnit} />`}
+    ${Object.keys(work).length > 0 && html`<h3>Part of</h3><${Fields} of=${work} leads=${(name, value) => (may(session, "view_costs") ? toUnit(name, value) : null)} />`}
     ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in unknown
       values.</p>`}
     <h3>What happened</h3><ol class="timeline">${steps(record, place).map(([at, text]) => html`<li key=${text}>

@@ -3,7 +3,7 @@ import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
-import {FAMILY, WORK, WRITTEN, isOfWork, titleOf} from "../lib/dimensions.mjs";
+import {FAMILY, WORK, WRITTEN, isOfWork, titleOf, toUnit} from "../lib/dimensions.mjs";
 import {ago, amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
@@ -13,7 +13,7 @@ import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "
 import {Square} from "../lib/plot.mjs";
 import {NOTHING, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {RangePicker, ZONES, ZonePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
+import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, span, zoneOf} from "../lib/range.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
@@ -142,8 +142,6 @@ export function Page({query, session}) {
     ${at.isPlain && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
     <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && !at.ofWork && limit, narrow: mayNarrow && !at.ofWork && narrow}} />`}<//>
-    ${at.isPlain && at.filters.length === 1 && !at.span.view && WORK.includes(at.filters[0][0]) && ![OTHER, UNKNOWN].includes(at.filters[0][1]) && html`<${Asked} part="Runs"
-      unit=${at.filters[0][0]} id=${at.filters[0][1]} title=${titleIn(at.filters[0][0])} parameters=${{from: at.span.from, to: at.span.to, tz: at.span.tz}} />`}
     ${at.isPlain && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
@@ -239,6 +237,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       const isKnown = row.of || !by.some((field) => row[field] === OTHER);
       return [
         at.isPlain && isKnown && {title: "Top calls", href: topCalls(row, at, query)},
+        at.isPlain && isKnown && by[0] !== "session" && {title: "Top sessions", href: here({...grouped(ownOf(row, by)), by: "session", sort: "", order: "", hide: ""})},
         !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
         limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
         narrow && isGroup && {title: "Restrict access", act: () => narrow(row[by[0]])},
@@ -257,6 +256,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
+    ${WORK.includes(by[0]) && table.rows.every((row) => row[by[0]] === null) && html`<p role="note">No call of this time states its ${titleIn(by[0])}. <a href=${to("/work")}>How calls get units of work</a></p>`}
     ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
     <p class="faint">${range.name} (${zone}). ${!isBilled && "Estimates use list prices. "}${at.isPlain ? html`<a href=${calls(at.filters)}>Show the calls</a>` : html`<${Asked} part="OfMoney" kind=${at.kind} ...${table.billed} />`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
@@ -276,17 +276,23 @@ function courses({rows}, field, measure) {
 
 const calls = (filters) => to("/calls", grouped(filters));
 
+/** Return the filters of a row. The total has none. */
+const ownOf = (row, by) => by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
+
 /** Return the link to a row's most expensive calls, or its longest or largest ones if the page shows that measure. */
 function topCalls(row, {by, filters, measure}, query) {
-  const own = by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && measureOf(measure).adds ? "tokens" : "cost";
-  return to("/calls", {...grouped(filters), ...grouped(own), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
+  return to("/calls", {...grouped(filters), ...grouped(ownOf(row, by)), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
 }
 
-/** Return the link of a row: its filters grouped by the next dimension, or its calls if no dimension is left. Null for (other). */
+/**
+ * Return the link of a row: its filters grouped by the next dimension, or its calls if no dimension is left. A unit of work has a page
+ * of its own. Null for (other).
+ */
 function deeper(row, at, when = {}) {
-  const filters = at.by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
+  const filters = ownOf(row, at.by);
   if (filters.some(([, value]) => value === OTHER)) return null;
+  if (WORK.includes(at.by[0]) && !at.by[1] && filters[0][1] !== UNKNOWN) return toUnit(...filters[0], {...inAddress(at.range), ...when});
   const set = [...at.filters, ...filters].map(([name]) => (name === WRITTEN[FAMILY] ? FAMILY : name));
   const next = DRILL.find((field) => !set.includes(field));
   if (!next && !at.isPlain) return null;

@@ -6,6 +6,7 @@
 export const PAGES = [
   {path: "/", title: "Overview", shortcut: "o", needs: "view_costs", load: () => import("./overview.mjs")},
   {path: "/costs", title: "Costs", shortcut: "c", needs: "view_costs", load: () => import("./costs.mjs")},
+  {path: "/work", title: "Unit of work", shortcut: "j", under: "/costs", needs: "view_costs", load: () => import("./work.mjs")},
   {path: "/calls", title: "Calls", shortcut: "l", needs: "view_records", load: () => import("./calls.mjs")},
   {path: "/connect", title: "Connect", shortcut: "x", needs: "view_records", load: () => import("./connect.mjs")},
   {path: "/views", title: "Views", shortcut: "v", group: "Money", needs: "view_costs", load: () => import("./views.mjs")},

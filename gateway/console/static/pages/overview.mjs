@@ -10,10 +10,11 @@ import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {Copy, Loading, Problem, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {RangePicker, day, daysBefore, span} from "../lib/range.mjs";
+import {RangePicker, day, daysBefore, inAddress, span} from "../lib/range.mjs";
 
 const DAY_MS = 86400000;
 const LISTS = [[FAMILY, "Models", "team"], ["team", "Teams", FAMILY], ["user", "Users", FAMILY]];
+const UNITS = {session: "sessions", run: "agent runs", pull_request: "pull requests"};
 const OPEN = ["new", "in_progress"];
 const all = () => to("/insights", {status: OPEN});
 
@@ -44,9 +45,6 @@ export function Page({session, telemetry, query: at, attention}) {
 const costs = (parameters) => to("/costs", parameters);
 const inWords = ({name}) => name.toLowerCase();
 
-/** Return the shown range as address parameters of other pages. */
-const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
-
 function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, unpriced, colours, marks, truncated, insights, lists, bins}) {
   const write = (text) => fixed(text, placesOf([month.cost]));
   const changed = change(month.cost, month.previous.cost, write, 1);
@@ -68,16 +66,17 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "mtd", by: FAMILY, measure: "calls"})}
         note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls)} failed`} />
     </dl>
-    <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>
+    <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /> <span class="faint">Most expensive:</span>
+      ${Object.entries(UNITS).map(([by, title]) => html`<a key=${by} href=${costs({...inAddress(shown), by})}>${title}</a>`)}</div>
     <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
-      href=${(model) => model !== OTHER && costs({...addressOf(shown), [FAMILY]: model, by: "team"})}
+      href=${(model) => model !== OTHER && costs({...inAddress(shown), [FAMILY]: model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />
     <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
     <div class="lists">${LISTS.map(([field, title, next]) => html`
       <${Shares} key=${field} ...${{title, field, next, shown, whole}} rows=${lists[field]}>${field === FAMILY && html`<p class="faint">
-        <a href=${costs({...addressOf(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
-        ${unpriced > 0 && html`<a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...addressOf(shown), by: FAMILY, cost_source: "none", measure: "calls"})}>
+        <a href=${costs({...inAddress(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
+        ${unpriced > 0 && html`<a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...inAddress(shown), by: FAMILY, cost_source: "none", measure: "calls"})}>
           ${exactCount(unpriced)} ${unpriced === 1 ? "call has" : "calls have"} no price</a>.`}</p>`}<//>`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
@@ -85,7 +84,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
 const Tile = ({term, value, exact, href, note}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd><dd class="faint">${note}</dd></div>`;
 
 function Shares({title, field, next, shown, rows, whole, children}) {
-  const at = addressOf(shown);
+  const at = inAddress(shown);
   const all = costs({...at, by: field});
   const shares = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
     .sort((a, b) => (a.name === OTHER) - (b.name === OTHER) || Number(b.cost) - Number(a.cost));

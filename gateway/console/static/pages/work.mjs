@@ -1,0 +1,137 @@
+/** One session, agent run, pull request or other unit of work: its cost, its agent runs, its calls and its links. */
+import {to} from "../lib/address.mjs";
+import {addressOf, get, send} from "../lib/api.mjs";
+import {FAMILY, WORK, titleOf, toUnit} from "../lib/dimensions.mjs";
+import {ago, exactCount, money} from "../lib/format.mjs";
+import {html, useState} from "../lib/html.mjs";
+import {menuColumn} from "../lib/menu.mjs";
+import {Confirm, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {RangePicker, inAddress, span} from "../lib/range.mjs";
+import {COLUMNS} from "./calls.mjs";
+
+const RANGE = "now-90d";
+const SOURCES = ["session", "branch", "commit"]; // units that can be linked to a target
+const TARGETS = ["pull_request", "ticket"];
+const MOST_CALLS = 10;
+const [START, MODEL, COST, ...REST] = COLUMNS;
+
+const titled = (unit) => titleOf(null, unit);
+const calls = ({calls: count}) => `${exactCount(count)} ${count === 1 ? "call" : "calls"}`;
+
+export function Page({query, session}) {
+  const [unit, id] = [query.get("unit"), query.get("id")];
+  return WORK.includes(unit) && id ? html`<${Unit} key=${`${unit} ${id}`} ...${{unit, id, query, session}} />` : html`<${Finder} />`;
+}
+
+/** The page without a unit: where to find one, and how calls get units. */
+const Finder = () => html`<section><p>A unit of work is the purpose of calls. Show the most expensive
+    ${WORK.map((each, place) => html`${place > 0 && " · "}<a key=${each} href=${to("/costs", {by: each})}>${titled(each)}</a>`)},
+    or search for <code>pull_request:acme/shop#42</code>.</p>
+  <h3>How calls get units</h3><p><a href=${to("/connect")}>Assistants and agent SDKs</a> state their sessions and runs. For pull requests, start programs with
+    ${" "}<code>OTEL_RESOURCE_ATTRIBUTES=vcs.repository.url.full=https://github.com/acme/shop,vcs.change.id=42</code>, or link a session or a branch on its page.
+    The page <i>Costs and usage</i> of the documentation has all ways.</p></section>`;
+
+async function load(unit, id, when) {
+  const [found, {rows}] = await Promise.all([get(pathOf(unit, id), when), get("/report", {...when, where: `${unit}=${id}`, per: "daily", show: "calls"})]);
+  const days = rows.filter((row) => row.calls).map(({period}) => period.slice(0, 10)).sort();
+  return {...found, first: days[0], last: days.at(-1)};
+}
+
+const pathOf = (unit, id) => `/work/${unit}/${encodeURIComponent(id)}`;
+
+function Unit({unit, id, query, session}) {
+  const range = span(query, RANGE);
+  const [asked, when] = [{from: range.from, to: range.to}, inAddress(range)];
+  const found = useQuery(() => load(unit, id, asked), [range.from, range.to], ["ledger"]);
+  const {data} = found;
+  const given = {unit, id: data?.work.id ?? id, when, session};
+  return html`<h2>${titled(unit).replace(/^./, (letter) => letter.toUpperCase())} ${given.id}</h2>
+    <div class="bar"><${RangePicker} query=${query} byDefault=${RANGE} isOfDays=${true} />
+      ${[FAMILY, "user", "session"].map((by) => by !== unit && html`<a key=${by} href=${to("/costs", {[unit]: given.id, by, ...when})}>Costs by ${titled(by)}</a>`)}
+      <a href=${addressOf(pathOf(unit, id), asked)}>JSON</a></div>
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && (data.last || data.aggregated?.calls ? html`
+      <${Figures} ...${data} range=${range.name} /><${Runs} ...${{...data, ...given}} />${data.last && may(session, "view_records") && html`<${Calls} ...${{...data, ...given}} />`}`
+      : html`<section><p>No calls: ${range.name}. Choose other days, or check the id.</p></section>`)}<//>
+    ${[...SOURCES, ...TARGETS].includes(unit) && isOpen(session, {isWhole: true}) && html`<${Links} ...${given} changed=${found.reload} />`}`;
+}
+
+const tile = (term, value, note, exact) => html`<div><dt>${term}</dt><dd title=${exact}>${value}</dd><dd class="faint">${note}</dd></div>`;
+const cost = (term, sums, note) => tile(term, money(sums.cost), `${calls(sums)}${note}`, `$${sums.cost}`);
+
+const Figures = ({own, aggregated, first, last, range}) => html`<dl class="numbers">
+  ${cost("Cost", own, own.errors > 0 ? `, ${exactCount(own.errors)} failed` : "")}
+  ${aggregated && aggregated.calls !== own.calls && cost("With started runs", aggregated, ", also of other sessions")}
+  ${last && tile("Last day with calls", last, `${first === last ? "no other day" : `first day ${first}`} (${range}, UTC)`)}</dl>`;
+
+/** The agent runs as a tree, and the runs or sessions that started them. */
+function Runs({work, own, without_run: without, other_runs: others, started_by: above, runs, unit, when}) {
+  const rest = [[without, "calls without a run"], [others, "(other runs)"]].filter(([sums]) => sums.calls).map(([sums, name]) => ({name, own: sums, aggregated: sums, level: 1}));
+  const spend = (title, of) => ({title, kind: "number", money: (row) => row[of].cost});
+  const link = (of, id) => html`<a href=${toUnit(of, id, when)}>${id}</a>`;
+  const columns = [
+    {title: "Run", mark: (row) => "\u2003".repeat(row.level - 1), value: (row) => row.name ?? (row.agents.join(", ") || row.run), exact: (row) => row.run,
+      under: (row) => row.aggregated.calls !== row.own.calls && `${money(row.aggregated.cost)} with started runs`},
+    spend("Own cost", "own"), spend("With started runs", "aggregated"),
+    {title: "Calls", kind: "number", value: (row) => exactCount(row.own.calls)},
+    {title: "Session", wide: 1, value: (row) => (row.session ? link("session", row.session) : "–")},
+  ];
+  return html`<section aria-label="Agent runs"><h2>Agent runs</h2>
+    ${above.length > 0 && html`<p>Started by ${above.map(({run, session}, place) => html`${place > 0 && ", "}${run ? "run" : "session"} ${run ? link("run", run) : link("session", session)}`)}.</p>`}
+    ${runs.length ? html`<${Table} caption="Agent runs" columns=${columns} rows=${[...runs, ...rest]} identity=${(row) => row.run ?? row.name}
+      href=${(row) => (row.run && row.run !== work.id ? toUnit("run", row.run, when) : null)} />` : html`<p class="faint">${own.calls > 0 && "Its calls name no run of an agent."}</p>`}</section>`;
+}
+
+/** The most expensive calls, as long as calls are stored, and links to the lists of calls. */
+function Calls({unit, id, first, last}) {
+  const found = useQuery(() => get("/records", {[unit]: id, from: first, to: last, sort_key: "cost", sort_order: "desc", limit: MOST_CALLS}), [first, last], ["ledger"]);
+  const rows = found.data?.records;
+  const stated = rows?.[0]?.[unit]; // lists and costs have a digest instead
+  const top = {[unit]: id, from: first, to: last, sort: "cost", order: "desc"};
+  return html`<section aria-label="Calls"><h2>Calls</h2>
+    <p class="bar"><a href=${to("/calls", top)}>Top calls</a> <a href=${to("/calls", {[unit]: id, date: last})}>Calls of the last day</a></p>
+    ${["session", "run"].includes(unit) && stated && html`<p>Reported as <code>${stated}</code>.</p>`}
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    <${Loading} of=${found}>${rows && (rows.length ? html`<${Table} caption="Calls" columns=${[START, COST, MODEL, ...REST]} rows=${rows} identity=${(row) => row.id}
+      href=${(row) => to("/calls", {...top, open: row.id})} />` : html`<p class="faint">These calls are no longer stored. Their costs are stored longer.</p>`)}<//></section>`;
+}
+
+/** The links of the unit, and forms to add and to delete one. */
+function Links({unit, id, when, session, changed}) {
+  const found = useQuery(async () => (await get("/work/links", {[unit]: id, limit: 1000})).work_links, [id], ["ledger"]);
+  const [form, setForm] = useState(null);
+  const mayLink = may(session, "modify_dimension_definitions");
+  const isTarget = TARGETS.includes(unit);
+  const others = isTarget ? SOURCES : TARGETS;
+  const otherOf = (row) => others.find((each) => row[each]);
+  const nameOf = (row) => `${titled(otherOf(row))} ${row[otherOf(row)]}`;
+  const done = () => {
+    found.reload();
+    changed();
+  };
+  const title = isTarget ? "Link a session, branch or commit" : "Link to a pull request or ticket";
+  const link = {
+    title, text: "The link applies to past and later calls that state no pull request or ticket themselves.",
+    fields: [{name: "name", label: isTarget ? "Id or name" : "Pull request or ticket", required: true},
+      {name: "kind", label: "Kind", type: "select", options: others.map((each) => [each, titled(each)])},
+      ...(isTarget || unit === "branch" ? [["repository", "Repository of the branch"], ["since", "First day of the branch (optional)", "date"], ["until", "Last day of the branch (optional)", "date"]] : [])
+        .map(([name, label, type]) => ({name, label, type}))],
+    run: ({kind, name, ...more}) => send("POST", "/work/links", {[unit]: id, [kind]: name.trim(), ...more}).then(done),
+  };
+  const unlink = (row) => ({title: "Unlink", danger: true, text: `Calls of ${isTarget ? nameOf(row) : `this ${titled(unit)}`} no longer count for ${isTarget ? `this ${titled(unit)}` : nameOf(row)}.`,
+    run: () => send("DELETE", `/work/links/${row.id}`).then(done)});
+  const columns = [
+    {title: "Linked", value: nameOf},
+    {title: "Days", wide: 2, value: (row) => (row.since || row.until ? `${row.since || "beginning"} to ${row.until || "now"}` : "all")},
+    {title: "Linked by", value: (row) => row.author},
+    {title: "When", wide: 1, value: (row) => ago(row.created), exact: (row) => row.created},
+    mayLink && menuColumn(nameOf, (row) => [{title: "Unlink", danger: true, act: () => setForm(unlink(row))}]),
+  ].filter(Boolean);
+  return html`<section aria-label="Links"><h2>Links</h2>
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    ${found.data && (found.data.length ? html`<${Table} caption="Links" columns=${columns} rows=${found.data} identity=${(row) => row.id} href=${(row) => toUnit(otherOf(row), row[otherOf(row)], when)} />`
+      : html`<p class="faint">No links. Calls that state their pull request and ticket need none.</p>`)}
+    ${mayLink && html`<p class="bar"><button type="button" onClick=${() => setForm(link)}>${title}</button></p>`}
+    ${form && html`<${Confirm} ...${form} close=${() => setForm(null)} />`}</section>`;
+}
