@@ -10,6 +10,7 @@ import click
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.money.amounts import money, places_of
+from gateway.cli.operator.money.report import warn_of_continuing
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Choice
@@ -79,13 +80,16 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
             "run": name,
             "agents": ", ".join(row.get("agents", ())),
             "calls": row["own"]["calls"],
+            "delegations": row.get("delegations"),
             "cost": columns["own"][place],
             "aggregated": columns["aggregated"][place],
         }
         for place, (name, row) in enumerate(rows)
     ]
-    shown = ("run", "agents", "calls", "cost", "aggregated")
+    shown = ("run", "agents", "calls", "delegations", "cost", "aggregated")
     show_table(lines, shown, {"cost": "own cost", "aggregated": "with started runs"})
+    if payload["work"]["continues"]:
+        warn_of_continuing("it has")
 
 
 @work.command()

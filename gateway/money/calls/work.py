@@ -13,6 +13,7 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.calls.costs.questions import ONE_SPAN, times
+from gateway.money.costs.continuing import continuing
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
 from spool.errors import NotThere
@@ -43,8 +44,9 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     `own` are the calls of the unit. `aggregated` is null except for sessions and runs, and includes the runs that
     they started. `runs` are the most expensive runs of both in the order of their tree, and `without_run` are the
-    calls that name no run. `started_by` are the runs above a run, or the sessions above a session. Sessions and
-    runs are shown as digests.
+    calls that name no run. `delegations` is the number of runs in the tree that a run started. `started_by` are the
+    runs above a run, or the sessions above a session. With `continues`, the unit also has calls in the day before or
+    after the period. Sessions and runs are shown as digests.
     """
     unit, name = request.word("unit"), request.word("id")
     if unit not in UNITS:
@@ -57,10 +59,17 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     reads = request.reads
     await reads.ledger.catch_up(request.services.log)
     found = await _found(reads.ledger, question.query, unit, name)
+    around = await continuing(reads.ledger, question.query, unit, [name])
     known = _AGENT in await reads.dimensions()
     agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
     return {
-        "work": {"unit": unit, "id": name, "from": since.isoformat(), "to": until.isoformat()},
+        "work": {
+            "unit": unit,
+            "id": name,
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "continues": name in around,
+        },
         "own": _shown(found.own),
         "aggregated": found.aggregated and _shown(found.aggregated),
         "without_run": _shown(found.without_run),
@@ -138,6 +147,7 @@ def _described(runs: Sequence[RunNode], agents: Mapping[str, Sequence[str]]) -> 
             "parent": node.parent,
             "level": node.level,
             "agents": agents.get(node.run, ()),
+            "delegations": len(node.below),
             "own": _shown(node.own),
             "aggregated": _shown(node.aggregated),
         }

@@ -427,6 +427,8 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
     show_table(lines, (*names, *shown, *beside), _titles(summary))
+    if continuing := sum(row.get("continues", False) for row in rows):
+        warn_of_continuing(f"{continuing:,} of {len(rows):,} rows have")
 
 
 def _titles(summary: JsonObject) -> Mapping[str, str]:
@@ -473,6 +475,10 @@ def _period(span: JsonObject) -> str:
     if first.time() == end.time() == time.min and end > first:
         return f"{first:%Y-%m-%d} to {end - timedelta(days=1):%Y-%m-%d}"
     return f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
+
+
+def warn_of_continuing(who: str) -> None:
+    click.echo(f"{who} more calls in the day before or after this period", err=True)
 
 
 def warn_of_lacking(since: str | None) -> None:

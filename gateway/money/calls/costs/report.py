@@ -15,16 +15,24 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.calls.costs.colours import colours_of
-from gateway.money.calls.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
+from gateway.money.calls.costs.questions import (
+    ONCE,
+    REPEATED,
+    ROWS,
+    asks_closed_months,
+    enveloped,
+    report_question,
+)
 from gateway.money.costs.answer import answer, has_plans
 from gateway.money.costs.asked_measures import asked_measures
+from gateway.money.costs.continuing import continuing
 from gateway.money.costs.measures import PREVIOUS, columns
 from gateway.money.costs.rows import AnswerRows, identity
 from gateway.service.first_use import imported
 from gateway.service.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.service.schemas import OBJECT, TEXT
 from spool.ledger.queries import CostQuery
-from spool.ledger.work import UNITS
+from spool.ledger.work import TREES, UNITS
 from spool.printable import csv_pieces
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
@@ -59,7 +67,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name of the first
     dimension. It is stored once, so a name has it in every report. Grouped by source or by sender, `last_records` has
     the arrival time of the newest record per name, for people who see all costs. `has_plans` is included if there are
-    plans, so that cost_type=paid_cost adds the fees of seats.
+    plans, so that cost_type=paid_cost adds the fees of seats. Grouped by session or run, a row has `continues`: True
+    if it also has calls in the day before or after the period.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -132,6 +141,10 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         dimensions=dimensions,
         most=max_rows,
     )
+    for unit in set(TREES).intersection(question.by):
+        around = await continuing(result.ledger, result.query, unit, [row[unit] for row in page[ROWS]])
+        for row in page[ROWS]:
+            row["continues"] = row[unit] in around
     return {**beside, **page}
 
 

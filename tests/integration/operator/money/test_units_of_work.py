@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import random
 from collections import defaultdict
@@ -9,13 +10,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest_asyncio
+from click.testing import CliRunner
 
+from gateway.cli import main
 from spool.ledger.work import UNITS, as_shown, number_of
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -153,6 +157,61 @@ async def test_one_unit_shows_its_runs_as_a_tree(server: OperatorServer) -> None
     assert 404 == (await server.ask("GET", "/work/team/search")).status
     nothing = await unit_of_work(server, "session", "unknown")
     assert (0, []) == (nothing["own"]["calls"], nothing["runs"])
+
+
+async def test_a_delegation_is_no_call(server: OperatorServer) -> None:
+    """A run that makes two calls and starts one run has 2 calls and 1 delegation. The started run has none."""
+    at = NOW.timestamp() - 3600
+    calls = [("lead", None), ("lead", None), ("helper", "lead")]
+    added = [
+        call(number, at=at, session="s", run=run, parent_run=parent)
+        for number, (run, parent) in enumerate(calls, start=50)
+    ]
+    await add(server.services.spool.log, *added)
+    lead, helper = (as_shown("run", run, session="s") for run in ("lead", "helper"))
+    for unit, id in (("session", "s"), ("run", lead)):
+        shown = await unit_of_work(server, unit, id)
+        found = {row["run"]: (row["own"]["calls"], row["delegations"]) for row in shown["runs"]}
+        assert {lead: (2, 1), helper: (1, 0)} == found
+    assert 3 == (await unit_of_work(server, "session", "s"))["own"]["calls"]
+    printed = await command(server, "work", "show", "session", "s")
+    assert ["RUN", "AGENTS", "CALLS", "DELEGATIONS"] == printed.splitlines()[0].split()[:4]
+    assert ["2", "1"] == next(line for line in printed.splitlines() if lead in line).split()[2:4]
+
+
+async def test_a_session_over_midnight_continues(server: OperatorServer) -> None:
+    """A report of yesterday has the calls of that day. It says which sessions have calls before or after."""
+    midnight = NOW.replace(hour=0, minute=0, second=0)
+    spent = ((-1800, "both", "0.10"), (1800, "both", "0.20"), (-1800, "evening", "0.40"))
+    added = [
+        call(number, at=midnight.timestamp() + s, session=session, cost=cost, cost_source="reported")
+        for number, (s, session, cost) in enumerate(spent, start=50)
+    ]
+    await add(server.services.spool.log, *added)
+    both, evening = (as_shown("session", name) for name in ("both", "evening"))
+    rows = (await asked(server, "by=session&range=yesterday"))["rows"]
+    assert {both: ("0.1", True), evening: ("0.4", False)} == {
+        row["session"]: (row["cost"], row["continues"]) for row in rows
+    }
+    for query in ("by=team&range=yesterday", "by=pull_request&range=yesterday"):
+        assert not any("continues" in row for row in (await asked(server, query))["rows"])
+    for range, cost, continues in (("yesterday", "0.1", True), ("last_7d", "0.3", False)):
+        answer = await server.ask("GET", f"/work/session/both?range={range}")
+        assert (cost, continues) == (answer.payload["own"]["cost"], answer.payload["work"]["continues"])
+    words = "more calls in the day before or after this period"
+    printed = await command(server, "report", "--by", "session", "--range", "yesterday")
+    assert f"1 of 2 rows have {words}" in printed
+    assert f"it has {words}" in await command(
+        server, "work", "show", "session", "both", "--range", "yesterday"
+    )
+    assert words not in await command(server, "work", "show", "session", "evening", "--range", "yesterday")
+
+
+async def command(server: OperatorServer, *arguments: str) -> str:
+    called = partial(CliRunner().invoke, main, [*arguments, "--data", str(server.socket.parent)])
+    done = await asyncio.to_thread(called)
+    assert 0 == done.exit_code, done.output
+    return done.output
 
 
 async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:

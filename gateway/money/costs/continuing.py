@@ -1,0 +1,44 @@
+"""Sessions, runs and other units of work that have calls just before or after the period of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import UTC, timedelta
+
+from spool.ledger.queries import TOTAL, AnswersCosts, CostQuery
+from spool.ledger.sums import OTHER
+
+_MARGIN = timedelta(days=1)
+
+
+async def continuing(
+    ledger: AnswersCosts, query: CostQuery, unit: str, names: Iterable[str | None]
+) -> Collection[str]:
+    """
+    Return the units among `names` that also have calls in the day before or after the period of a query.
+
+    The day limits the cost. The sums are ordered by time, so a search of the whole past would read all of them.
+    """
+    wanted = tuple({name for name in names if name not in (None, OTHER)})
+    if not wanted:
+        return ()
+    around = replace(
+        query,
+        granularity=TOTAL,
+        group_by=(unit,),
+        include={**query.include, unit: wanted},
+        measures=("calls",),
+        only=None,
+        kept=None,
+        top=None,
+        aggregated=False,
+    )
+    # from a midnight in UTC, because old hours are stored as days
+    before = (query.since - _MARGIN).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    spans = ((before, query.since), (query.until, query.until + _MARGIN))
+    found = set[str]()
+    for since, until in spans:
+        rows = await ledger.costs(replace(around, since=since, until=until))
+        found.update(name for row in rows if row.calls and (name := row.group[0]) is not None)
+    return found
