@@ -24,8 +24,10 @@ NOT_BILLED: Final = "not_billed"
 SAME_CALL: Final = "same_call"  # a report showed that an earlier record counts the call
 
 # A report becomes a correction only if it changes one of these fields. The correction then includes
-# its other fields.
-_MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
+# its other fields. A run often has a reporter of its own: the gateway of its calls does not know it.
+_REASONS: Final = frozenset(
+    {*TOKENS, "cost", "estimated_cost", "meters", "charges", "status", "run", "parent_run"}
+)
 # Fields that a correction leaves unchanged: a call stays in its hour and keeps its latency, and its names are
 # stored with its record. Tags stay as well, except tags that say how the provider processed the call, because
 # these decide its price.
@@ -58,13 +60,13 @@ def correction(
     now_ns: int,
 ) -> Correction | None:
     """
-    Build the correction for a late report. Return None if the report changes no cost and no count.
+    Build the correction for a late report. Return None if the report changes no cost, no count and no run.
 
     `known` is the call after `count` corrections. `fields` are the fields that the report changes.
     """
     excluded = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    if count >= MOST or known.shadow or not _differ(known, changed, _MEASURED):
+    if count >= MOST or known.shadow or not _differ(known, changed, _REASONS):
         return None
     reason = LATE_USAGE
     if replaces_cost and "cost" in changed:

@@ -31,7 +31,7 @@ from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.devices.table import DeviceTable
-from spool.record import AI_TELEMETRY, as_json
+from spool.record import AI_TELEMETRY, Record, as_json
 from spool.settings import SpoolSettings
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
@@ -123,6 +123,11 @@ class Gateway:
 
     async def end(self) -> Told:
         """Close everything that is open or waiting; return the result."""
+        records, conflicts = await self.closed()
+        return in_order([as_json(record) for record in records]), conflicts
+
+    async def closed(self) -> tuple[list[Record], int]:
+        """Close everything that is open or waiting; return the records and the number of conflicts."""
         self._clock.move(WINDOW_S + 1)
         await self._window.release()
         # In the first round, counters are stored. In the second round, they are reversed if
@@ -131,10 +136,10 @@ class Gateway:
             await self.pass_time(HOLD_S + 1)
         self._clock.move(HOLD_S + 1)
         await assert_books_balance(self._spool.log)
-        rows = [as_json(record) for record in await everything(self._spool.log) if record is not None]
+        records = [record for record in await everything(self._spool.log) if record is not None]
         conflicts = (await self._spool.log.books()).topics.get(AI_TELEMETRY, {}).get("conflict", 0)
         await self._spool.close()
-        return in_order(rows), conflicts
+        return records, conflicts
 
 
 async def _told(

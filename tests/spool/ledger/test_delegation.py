@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.work import as_shown
 from spool.record import NS, Inference
 from tests.rounds import IS_LONG
@@ -127,13 +127,17 @@ def made(vector: Vector) -> list[Inference]:
     ]
 
 
-async def asked(ledger: Ledger, unit: str, **query: Any) -> dict[str | None, Decimal]:
+async def rows_of(ledger: Ledger, unit: str, **query: Any) -> Sequence[CostRow]:
     ever = {
         "since": datetime.fromtimestamp(BEGIN - 50 * DAY, UTC),
         "until": datetime.fromtimestamp(BEGIN + 2 * DAY, UTC),
     }
     asked = CostQuery(**{**ever, **query}, granularity=TOTAL, group_by=(unit,))
-    return {row.group[0]: Decimal(row.cost) for row in await ledger.costs(asked)}
+    return await ledger.costs(asked)
+
+
+async def asked(ledger: Ledger, unit: str, **query: Any) -> dict[str | None, Decimal]:
+    return {row.group[0]: Decimal(row.cost) for row in await rows_of(ledger, unit, **query)}
 
 
 def by_digest(vector: Vector, costs: Mapping[str, str]) -> dict[str | None, Decimal]:

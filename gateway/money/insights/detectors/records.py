@@ -121,8 +121,8 @@ def _late(report: LateReports) -> Finding:
     if report.late:
         seen.append(
             f"{report.late:,} of them would have added values to a call whose record was already "
-            "closed. A closed record can still get a correction of a cost, a count or a status, but not a "
-            "user, a team or a tag."
+            "closed. A closed record can still get a correction of a cost, a count, a status or a run, but "
+            "not a user, a team or a tag alone."
         )
     if report.uncompared:
         seen.append(

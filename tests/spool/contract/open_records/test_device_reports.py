@@ -107,7 +107,7 @@ async def test_a_server_decides_each_fact(
         if devices_place == 0:
             reports.reverse()
         if pause_s and not devices_place and field not in CORRECTED:
-            continue  # a closed call changes only if its cost, a count or its status does
+            continue  # a closed call changes only if its cost, a count, its status or its run does
         found = await sent(log, clock, reports, pause_s)
         assert getattr(server[0], field) == getattr(found, field), devices_place
         assert (100, 10, "ok", None) == (found.input_tokens, found.output_tokens, found.status, found.cost)
