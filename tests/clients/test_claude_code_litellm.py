@@ -29,17 +29,21 @@ from tests.clients.capture import SentRequest
 from tests.clients.conftest import PROGRAM_S, keep
 from tests.clients.journal import Call
 from tests.clients.provider import Provider
+from tests.clients.test_agent_runs import CALLS, calls_by_level
 
 pytestmark = pytest.mark.clients
 
+DELEGATION = "delegation"
 # Per run: the model that Claude Code requests, and the number of the provider's calls. Each of the two requests is
 # served at once, fails, is repeated after a failure, falls back to another deployment, or is served by OpenAI.
+# In the last run, an agent starts an agent that starts an agent.
 RUNS = {
     "prompt": ("claude-sonnet-4-5", 2),
     "failure": ("broken-claude", 2),
     "retry": ("moody-claude", 4),
     "fallback": ("unsteady-claude", 4),
     "translated": ("fast", 2),
+    DELEGATION: ("claude-sonnet-4-5", sum(CALLS)),
 }
 FAMILY = "claude_code_litellm"
 
@@ -77,7 +81,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
             proxy.start()
             home = place / run / "home"
             home.mkdir()
+            provider.starts_agents = "Agent" if run == DELEGATION else ""
             _prompt(Place(home=home, provider=proxy.url, tollhouse=relay.url, key=key), model)
+            provider.starts_agents = ""
             calls[run] = provider.journal.calls()[before:]
             assert served == len(calls[run])
             wait_for(lambda sent=sent: _is_logged(relay, sent), 60, "the batch of the generic callback")
@@ -150,3 +156,10 @@ def test_each_record_knows_what_either_side_knows(reported: Reported) -> None:
     """Only Claude Code reports the kind of query, and only LiteLLM reports its key."""
     answered = [one for one in reported.records if one["status"] == "ok"]
     assert all(one["session"] and one["api_key"] and one["tags"].get("query_source") for one in answered)
+
+
+def test_the_calls_of_agents_are_one_tree(reported: Reported) -> None:
+    """Each call of an agent is one call, in the run of its agent."""
+    [session] = {one["session"] for one in reported.records if "run" in one}
+    records = [one for one in reported.records if one["session"] == session]
+    assert CALLS == calls_by_level(records, has_main_run=False)

@@ -19,7 +19,6 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    column,
     count_tokens,
     fail,
     tag_tier,
@@ -39,6 +38,7 @@ from gateway.normalise.payload.provider_bodies import (
     of_billed_units,
     searches_in_output,
 )
+from gateway.normalise.reading.agent_headers import NO_HEADERS, AgentHeaders
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.meters import BilledUnits, merged
@@ -73,15 +73,6 @@ class LiteLLMRequester(msgspec.Struct):
     session_id: Any = None
 
 
-class LiteLLMHeaders(msgspec.Struct):
-    """
-    The only header that is read. The proxy stores every header of the caller that starts with `x-`, and all
-    other headers are ignored.
-    """
-
-    claude_code_session: Any = column("x-claude-code-session-id")
-
-
 class LiteLLMFailure(msgspec.Struct):
     error_class: Any = None
     error_code: Any = None
@@ -103,7 +94,8 @@ class LiteLLMMeta(msgspec.Struct):
     user_api_key_alias: Any = None
     user_api_key_hash: Any = None
     requester_metadata: LiteLLMRequester | Other = None
-    requester_custom_headers: LiteLLMHeaders | Other = None
+    # every header of the caller that starts with `x-`; only Claude Code's are read
+    requester_custom_headers: AgentHeaders | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
     additional_usage_values: Usage | Other = None  # only in older rows of the spend log
@@ -190,7 +182,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
     names_of_request = _names_of_request(event, record)
     also += names_of_request
-    session = None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)))
+    session = None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)).session)
     # Claude Code reports the call as well, often without an id in common
     links = of_relayed(
         record, session, own=AS_GATEWAY, other=AS_ASSISTANT, names_request=bool(names_of_request)
@@ -225,7 +217,7 @@ def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
     record.session = text(event.session_id)
     if record.session is None:
-        record.session = first(nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta))
+        record.session = first(nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta).session)
     end_user = first(event.end_user, meta.user_api_key_end_user_id)
     return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
 
@@ -236,7 +228,7 @@ def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.team = first(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
     # a row without a session has the trace id in the session column
-    record.session = first(_client(meta), event.session_id)
+    record.session = first(_client(meta).session, event.session_id)
     return record, _describe(record, event, meta, text(event.user), text(event.end_user))
 
 
@@ -264,6 +256,7 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
     )
     # set the region afterwards, because a call with more than 15 keyword arguments is slow
     record.region = _region(event, meta)
+    _client(meta).set_run(record)
     count_tokens(record, _tokens(event, meta))
     if event.status == "failure":
         failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
@@ -286,10 +279,9 @@ def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
     )
 
 
-def _client(meta: LiteLLMMeta) -> Any:
-    """Return the session id that Claude Code sends in its own header."""
+def _client(meta: LiteLLMMeta) -> AgentHeaders:
     headers = meta.requester_custom_headers
-    return None if headers is None else nested(headers, LiteLLMHeaders).claude_code_session
+    return NO_HEADERS if headers is None else nested(headers, AgentHeaders)
 
 
 def _describe(
@@ -446,6 +438,8 @@ FORMAT = ItemFormat(
         "user": "metadata.user_api_key_user_id, else end_user",
         "team": "metadata.user_api_key_team_id, else the team alias",
         "session": "session_id, else from requester_metadata, x-claude-code-session-id or end_user",
+        "run": "x-claude-code-agent-id",
+        "parent_run": "x-claude-code-parent-agent-id",
         "api_key": "metadata.user_api_key_alias, else user_api_key_hash",
     },
 )

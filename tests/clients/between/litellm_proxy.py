@@ -137,6 +137,7 @@ class Proxy:
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "DEFAULT_BATCH_SIZE": str(self._batch),
             "DEFAULT_FLUSH_INTERVAL_SECONDS": str(self._flush_s),
+            "OTEL_BSP_SCHEDULE_DELAY": "200",  # milliseconds
             **settings,
             "GENERIC_LOGGER_ENDPOINT": to_generic,
         }

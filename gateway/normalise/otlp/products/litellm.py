@@ -12,7 +12,7 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
 from gateway.normalise.otlp.usage_objects import counts, python_numbers
-from gateway.normalise.reading import operations, values
+from gateway.normalise.reading import agent_headers, operations, values
 
 _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
@@ -22,7 +22,6 @@ _CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id,
 _TRACE_ID = "litellm.trace_id"
 _HIDDEN = "hidden_params"
 _MESSAGES = "anthropic_messages"
-_CLAUDE_SESSION = re.compile(r"""['"]x-claude-code-session-id['"]: ?['"]([\w-]+)['"]""")
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -77,20 +76,15 @@ def _refine(span: Span, call: SpanCall) -> None:
     call_type = semconv.first(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))
     call.also = names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
-    if call_type == _MESSAGES and (session := _claude_session(attributes)) is not None:
+    claude = agent_headers.of_written(attributes.get("metadata.requester_custom_headers"))
+    if call_type == _MESSAGES and (session := values.text(claude.session)) is not None:
+        claude.set_run(record)
         call.caller = nearest(call.caller, Caller(session=session))
         if record.status != "cached":
             call.relayed_session = session
     if record.status == "error":
         names = names_of_provider_headers(record, attributes.get(_HIDDEN))
         call.also, call.names_request = call.also + names, bool(names)
-
-
-def _claude_session(attributes: Attributes) -> str | None:
-    """Return the session id that Claude Code sends in its own header."""
-    headers = attributes.get("metadata.requester_custom_headers")
-    found = _CLAUDE_SESSION.search(headers) if isinstance(headers, str) else None
-    return None if found is None else found[1]
 
 
 def _usage_object(value: Any) -> Fields:

@@ -16,6 +16,7 @@ from gateway.normalise.reading.tokens import Usage
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import assert_balanced, case, one, read, run
+from tests.gateway.normalise.otlp.payloads import only, span, traces
 from tests.gateway.normalise.outcomes import inferences
 
 CALL_ID = "31aec259-5224-4903-ad2a-91ade65c0987"
@@ -357,6 +358,26 @@ def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: d
     assert "5c9d" == one("litellm", event | {"session_id": None}).session
     row["metadata"] = json.dumps({"requester_custom_headers": headers})
     assert "5c9d" == one("litellm", row | {"session_id": row["request_id"]}).session
+
+
+def test_claude_code_names_its_agents_in_headers(event: dict[str, Any], row: dict[str, Any]) -> None:
+    """Payload, spend row and span have the run of the agent, and the run that started it."""
+    for agent, parent in ((None, None), ("a01", None), ("ac4", "a01")):
+        stated = {"session": "5c9d", "agent": agent, "parent-agent": parent}
+        headers = {f"x-claude-code-{name}-id": value for name, value in stated.items() if value}
+        metadata = {"requester_custom_headers": headers}
+        written = {
+            "gen_ai.operation.name": "anthropic_messages",
+            "gen_ai.request.model": "claude-sonnet-5",
+            "gen_ai.usage.input_tokens": 9,
+            "metadata.requester_custom_headers": str(headers),
+        }
+        for record in (
+            one("litellm", event | {"metadata": event["metadata"] | metadata}),
+            one("litellm", row | {"metadata": json.dumps(metadata)}),
+            only(traces(span(1, written), scope="litellm")),
+        ):
+            assert (agent, parent) == (record.run, record.parent_run)
 
 
 @pytest.mark.parametrize(("tier", "expected"), [("flex", "flex"), ("default", None), (None, None), (7, None)])
