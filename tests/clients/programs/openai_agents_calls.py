@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import Any
 
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
 from openai import AsyncOpenAI
 
 QUESTION = "What is the toll?"
+
+
+@dataclass
+class Place:
+    """The arguments that the provider gives to every tool."""
+
+    city: str
 
 
 @function_tool
@@ -16,10 +25,11 @@ def weather(city: str) -> str:
     return f"rain in {city}"
 
 
-def agent(*tools: object, path: str = "", chat: bool = False) -> Agent:
+def agent(*tools: object, path: str = "", chat: bool = False, **more: Any) -> Agent:
     client = AsyncOpenAI(base_url=f"{os.environ['PROVIDER_URL']}{path}/v1", max_retries=0)
     model = OpenAIChatCompletionsModel("gpt-4o", client) if chat else OpenAIResponsesModel("gpt-5", client)
-    return Agent(name="asker", instructions="Be brief.", model=model, tools=list(tools))
+    named = {"name": "asker", "instructions": "Be brief.", **more}
+    return Agent(model=model, tools=list(tools), **named)
 
 
 async def answers() -> None:
@@ -46,6 +56,19 @@ async def failures() -> None:
             assert getattr(error, "status_code", None) == 500, error
         else:
             raise AssertionError("it did not fail")
+
+
+async def delegation() -> None:
+    """An agent uses an agent as a tool, which uses a third one."""
+    dig = agent(name="inner").as_tool("dig", "Looks closer.", parameters=Place)
+    look = agent(dig, name="middle").as_tool("look", "Looks close.", parameters=Place)
+    await Runner.run(agent(look), QUESTION)
+
+
+async def handoffs() -> None:
+    """An agent hands the conversation over to another one."""
+    second = agent(name="second")
+    await Runner.run(agent(handoffs=[second]), QUESTION)
 
 
 async def run(names: list[str]) -> None:
