@@ -3,13 +3,14 @@ Attribution of records to users and teams. A user or team in the report itself t
 labels of the key and of the device, then the operator's rules.
 
 Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or dropped.
-The names of branches follow `work.branch`.
+The names of branches follow `work.branch`. Units of work get one name for all reporters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from gateway.service.configuration.sections import AttributionRule, Config
@@ -46,6 +47,8 @@ class Attribution:
         for rule in self._rules:
             if rule.matches(record):
                 _fill(record, rule.set)
+        if not NAMED.isdisjoint(record.tags):
+            record.tags = one_name_each(record.tags)
         if record.source in self._shadows:
             record.shadow = True
         self._protect_emails(record)

@@ -1,23 +1,41 @@
-"""Real assistants whose agents start agents: each call has the run of its agent, and the run that started it."""
+"""
+The units of work that real assistants state: the session, the run of an agent and the run that started it, and the
+units in OTEL_RESOURCE_ATTRIBUTES.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.assistants import ASSISTANTS, Place
+from tests.clients.assistants import ASSISTANTS, Place, opencode
 from tests.clients.conftest import Stand
-from tests.clients.journal import assert_same, without_names
-from tests.clients.test_assistants import claude_code_cost, told
+from tests.clients.journal import assert_same, of_record, without_names
+from tests.clients.test_assistants import OF_OPENCODE, claude_code_cost, told
 
 pytestmark = pytest.mark.clients
 
+# OTEL_RESOURCE_ATTRIBUTES, and the tags that calls have from it.
+STATED = (
+    "vcs.repository.url.full=https://github.com/acme/shop.git,vcs.ref.head.name=fix-totals,"
+    f"vcs.ref.head.revision={'9fceb02d' * 5},vcs.change.id=42,ticket=SHOP-7"
+)
+ARRIVES = {
+    "repository": "acme/shop",
+    "branch": "fix-totals",
+    "commit": "9fceb02d" * 5,
+    "pull_request": "acme/shop#42",
+    "ticket": "SHOP-7",
+}
+PROGRAMS = ("claude_code", "codex", "gemini_cli", "qwen_code", "copilot_cli", "opencode")
+WITHOUT_RESOURCE_ATTRIBUTES = ("qwen_code",)
 # The tool with which an assistant starts an agent, and whether its main agent has a run.
 TOOLS = {
     "claude_code": ("Agent", False),
@@ -50,6 +68,30 @@ def test_each_call_has_the_run_of_its_agent(delegating: Stand, tmp_path: Path, a
     assert len({record["session"] for record in records}) == 1
     spent = sum(map(claude_code_cost, calls), Decimal(0)) if assistant.startswith("claude_code") else None
     stand.keep(f"{assistant}_agents", "delegation", expected, tmp_path, cost=spent)
+
+
+@pytest.mark.parametrize("assistant", PROGRAMS)
+def test_units_of_the_environment_arrive(stand: Stand, tmp_path: Path, assistant: str) -> None:
+    """Programs without git attributes of their own pass OTEL_RESOURCE_ATTRIBUTES on, except those listed here."""
+    repository = tmp_path / "shop"
+    make_repository(repository)
+    place = Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key)
+    started = {**ASSISTANTS, "opencode": opencode}[assistant](place)
+    environment = {**started.environment, "HOME": str(tmp_path), "OTEL_RESOURCE_ATTRIBUTES": STATED}
+    stand.program(started.command, repository, environment)
+    calls, records = told(assistant, "prompt", stand.calls()), stand.records()
+    if assistant == "opencode":  # it ends without a final export
+        reported = Counter(map(of_record, without_names(records)))
+        calls = [one for call in calls if reported[one := replace(call, **OF_OPENCODE)] > 0]
+    assert_same(calls, without_names(records))
+    assert len({record["session"] for record in records} - {None}) == 1
+    expected = {} if assistant in WITHOUT_RESOURCE_ATTRIBUTES else ARRIVES
+    for record in records:
+        assert expected == {name: record["tags"].get(name) for name in expected}
+    spent = (
+        sum(map(claude_code_cost, stand.calls()), Decimal(0)) if assistant.startswith("claude_code") else None
+    )
+    stand.keep(assistant, "units", calls, tmp_path, cost=spent)
 
 
 def make_repository(directory: Path) -> None:

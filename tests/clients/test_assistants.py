@@ -25,6 +25,14 @@ pytestmark = pytest.mark.clients
 RUNS = {"prompt": "", "failure": "/fail-500", "retry": "/flaky-500"}
 
 
+OF_OPENCODE: dict[str, Any] = {
+    "provider": "fake.chat",
+    "request_id": None,
+    "response_model": None,
+    "cache_write_tokens": None,
+}
+
+
 def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
     kept = [replace(call, request_id=None, response_model=None) for call in calls]
     if (
@@ -83,13 +91,7 @@ def test_opencode_tells_what_it_exported_in_time(stand: Stand, tmp_path: Path) -
     """
     started = opencode(Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key))
     stand.program(started.command, tmp_path, started.environment)
-    told_by_it: dict[str, Any] = {
-        "provider": "fake.chat",
-        "request_id": None,
-        "response_model": None,
-        "cache_write_tokens": None,
-    }
-    calls = Counter(replace(call, **told_by_it) for call in stand.calls())
+    calls = Counter(replace(call, **OF_OPENCODE) for call in stand.calls())
     records = stand.records()
     found = Counter(of_record(record) for record in without_names(records))
     assert found and found <= calls

@@ -30,7 +30,7 @@ from gateway.http.resources.declaration import (
     words,
 )
 from gateway.http.visible import WHOLE
-from gateway.normalise.reading.repositories import NAME, repository_of
+from gateway.normalise.reading.repositories import one_name_each
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.ledger.sums import DAY_S
 from spool.ledger.work import NONE, SESSION, UNITS, number_of, numbers_of, shown
@@ -149,10 +149,7 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
     if SESSION in texts:
         [number] = numbers_of(SESSION, [texts[SESSION]])
         texts[SESSION] = shown(number or number_of(UNITS[SESSION].number, texts[SESSION]))
-    if REPOSITORY in texts:
-        texts[REPOSITORY] = repository_of({NAME: texts[REPOSITORY]}) or texts[REPOSITORY]
-        if texts.get("pull_request", "").isdecimal():
-            texts["pull_request"] = f"{texts[REPOSITORY]}#{texts['pull_request']}"
+    texts = {**texts, **one_name_each(texts)}
     return WorkLinkDraft(**texts, **days)
 
 

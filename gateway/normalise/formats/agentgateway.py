@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
@@ -18,7 +16,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.regions import region_of
@@ -31,7 +29,7 @@ from spool.record import Inference
 NAME = "agentgateway"
 
 
-class AgentgatewayEvent(msgspec.Struct):
+class AgentgatewayEvent(WorkFields):
     time: Any = None
     duration: Any = None
     route: Any = None
@@ -90,6 +88,7 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
     fail_by_status(record, event.http_status)
     record.cost = known_cost(record, money(event.cost, "agw.ai.usage.cost.total"))
     metadata = Metadata()
+    metadata.learn_fields(event)
     metadata.tag("route", text(event.route))
     metadata.describe(record, principal=text(event.subject))
     return (Call(record, of_call(record, span=True, own_id=record.request_id), metadata.left_out),)

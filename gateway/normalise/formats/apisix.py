@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     counts_cache_apart,
     fail_by_status,
 )
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
@@ -62,7 +62,7 @@ class ApisixConsumer(msgspec.Struct):
     username: Any = None
 
 
-class ApisixEvent(msgspec.Struct):
+class ApisixEvent(WorkFields):
     start_time: Any = None
     latency: Any = None
     request: ApisixRequest | Other = None
@@ -98,6 +98,7 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     count_tokens(record, tokens, without_cache=counts_cache_apart(path, summary.request_model, summary.model))
     fail_by_status(record, nested(event.response, ApisixResponse).status)
     metadata = Metadata()
+    metadata.learn_fields(event)
     metadata.tag("route", text(event.route_id))
     metadata.tag("service", text(event.service_id))
     principal = text(nested(event.consumer, ApisixConsumer).username)

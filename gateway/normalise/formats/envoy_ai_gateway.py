@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
@@ -21,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     fail,
     fail_by_status,
 )
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.request_ids import names_of_field
@@ -35,7 +33,7 @@ NAME = "envoy_ai_gateway"
 OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # columns that no other gateway writes
 
 
-class EnvoyEvent(msgspec.Struct):
+class EnvoyEvent(WorkFields):
     request_id: Any = column("x-request-id")
     start_time: Any = None
     duration: Any = None
@@ -96,6 +94,7 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     else:
         fail_by_status(record, event.response_code)
     metadata = Metadata()
+    metadata.learn_fields(event)
     metadata.tag("route", text(event.route_name))
     metadata.describe(record)
     # callers may choose x-request-id, so it is not a unique id

@@ -16,7 +16,7 @@ from gateway.normalise.formats.engine.declaration import (
     count_tokens,
     fail_by_status,
 )
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
@@ -28,7 +28,7 @@ from spool.record import Inference
 NAME = "higress"
 
 
-class HigressAiLog(msgspec.Struct):
+class HigressAiLog(WorkFields):
     model: Any = None
     input_token: Any = None
     output_token: Any = None
@@ -83,6 +83,7 @@ def calls(event: HigressEvent) -> Iterable[Call]:
     if not fail_by_status(record, event.response_code) and log.cache_status == "hit":
         record.status = "cached"
     metadata = Metadata()
+    metadata.learn_fields(log)
     metadata.tag("route", text(event.route_name))
     metadata.describe(record, principal=first(log.consumer, event.consumer))
     return (Call(record, _identity(record, text(log.chat_id)), metadata.left_out),)

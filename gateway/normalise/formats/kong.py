@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.metadata import Metadata, WorkFields, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, of_path
 from gateway.normalise.reading.regions import region_of
@@ -93,7 +93,7 @@ class KongObject(msgspec.Struct):
     headers: RequestIdHeaders | Other = None
 
 
-class KongEvent(msgspec.Struct):
+class KongEvent(WorkFields):
     ai: msgspec.Raw = msgspec.Raw()
     request: KongObject | Other = None
     response: KongObject | Other = None
@@ -209,6 +209,7 @@ def _answered_by(block: KongBlock) -> dict[str, Any]:
 
 def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
     metadata, consumer = Metadata(), nested(event.consumer, KongObject)
+    metadata.learn_fields(event)
     metadata.tag("route", text(nested(event.route, KongObject).name))
     metadata.tag("service", text(nested(event.service, KongObject).name))
     metadata.tag("workspace", text(event.workspace_name))

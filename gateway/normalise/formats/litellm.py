@@ -182,7 +182,9 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
     names_of_request = _names_of_request(event, record)
     also += names_of_request
-    session = None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)).session)
+    session = (
+        None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)).session)
+    )
     # Claude Code reports the call as well, often without an id in common
     links = of_relayed(
         record, session, own=AS_GATEWAY, other=AS_ASSISTANT, names_request=bool(names_of_request)
@@ -217,7 +219,9 @@ def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
     record.session = text(event.session_id)
     if record.session is None:
-        record.session = first(nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta).session)
+        record.session = first(
+            nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta).session
+        )
     end_user = first(event.end_user, meta.user_api_key_end_user_id)
     return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
 

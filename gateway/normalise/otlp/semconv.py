@@ -245,9 +245,10 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
         "copilot_chat.repo.head_commit_hash",
     ),
     "pull_request": ("vcs.change.id",),
+    "ticket": ("ticket", "ticket.id"),
 }
 # Tags of the work for which calls are made. Calls take them from the agent's span above them.
-WORK_TAGS = ("repository", "branch", "commit", "pull_request")
+WORK_TAGS = ("repository", "branch", "commit", "pull_request", "ticket")
 # The value becomes a tag only if it is a mode with its own prices (see spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (

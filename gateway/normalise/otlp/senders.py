@@ -209,17 +209,8 @@ def _add_tags(
 
 
 def named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
-    """
-    Return the text of a named tag, or None if no attribute states it. The number of a pull request is unique only
-    within its repository.
-    """
-    if tag == "repository":
-        return repository_of(attributes)
-    text = semconv.first_text(attributes, names)
-    if tag == "pull_request" and text is not None and text.isdecimal():
-        repository = repository_of(attributes)
-        return text if repository is None else f"{repository}#{text}"
-    return text
+    """Return the text of a named tag, or None if no attribute states it."""
+    return repository_of(attributes) if tag == "repository" else semconv.first_text(attributes, names)
 
 
 def runs_of(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, str | None]:
@@ -228,7 +219,7 @@ def runs_of(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, 
 
 
 def work_of(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
-    """Return the work tags of a span that is not a call: its repository, branch, commit and pull request."""
+    """Return the work tags of a span that is not a call: such as its repository."""
     stated = {
         tag: named_tag(attributes, tag, names) for tag, names in shape.named_tags if tag in semconv.WORK_TAGS
     }

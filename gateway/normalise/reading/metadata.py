@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put
 from gateway.normalise.reading.values import mapping, text
 from spool.record import Inference
@@ -19,6 +21,8 @@ from spool.record import Inference
 _USER = ("user_id", "userId", "user", "_user")
 _TEAM = ("team_id", "teamId", "team")
 _SESSION = ("session_id", "sessionId", "session")
+_RUN = ("tollhouse.run", "run_id")
+_PARENT_RUN = ("tollhouse.parent_run", "parent_run_id")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
 
 # Claude Code names its installation, account and session in one text. Newer releases write the same
@@ -26,6 +30,18 @@ _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
 _INSTALLATION = re.compile(
     r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)"
 )
+
+
+class WorkFields(msgspec.Struct):
+    """Fields that operators may add to the log of a gateway, named as the units of work."""
+
+    repository: Any = None
+    branch: Any = None
+    commit: Any = None
+    pull_request: Any = None
+    ticket: Any = None
+    run_id: Any = None
+    parent_run_id: Any = None
 
 
 @dataclass(slots=True)
@@ -64,6 +80,11 @@ class Metadata:
             if name not in _WHO:
                 self.tag(name, value)
 
+    def learn_fields(self, logged: WorkFields) -> None:
+        """Read the units of work from a line of a log."""
+        for name in WorkFields.__struct_fields__:
+            self.tag(name, text(getattr(logged, name)))
+
     def describe(
         self,
         record: Inference,
@@ -85,6 +106,13 @@ class Metadata:
         record.team = record.team or self.team
         record.session = record.session or self.session or session
         record.tags = self.tags
+        add_run(record)
+
+
+def add_run(record: Inference) -> None:
+    """Fill in the run of an agent that the caller names in metadata, and the run that started it."""
+    if record.run is None:
+        record.run, record.parent_run = _first(record.tags, _RUN), _first(record.tags, _PARENT_RUN)
 
 
 def key_name(*values: Any) -> str | None:

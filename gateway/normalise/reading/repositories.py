@@ -1,4 +1,6 @@
-"""Names of repositories. Each reporter states a repository in another form, and all forms become one name."""
+"""
+Names of repositories, branches and pull requests. Reporters state them in several forms, and all forms become one name.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,14 @@ OWNER: Final = "vcs.owner.name"
 _REMOTE = re.compile(r"(?:[a-z][a-z0-9+.-]*://[^/]*/+|[^/@:]+@[^/:]+:/*)", re.IGNORECASE)
 # A path on the machine. Its folders may name a person.
 _LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
+# the page of a pull request at GitHub, GitLab, Bitbucket and Azure DevOps
+_PAGE = re.compile(
+    r"https?://[^/]+/(?P<path>[^?#@:]+?)/(?:-/)?(?:pull|merge_requests|pull-requests|pullrequest)/(?P<number>\d+)(?:[/?#].*)?"
+)
+_NUMBER = re.compile(r"(?:refs/(?:pull|merge-requests)/)?[#!]?(?P<number>\d+)(?:/\w+)?")
+_REPOSITORY, _PULL_REQUEST, _BRANCH = "repository", "pull_request", "branch"
+_HEADS = "refs/heads/"
+NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # tags that `one_name_each` may change
 
 
 def repository_of(attributes: Mapping[str, Any]) -> str | None:
@@ -48,3 +58,26 @@ def _path_of(stated: str) -> str | None:
         path = path[remote.end() :]
     # an address of another form may hold credentials
     return path if path and "@" not in path and ":" not in path else None
+
+
+def one_name_each(tags: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return tags in which a repository, a branch and a pull request have the same names for every reporter: `owner/name`,
+    the name without `refs/heads/`, and `owner/name#number`. A repository whose text may hold credentials is left out.
+    """
+    named = dict(tags)
+    repository = None if (stated := named.pop(_REPOSITORY, None)) is None else _path_of(stated)
+    if repository is not None:
+        named[_REPOSITORY] = repository
+    if _BRANCH in named:
+        named[_BRANCH] = named[_BRANCH].removeprefix(_HEADS)
+    if _PULL_REQUEST in named:
+        named[_PULL_REQUEST] = _pull_request(named[_PULL_REQUEST], repository)
+    return named
+
+
+def _pull_request(stated: str, repository: str | None) -> str:
+    if (page := _PAGE.fullmatch(stated)) is not None:
+        return f"{page['path']}#{page['number']}"
+    number = _NUMBER.fullmatch(stated)
+    return stated if number is None or repository is None else f"{repository}#{number['number']}"

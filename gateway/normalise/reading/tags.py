@@ -31,6 +31,9 @@ KNOWN = frozenset({
     "service", "service_tier", "speed", "tags", "ticket", "workspace",
 })  # fmt: skip
 
+# Units of work, whose names are single words. A text of several words under these names may be content.
+_ONE_WORD = frozenset({"branch", "commit", "pull_request", "ticket"})
+
 _SECRET_NAME = re.compile(
     r"(?:.*[._-])?"
     r"(?:authorization|api[_-]?key|cookie|password|passwd|secret|credentials?|access[_-]?token|token)",
@@ -97,6 +100,8 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
         return False
     # a number is never a prompt, so a name such as `messages_sent` is accepted for numbers
     if may_hold_content(name) if text is value else is_content(name):
+        return False
+    if name in _ONE_WORD and len(text.split()) > 1:
         return False
     return _add(tags, name, text)
 

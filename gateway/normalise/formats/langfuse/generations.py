@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, count_tokens, fail, is_call
 from gateway.normalise.litellm_calls import identity_of
+from gateway.normalise.reading.metadata import add_run
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.tags import put
 from gateway.normalise.reading.tokens import Tokens
@@ -189,6 +190,7 @@ def attribute(record: Inference, trace: Trace) -> None:
     record.team = record.team or trace.team
     record.session = record.session or trace.session
     record.tags = record.tags or dict(trace.tags)
+    add_run(record)
 
 
 def _identity(record: Inference) -> Identity:

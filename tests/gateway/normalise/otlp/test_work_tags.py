@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.reading.repositories import repository_of
+from gateway.intake.attribution import Attribution
+from gateway.normalise.reading.repositories import one_name_each, repository_of
+from gateway.service.configuration.sections import Config
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.input_tokens": 9}
@@ -76,3 +78,46 @@ def test_a_call_takes_the_work_of_the_agent_above_it() -> None:
         {"repository": "acme/shop", "branch": "main"},
         {"repository": "acme/shop", "branch": "fix"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"pull_request": "42", "repository": "acme/shop"}, "acme/shop#42"),
+        ({"pull_request": "#42", "repository": "git@github.com:acme/shop.git"}, "acme/shop#42"),
+        ({"pull_request": "!42", "repository": "acme/web/shop"}, "acme/web/shop#42"),
+        ({"pull_request": "refs/pull/42/merge", "repository": "acme/shop"}, "acme/shop#42"),
+        ({"pull_request": "42"}, "42"),
+        ({"pull_request": "acme/shop#42", "repository": "ada/shop"}, "acme/shop#42"),
+        ({"pull_request": "https://github.com/acme/shop/pull/42/files?w=1"}, "acme/shop#42"),
+        ({"pull_request": "https://ada:secret@example.com/acme/shop/-/merge_requests/42"}, "acme/shop#42"),
+        ({"pull_request": "https://bitbucket.org/acme/shop/pull-requests/42"}, "acme/shop#42"),
+        (
+            {"pull_request": "https://dev.azure.com/acme/web/_git/shop/pullrequest/42"},
+            "acme/web/_git/shop#42",
+        ),
+        ({"pull_request": "I6c3a9f"}, "I6c3a9f"),
+        ({"pull_request": "42", "repository": "ada:secret@github.com"}, "42"),
+    ],
+)
+def test_all_forms_of_a_pull_request_are_one_name(stated: dict[str, str], expected: str) -> None:
+    """The number is unique only within its repository."""
+    assert expected == one_name_each(stated)["pull_request"]
+
+
+def test_a_call_states_its_pull_request_under_its_repository() -> None:
+    """The repository may be stated by the resource, and the pull request by the call."""
+    record = only(
+        traces(
+            span(1, {**CHAT, "vcs.change.id": "42", "ticket": "SHOP-7"}),
+            resource={"vcs.repository.name": "acme/shop", "vcs.ref.head.name": "refs/heads/main"},
+        )
+    )
+    Attribution(Config()).apply(record, {"branch": "other"})
+    expected = {
+        "repository": "acme/shop",
+        "pull_request": "acme/shop#42",
+        "branch": "main",
+        "ticket": "SHOP-7",
+    }
+    assert record.tags == expected

@@ -1,0 +1,102 @@
+"""The units of work that callers and operators name in a gateway's metadata, tags or log, for every format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gateway.intake.attribution import Attribution
+from gateway.normalise.formats.engine.declaration import ExampleCall
+from gateway.normalise.formats.list import BY_NAME
+from gateway.people.authentication.access import NO_LABELS
+from gateway.service.configuration.sections import Config
+from tests.gateway.normalise.formats.payloads import one
+
+STATED = {
+    "repository": "https://github.com/acme/shop.git",
+    "branch": "refs/heads/fix-totals",
+    "commit": "9fceb02d0ae598e95dc970b74767f19372d61af8",
+    "pull_request": "42",
+    "ticket": "SHOP-7",
+    "run_id": "8f14e45f-ceea-467f-a0e6-3f2f3d7f0001",
+    "parent_run_id": "8f14e45f-ceea-467f-a0e6-3f2f3d7f0002",
+}
+FOUND = STATED | {"repository": "acme/shop", "branch": "fix-totals", "pull_request": "acme/shop#42"}
+Payload = dict[str, Any]
+
+
+def as_tags(payload: Payload) -> None:
+    payload["request_tags"] = [f"{name}:{value}" for name, value in STATED.items()]
+
+
+def of_spend_logs(payload: Payload) -> None:
+    payload["metadata"]["spend_logs_metadata"] = STATED
+
+
+def of_trace(payload: Payload) -> None:
+    payload["batch"][0]["body"]["metadata"] = STATED
+
+
+def of_labels(payload: Payload) -> None:
+    payload["full_request"]["labels"] = STATED
+
+
+def in_ai_log(payload: Payload) -> None:
+    payload["ai_log"] = json.dumps(json.loads(payload["ai_log"]) | STATED)
+
+
+def under(name: str) -> Callable[[Payload], None]:
+    return lambda payload: payload.update({name: STATED})
+
+
+def in_line(payload: Payload) -> None:
+    payload.update(STATED)
+
+
+# Where each format has the units. The names are those of the table in docs/costs.md.
+PLACES: Mapping[str, Mapping[str, Callable[[Payload], None]]] = {
+    "litellm": {"`request_tags`": as_tags, "`spend_logs_metadata`": of_spend_logs},
+    "langfuse": {"`metadata` of the trace": of_trace},
+    "portkey": {"`metadata`": under("metadata")},
+    "cloudflare": {"`metadata`": under("metadata")},
+    "bedrock": {"`requestMetadata`": under("requestMetadata")},
+    "vertex": {"`labels` of the request": of_labels},
+    "databricks": {"`request_tags`": under("request_tags")},
+    "snowflake": {"`METADATA`": under("METADATA")},
+    "kong": {"fields of the log line": in_line},
+    "envoy_ai_gateway": {"fields of the log line": in_line},
+    "apisix": {"fields of the log line": in_line},
+    "agentgateway": {"fields of the log line": in_line},
+    "higress": {"fields of `ai_log`": in_ai_log},
+}
+# These formats have no place for words of the caller or the operator.
+NOWHERE = {"azure_apim", "bifrost", "openmeter", "openrouter", "aisix", "helicone"}
+CASES = [(format, place) for format, places in PLACES.items() for place in places]
+
+
+@pytest.mark.parametrize(("format", "place"), CASES)
+def test_every_unit_arrives(format: str, place: str) -> None:
+    """All forms of a name become one, and the run is a field of the call."""
+    payload = BY_NAME[format].example(ExampleCall())
+    [first] = payload if isinstance(payload, list) else [payload]
+    PLACES[format][place](first)
+    record = one(format, payload)
+    Attribution(Config()).apply(record, NO_LABELS)
+    assert {**FOUND} == {name: record.tags.get(name) for name in FOUND}
+    assert (FOUND["run_id"], FOUND["parent_run_id"]) == (record.run, record.parent_run)
+
+
+def test_every_format_is_known() -> None:
+    """A new format states where it has units of work."""
+    assert BY_NAME.keys() == PLACES.keys() | NOWHERE
+
+
+@pytest.mark.parametrize("name", ["branch", "commit", "pull_request", "ticket"])
+def test_a_sentence_is_no_unit(name: str) -> None:
+    """A text of several words may be content."""
+    payload = BY_NAME["portkey"].example(ExampleCall())
+    payload["metadata"] = {name: "My printer is on fire"}
+    assert name not in one("portkey", payload).tags
