@@ -32,7 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
-from spool.ledger.work import TREES, WORK_LIMITS, Lineage, WorkLimits
+from spool.ledger.work import TREES, UNLISTS, WORK_LIMITS, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -479,6 +479,10 @@ class Ledger:
         if span is None or span[0].timestamp() > since or not await self.is_complete():
             return None
         return since, await self._read(lambda rows: rows.linked_targets(since))
+
+    async def has_unlisted(self) -> bool:
+        """Return True if some units of work may no longer be listed."""
+        return bool((await self._read(lambda rows: rows.state())).get(UNLISTS))
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of work is no longer listed, so that its calls cannot be found."""

@@ -17,6 +17,7 @@ from spool.ledger.work import (
     REST,
     RUN,
     UNITS,
+    UNLISTS,
     Lineage,
     number_of_set,
     numbers_of,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from spool.ledger.work import Units
 
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
-UNLISTS = "unlists"  # key in the state: 1 if some units are no longer listed
 _COLUMNS = {name: f"unit_{name}" for name in UNITS}  # the column of each kind of unit
 _PARENT = "parent_run"
 _SET = (*_COLUMNS.values(), _PARENT)  # the columns of a set of units

@@ -299,6 +299,11 @@ class _Page:
                 f"totals from before {border} may be incomplete, because records were deleted before they "
                 "were counted"
             )
+        if (unlisted := self.cost_answer.unlisted) is not None:
+            notes.append(
+                f"units that are no longer listed have {unlisted.calls} calls and cost {unlisted.cost} together; "
+                "none of them costs more than that"
+            )
         parts = self.cost_answer.cut_periods
         if parts:
             notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")

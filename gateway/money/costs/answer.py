@@ -13,6 +13,7 @@ from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.service.first_use import imported
 from spool.errors import NotKept
+from spool.ledger import work
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut
 from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow, Group
@@ -32,7 +33,8 @@ class CostAnswer:
     the stored sums of that time. `ledger` can run further queries about the same calls
     and money. `billed` is None for counted costs. For billed money it states how final the days are, and
     for people who see all calls it also has the money without calls. From `whole_since` on, the totals
-    contain all records.
+    contain all records. `unlisted` is the sum of the units of work that are no longer listed, if the query groups by
+    a unit and there are some. It is None for aggregated costs, which do not add up.
     """
 
     question: CostQuestion
@@ -43,6 +45,7 @@ class CostAnswer:
     before: Sequence[CostRow]
     billed: Mapping[str, object] | None
     whole_since: float
+    unlisted: CostRow | None = None
 
     @property
     def may_lack(self) -> str | None:
@@ -90,7 +93,21 @@ async def answer(
         before=before,
         billed=billed and {**billed, **filled},
         whole_since=await reader.whole.whole_since(),
+        unlisted=await _unlisted(ledger, query, reader),
     )
+
+
+async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) -> CostRow | None:
+    if query.unit_place is None or query.aggregated or not await reader.whole.has_unlisted():
+        return None
+    unit = query.group_by[query.unit_place]
+    if work.OTHER not in query.include.get(unit, (work.OTHER,)):
+        return None
+    include = {**query.include, unit: (work.OTHER,)}
+    rows = await ledger.costs(
+        replace(query, group_by=(), include=include, granularity=TOTAL, kept=None, top=None)
+    )
+    return next(iter(rows), None)
 
 
 def has_plans(registry: Registry | None) -> bool:

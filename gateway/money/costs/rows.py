@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -55,12 +55,12 @@ class AnswerRows:
         self.places = ordered(rows, key=_order)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
-        # calls of units that are no longer kept apart, which no measure of units includes
-        self.other_units = (
-            {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
-            if asked_total is not None and asked_total.other_calls
-            else None
-        )
+        # calls of units that are no longer kept apart, which no list and no measure of units includes
+        self.other_units: Mapping[str, object] | None = None
+        if asked_total is not None and asked_total.other_calls:
+            self.other_units = {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
+        elif answer.unlisted is not None:
+            self.other_units = {"calls": answer.unlisted.calls, "cost": answer.unlisted.cost}
         self.total = None if overlaps else self._beside(sides, _EPOCH, (), totals)
         total = combined(answer.rows, start=_EPOCH, group=())
         self.latency = _latency(total.latency)

@@ -18,6 +18,7 @@ from gateway.money.comparison.split import PARTS
 from gateway.money.recommendations.list import TYPES
 from gateway.service.configuration.sections import Config, McpSettings
 from spool.ledger.queries import BILLED_DIMENSIONS, BUILT_IN_DIMENSIONS, DIMENSIONS
+from spool.ledger.work import UNITS, number_of
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.payloads import attributes
@@ -319,6 +320,19 @@ async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: As
     compared = await assistant.content("compare_costs")
     assert compared["estimated_percent"] == "100.0"
     assert compared["baseline_estimated_percent"] is None
+
+
+async def test_a_list_of_sessions_states_what_it_leaves_out(assistant: Assistant) -> None:
+    told = {**attributes("gpt-4o", 120), "gen_ai.conversation.id": "gone"}
+    given = [{"key": key, "value": {"stringValue": str(value)}} for key, value in told.items()]
+    await assistant.calls("gpt-4o", attributes=given)
+    found = await assistant.content("get_cost_data", group_by=["session"])
+    assert not any("no longer listed" in note for note in found["notes"])
+    number = number_of(UNITS["session"].number, "gone")
+    ledger = assistant.serving.app.services.operators.money.ledger
+    await ledger._change(lambda rows: rows.unlist_work("session", [number]))
+    found = await assistant.content("get_cost_data", group_by=["session"])
+    assert any("units that are no longer listed have 1 calls" in note for note in found["notes"])
 
 
 async def test_amounts_without_a_rate_are_named_beside_the_sums(assistant: Assistant) -> None:

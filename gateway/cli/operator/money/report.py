@@ -506,8 +506,8 @@ def warn_of_open_days(billed: JsonObject | None) -> None:
 def warn_of_other_units(calls: int | str | None = None, cost: str = "") -> None:
     if calls is not None:
         click.echo(
-            f"the measures of units leave out {int(calls):,} calls (cost {cost}), because their units are no longer "
-            "listed",
+            f"units that are no longer listed have {int(calls):,} calls and cost {cost} together. Lists and measures "
+            "of units leave them out, so a unit that costs more than this is not missing",
             err=True,
         )
 

@@ -231,6 +231,23 @@ async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:
         assert 200 == (await server.ask("GET", path)).status, path
 
 
+async def test_a_list_states_what_it_leaves_out(server: OperatorServer) -> None:
+    """No session that is missing in a list costs more than the stated sum. A whole list states none."""
+    assert (await asked(server, "by=session&top=1"))["report"]["other_units"] is None
+    unlisted = number_of(UNITS["session"].number, "first")
+    await server.storage.ledger._change(lambda rows: rows.unlist_work("session", [unlisted]))
+    expected = {"calls": 3, "cost": "7"}
+    for query in ("by=session&top=1", "by=session", "by=team&by=session", "by=session&per=daily"):
+        assert expected == (await asked(server, query))["report"]["other_units"]
+    answer = await asked(server, "by=session&where=pull_request=acme/shop%2343")
+    assert {"calls": 1, "cost": "4"} == answer["report"]["other_units"]
+    second = as_shown("session", "second")
+    for query in (f"by=session&where=session={second}", "by=pull_request", "by=session&scope=aggregated"):
+        assert (await asked(server, query))["report"]["other_units"] is None
+    table = await server.ask("GET", "/report?by=session&format=csv")
+    assert "3 7" == table.headers.get("Tollhouse-Other-Units")
+
+
 async def test_percentiles_of_units_are_exact(server: OperatorServer) -> None:
     """
     The median and the 95th percentile of the cost per run are those of all runs of a row, each with all its calls.
