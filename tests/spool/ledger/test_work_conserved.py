@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -194,8 +194,7 @@ async def test_no_call_is_lost_or_doubled_between_units(ledgers: Ledgers, seed: 
                 for id, record in history.calls.items()
                 if since <= (record.start_time or 0) // NS < until
             }
-            for unit in chance.sample([*UNITS], 2):
-                await check_unit(history, within, unit, times)
+            await check_units(history, within, chance.sample([*UNITS], 2), times)
     whole = {
         name: datetime.fromtimestamp(BEGIN + day * DAY, UTC)
         for name, day in (("since", -200), ("until", 2000))
@@ -205,17 +204,20 @@ async def test_no_call_is_lost_or_doubled_between_units(ledgers: Ledgers, seed: 
         assert by_hand(history.calls, history.links, *DIMENSIONS) == without_unit(found)
 
 
-async def check_unit(history: History, calls: Mapping[bytes, Inference], unit: str, times: Any) -> None:
+async def check_units(
+    history: History, calls: Mapping[bytes, Inference], units: Sequence[str], times: Any
+) -> None:
     """
     Each listed unit has all its calls, and so have the calls without a unit. For each set of dimensions, all rows
     together are all calls. So it is for people with restricted access.
     """
     own = {id: record for id, record in calls.items() if record.team == "ads"}
     restricted = SlicedLedger(history.ledger, SLICE)
+    asked = [(unit, *more) for unit in units for more in ((), DIMENSIONS)]
     for ledger, visible in ((history.ledger, calls), (restricted, own)):
-        for more in ((), DIMENSIONS):
-            expected = by_hand(visible, history.links, unit, *more)
-            found = sums_of(await ledger.costs(query(times, unit, *more)))
+        answers = await ledger.costs_of([query(times, *by) for by in asked])
+        for (unit, *more), rows in zip(asked, answers, strict=True):
+            expected, found = by_hand(visible, history.links, unit, *more), sums_of(rows)
             listed = {group[0] for group in found} - {OTHER}
             assert among(expected, listed | {None}) == among(found, listed | {None})
             assert by_hand(visible, history.links, *more) == without_unit(found)
