@@ -699,7 +699,7 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     asked = ("report", "--by", "team", "--where", f"pull_request={name}", "--json")
     wait_for(lambda: house.json(*asked)["total"]["calls"] == 3, 60, "the calls are counted")
     shown = house.run("work", "show", "pull_request", name)
-    assert re.search(rf"\n  \w+ +- +1 +\$0.03 +\$0.03\n\(no run\).*\npull request {name} +- +3 ", shown), (
+    assert re.search(rf"\n  \w+ +- +1 +0 +\$0.03 +\$0.03\n\(no run\).*\npull request {name} +- +3 ", shown), (
         shown
     )
     console = open_console(house)

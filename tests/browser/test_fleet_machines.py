@@ -44,8 +44,9 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
     console.expects("400", "409")
     file = tmp_path / "computers.csv"
 
-    def send(text: str) -> None:
+    def send(text: str, admit: str = "false") -> None:
         file.write_text(text)
+        dialog.get_by_label("Machines without a device").select_option(admit)
         dialog.locator("input[type=file]").set_input_files(file)
         dialog.get_by_label("Source").select_option("jamf")
         dialog.get_by_role("button", name="Import a machine list").click()
@@ -78,7 +79,10 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
     dialog.get_by_role("button", name="Close").click()
     page.mouse.move(0, 0)
     expect(page.get_by_role("table", name="machines").get_by_role("link")).to_have_count(2)
-    assert {"fleet.inventory"} <= console.actions()
+    page.get_by_role("button", name="Import a machine list").click()
+    send(HEAD + ROWS[: len(ROWS) // 2], admit="true")
+    expect(dialog).to_contain_text("2 machines enrolled as devices.")
+    assert {"fleet.inventory", "device.admit"} <= console.actions()
 
 
 def test_only_operators_import(house: Tollhouse, open_console: OpenConsole) -> None:

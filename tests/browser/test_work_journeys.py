@@ -8,16 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
+from tests.bench.server.page_weights import LOADED, packed_size
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import MONTH, Console
 from tests.browser.people.test_limited_person import limited
 from tests.browser.test_journeys import ended
+from tests.browser.test_pages import OF_A_PAGE, look, unreached
 
 PULL_REQUEST = "acme/shop#42"
 DAY_NS = 86_400 * 10**9
@@ -63,7 +66,10 @@ def calls_of(begun: int) -> list[dict[str, object]]:
 )
 def test_what_cost_most_yesterday(worked: Tollhouse, open_console: OpenConsole, by: str, title: str) -> None:
     """From Overview: the range, the list of the most expensive. One more click opens the page with the same cost."""
-    console = open_console(worked)
+    show_most_expensive(open_console(worked), by, title)
+
+
+def show_most_expensive(console: Console, by: str, title: str) -> None:
     page = console.page
     console.open("/")
     page.get_by_label("Range").select_option(label="Yesterday")
@@ -72,10 +78,11 @@ def test_what_cost_most_yesterday(worked: Tollhouse, open_console: OpenConsole, 
     rows = console.ask(f"/report?by={by}&range=yesterday")["rows"]
     dearest = max((row for row in rows if row[by]), key=lambda row: Decimal(row["cost"]))
     link = page.locator("tbody").get_by_role("link").filter(has_not_text="unknown").first
-    expect(link).to_have_text(dearest[by])
+    expect(link).to_have_text(f"{dearest[by]}{' (continues)' if dearest.get('continues') else ''}")
     ended(console, f"the most expensive {title} of yesterday")
     link.click()
     expect(page.locator(".numbers dd").first).to_have_attribute("title", f"${dearest['cost']}")
+    expect(page.get_by_text("It has more calls in the day before or after this time.")).to_be_visible()
 
 
 def test_top_sessions_of_a_team(worked: Tollhouse, open_console: OpenConsole) -> None:
@@ -96,12 +103,13 @@ def test_what_a_pull_request_cost(worked: Tollhouse, open_console: OpenConsole, 
     """
     admin = open_console(worked)
     runs = [
-        ["lead", "$0.05", "$0.30", "2"],
-        ["reviewer", "$0.25", "$0.25", "2"],
-        ["calls without a run", "$2.50", "$2.50", "2"],
+        ["lead", "$0.05", "$0.30", "2", "1"],
+        ["reviewer", "$0.25", "$0.25", "2", "0"],
+        ["calls without a run", "$2.50", "$2.50", "2", "–"],
     ]
     show_pull_request(admin, "$2.80", runs)
     with limited(browser, admin, "search") as eva:
+        show_most_expensive(eva, "session", "sessions")
         show_pull_request(eva, "$0.30", runs[:2])
         expect(eva.page.get_by_role("region", name="Links")).to_have_count(0)
         assert [] == eva.wrong
@@ -114,7 +122,7 @@ def show_pull_request(console: Console, cost: str, runs: list[list[str]]) -> Non
     page.locator("tbody").get_by_role("link", name=PULL_REQUEST).click()
     rows = page.get_by_role("region", name="Agent runs").locator("tbody tr")
     expect(rows).to_have_count(len(runs))
-    shown = [[text.strip() for text in row.locator("th, td").all_inner_texts()[:4]] for row in rows.all()]
+    shown = [[text.strip() for text in row.locator("th, td").all_inner_texts()[:5]] for row in rows.all()]
     assert runs == shown
     expect(page.locator(".numbers dd").first).to_have_text(cost)
     console.settle()
@@ -152,6 +160,26 @@ def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: 
     expect(page.locator(".numbers dd").first).to_have_text("$2.80")
     ended(console, "a session is unlinked")
     assert {"work_link.create", "work_link.delete"} <= console.actions()
+
+
+def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    As test_pages.py checks other pages: Tab reaches each control, axe finds nothing, nothing overflows, the page is
+    small. An address without a unit shows where to find one.
+    """
+    console = open_console(worked)
+    [session] = {row["session"] for row in console.ask("/report?by=session&where=team=ads")["rows"]}
+    for unit, id in (("pull_request", PULL_REQUEST), ("session", session), ("commit", "9fceb02d" * 5)):
+        begun = len(console.requests)
+        console.open(f"/work?unit={unit}&id={quote(id)}")
+        files = sum(map(packed_size, console.page.evaluate(LOADED)))
+        sent = [
+            each for each in console.requests[begun:] if "/api/" in each.url and "/changes" not in each.url
+        ]
+        answers = sum(each.sizes()["responseBodySize"] for each in sent if each.response())
+        assert 0 < files + answers < OF_A_PAGE
+        assert [] == unreached(console, is_framed=False)
+        look(console, f"work-{unit}")
 
 
 def test_a_wrong_link_says_why(worked: Tollhouse, open_console: OpenConsole) -> None:

@@ -219,7 +219,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const columns = [
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]), under: !place && under,
       mark: paint && !place && ((row) => !row.of && html`<${Square} paint=${paint.get(nameOf(row[field])) ?? "s9"} />`),
-      value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
+      value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}${row.continues ? " (continues)" : ""}`)})),
     column(name),
     unitOf(name) && {title: "Units", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
     measure.adds && {title: "Share", kind: "number", wide: 3, value: (row) => percent(now(row), now(whole))},

@@ -95,11 +95,12 @@ function found({devices}) {
 
 const SOURCES = [["jamf", "Jamf"], ["intune", "Intune"], ["kandji", "Kandji"], ["csv", "another CSV file"]];
 
-const put = (file, source, confirm) => send("PUT", `/fleet/inventory?${new URLSearchParams({source, confirm})}`, new Blob([file], {type: "text/csv"}));
+const put = ({file, ...asked}, confirm) => send("PUT", `/fleet/inventory?${new URLSearchParams({...asked, confirm})}`, new Blob([file], {type: "text/csv"}));
 const rows = (count, what) => count > 0 && html` ${exactCount(count)} ${count === 1 ? "row was" : "rows were"} left out: ${what}.`;
 
 const Imported = ({answer}) => html`<p role="status">The inventory has ${machines(answer.inventory.machines)}: ${exactCount(answer.added)} added,
-  ${" "}${exactCount(answer.removed)} removed.${rows(answer.repeated, "repeated machines")}${rows(answer.no_laptops, "phones or tablets")}</p>`;
+  ${" "}${exactCount(answer.removed)} removed.${rows(answer.repeated, "repeated machines")}${rows(answer.no_laptops, "phones or tablets")}
+  ${answer.admitted > 0 && html` ${machines(answer.admitted)} enrolled as devices.`}</p>`;
 
 /** Asks before a list that lacks more than a third of the machines is imported. */
 function Confirmation({problem, again}) {
@@ -115,12 +116,12 @@ function Confirmation({problem, again}) {
     <button type="button" class="main danger" disabled=${isBusy} onClick=${run}>Import the list anyway</button>`;
 }
 
-async function importList(_, {file, source}) {
+async function importList(_, given) {
   try {
-    return html`<${Imported} answer=${await put(file, source, false)} />`;
+    return html`<${Imported} answer=${await put(given, false)} />`;
   } catch (error) {
     if (error.type !== "not_allowed") throw error;
-    return html`<${Confirmation} problem=${error.message.split(". ")[0]} again=${() => put(file, source, true)} />`; // the rest names an option of the command
+    return html`<${Confirmation} problem=${error.message.split(". ")[0]} again=${() => put(given, true)} />`; // the rest names an option of the command
   }
 }
 
@@ -142,7 +143,8 @@ const MACHINES = {
   ],
   create: {title: "Import a machine list", needs: "operate_spool", run: importList,
     text: () => "The list replaces the inventory. Export all machines from your MDM as CSV.",
-    fields: () => [{name: "file", label: "CSV file", type: "file", required: true}, {name: "source", label: "Source", type: "select", options: SOURCES}]},
+    fields: () => [{name: "file", label: "CSV file", type: "file", required: true}, {name: "source", label: "Source", type: "select", options: SOURCES},
+      {name: "admit", label: "Machines without a device", type: "select", options: [["false", "only list them"], ["true", "enrol their serial numbers, for machines that send without an agent"]]}]},
   empty: html`<h2>No machines yet</h2><p>Run <code>tollhouse agent</code> on each laptop, or import the machines of your MDM, to see which report and
     why others do not.</p>`,
 };

@@ -60,10 +60,11 @@ function Unit({unit, id, query, session}) {
 const tile = (term, value, note, exact) => html`<div><dt>${term}</dt><dd title=${exact}>${value}</dd><dd class="faint">${note}</dd></div>`;
 const cost = (term, sums, note) => tile(term, money(sums.cost), `${calls(sums)}${note}`, `$${sums.cost}`);
 
-const Figures = ({own, aggregated, first, last, range}) => html`<dl class="numbers">
+const Figures = ({work, own, aggregated, first, last, range}) => html`<dl class="numbers">
   ${cost("Cost", own, own.errors > 0 ? `, ${exactCount(own.errors)} failed` : "")}
   ${aggregated && aggregated.calls !== own.calls && cost("With started runs", aggregated, ", also of other sessions")}
-  ${last && tile("Last day with calls", last, `${first === last ? "no other day" : `first day ${first}`} (${range}, UTC)`)}</dl>`;
+  ${last && tile("Last day with calls", last, `${first === last ? "no other day" : `first day ${first}`} (${range}, UTC)`)}</dl>
+  ${work.continues && html`<p role="note">It has more calls in the day before or after this time.</p>`}`;
 
 /** The agent runs as a tree, and the runs or sessions that started them. */
 function Runs({work, own, without_run: without, other_runs: others, started_by: above, runs, unit, when}) {
@@ -75,6 +76,7 @@ function Runs({work, own, without_run: without, other_runs: others, started_by: 
       under: (row) => row.aggregated.calls !== row.own.calls && `${money(row.aggregated.cost)} with started runs`},
     spend("Own cost", "own"), spend("With started runs", "aggregated"),
     {title: "Calls", kind: "number", value: (row) => exactCount(row.own.calls)},
+    {title: "Started runs", kind: "number", wide: 2, value: (row) => row.delegations ?? "–"},
     {title: "Session", wide: 1, value: (row) => (row.session ? link("session", row.session) : "–")},
   ];
   return html`<section aria-label="Agent runs"><h2>Agent runs</h2>
