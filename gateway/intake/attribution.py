@@ -17,7 +17,7 @@ from gateway.service.configuration.sections import AttributionRule, Config
 from spool.people import BRANCH, KEEP, People
 from spool.record import AiRecord, Inference, UsageEvent
 
-_IDS = ("user", "api_key", "session", "team")
+_IDS = ("user", "api_key", "session", "team", "run", "parent_run")
 
 
 class Attribution:
@@ -98,16 +98,18 @@ class Attribution:
 
     def _protect_emails(self, record: AiRecord) -> None:
         user, session, api_key, team = record.user, record.session, record.api_key, record.team
+        runs = (record.run, record.parent_run) if isinstance(record, Inference) else ()
         if not (
             (user is not None and "@" in user)
             or (session is not None and "@" in session)
             or (team is not None and "@" in team)
             or (api_key is not None and "@" in api_key)
+            or any(run is not None and "@" in run for run in runs)
             or "@" in "".join(record.tags.values())
         ):
             return
         for name in _IDS:
-            value = getattr(record, name)
+            value = getattr(record, name, None)
             if value is not None and "@" in value:
                 setattr(record, name, self._people.carried(value))
         if any("@" in value for value in record.tags.values()):

@@ -149,8 +149,10 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
     if SESSION in texts:
         [number] = numbers_of(SESSION, [texts[SESSION]])
         texts[SESSION] = shown(number or number_of(UNITS[SESSION].number, texts[SESSION]))
-    texts = {**texts, **one_name_each(texts)}
-    return WorkLinkDraft(**texts, **days)
+    named = one_name_each(texts)
+    if texts.keys() != named.keys():
+        raise Invalid("repository must be a name such as acme/shop")
+    return WorkLinkDraft(**named, **days)
 
 
 def _day(name: str, value: str) -> str:

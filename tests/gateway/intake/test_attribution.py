@@ -125,14 +125,37 @@ def test_emails_are_hashed() -> None:
         user="Ann.Lee@Example.com",
         session="ann.lee@example.com",
         api_key="key-1",
+        run="ann.lee@example.com",
+        parent_run="bob@example.com",
         tags={"end_user": "ann.lee@example.com", "repo": "git@example.com:a/b", "package": "react@18.2.0"},
     )
     Attribution(Config(), secret=b"s").apply(record, {})
     assert record.user is not None and record.user.startswith("email:") and len(record.user) == 22
-    assert {record.user} == {record.session, record.tags["end_user"]}
+    assert {record.user} == {record.session, record.run, record.tags["end_user"]}
+    assert record.parent_run is not None and record.parent_run.startswith("email:")
     assert record.api_key == "key-1"
     assert record.tags["repo"] == "git@example.com:a/b"
     assert record.tags["package"] == "react@18.2.0"
+
+
+@pytest.mark.parametrize("field", ["user", "session", "run", "parent_run", "api_key", "team"])
+def test_one_address_is_enough(field: str) -> None:
+    """No other field needs an address as well."""
+    record = call(**{field: "ann@example.com"})
+    Attribution(Config(), secret=b"s").apply(record, {})
+    assert getattr(record, field).startswith("email:")
+
+
+def test_a_label_names_a_repository_as_reporters_do() -> None:
+    """An address becomes owner and name, without credentials, and one with unclear credentials is left out."""
+    for address, name in (
+        ("https://ann:secret@example.com/acme/shop.git", "acme/shop"),
+        ("acme/shop", "acme/shop"),
+        ("ann:secret@example.com", None),
+    ):
+        record = call()
+        Attribution(Config()).apply(record, {"repository": address})
+        assert record.tags.get("repository") == name
 
 
 def test_a_pseudonym_is_not_hashed_again() -> None:

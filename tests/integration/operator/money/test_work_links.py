@@ -157,6 +157,7 @@ async def test_lists_of_calls_show_the_linked_calls(server: OperatorServer) -> N
         ({"session": "s", "ticket": "T", "since": "2026-09-01"}, "apply only to a branch"),
         ({**SHOP, "ticket": "T", "since": "soon"}, "since must be a day"),
         ({**SHOP, "ticket": "T", "since": "2026-09-02", "until": "2026-09-01"}, "must not be after"),
+        ({**SHOP, "repository": "ada:secret@example.com", "ticket": "T"}, "repository must be a name"),
         ({"session": "s", "ticket": "a\nb"}, "printable"),
         ({"session": "s" * 257, "ticket": "T"}, "1 to 256"),
         ({"session": 1, "ticket": "T"}, "session"),
