@@ -32,7 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
-from spool.ledger.work import TREES, UNLISTS, WORK_LIMITS, Lineage, WorkLimits
+from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -611,22 +611,23 @@ class Ledger:
                 from spool.ledger.billed import with_running_day  # imported when bills are first queried
 
                 query = with_running_day(query, now)
-            self._check_people(query)
+            self.check_people(query.named)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             prepared.append(replace(query, derived=known))
         return prepared
 
-    def _check_people(self, query: CostQuery) -> None:
-        """Raise Invalid if the query combines sessions or runs with users, and the settings forbid that."""
-        if self._work.people or not any(name in TREES for name in query.named):
+    def check_people(self, named: Collection[str]) -> None:
+        """
+        Raise Invalid if a query names sessions or runs together with people, and the settings forbid that. The device
+        of a call says who made it.
+        """
+        if self._work.people or not any(name in TREES for name in named):
             return
-        sources = {
-            each for name in query.named if name in self._derived for each in self._derived[name].sources
-        }
-        if "user" in sources.union(query.named):
+        sources = {each for name in named if name in self._derived for each in self._derived[name].sources}
+        if not sources.union(named).isdisjoint(OF_PEOPLE):
             raise Invalid(
-                "costs by session or run cannot be combined with users here ([work] people is false)"
+                "costs by session or run cannot be combined with users or devices here ([work] people is false)"
             )
 
     @cached_property

@@ -20,9 +20,9 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import Usages
-from spool.ledger.work import Lineage
+from spool.ledger.work import OF_PEOPLE, Lineage
 from spool.log.protocols import ReadableLog
-from spool.registry.roles import LedgerSlice, RoleFilter
+from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 # Name of the derived dimension below. No list of dimensions contains it, so no query can use it.
 _NAME = "(slice)"
@@ -35,14 +35,15 @@ _MOST_COMBINATIONS = 1000
 class SlicedLedger:
     """
     Ledger that shows only the calls of a slice. If a filter uses a dimension that no longer exists,
-    nothing is shown.
+    nothing is shown. `person` is the e-mail address of the person who sees the slice.
     """
 
-    def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
+    def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
         self._ledger = ledger
         self._slice = slice.without_unknown(ledger.dimensions())
         self._derived = {dimension.name: dimension for dimension in ledger.derived()}
         self._parts = [_Part(part, frozenset(self._sources(part))) for part in self._slice.parts]
+        self._person = person
 
     @property
     def is_whole(self) -> bool:
@@ -77,6 +78,8 @@ class SlicedLedger:
     def _cut(self, query: CostQuery) -> CostQuery:
         if self._slice.has_every_call:
             return query
+        if self._selects_others:
+            self._ledger.check_people((*query.named, "user"))
         if _NAME in query.named:
             check_dimension(_NAME)
         cut = within(query, include={_NAME: (_YES,)}, exclude={})
@@ -185,6 +188,22 @@ class SlicedLedger:
             return _YES if self.holds(lambda name: values[places[name]]) else ""
 
         return Derived(name=_NAME, label="", sources=sources, value=value)
+
+    @cached_property
+    def _selects_others(self) -> bool:
+        """Whether filters by user or device show calls of other people."""
+        people = self._ledger.people
+
+        def is_own(condition: RoleFilter) -> bool:
+            if condition.dimension != "user" or condition.mode != IS or people is None or not self._person:
+                return False
+            return {people.identity(value) for value in condition.values} == {people.identity(self._person)}
+
+        return any(
+            not set(OF_PEOPLE).isdisjoint(self._sources([condition])) and not is_own(condition)
+            for part in self._slice.parts
+            for condition in part
+        )
 
     def _sources(self, part: Collection[RoleFilter]) -> Iterator[str]:
         """Yield the stored dimensions that decide which calls are in a part of the slice."""

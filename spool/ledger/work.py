@@ -45,7 +45,7 @@ class WorkLimits:
     """
     Limits of the listed units: the number of each kind in a month, and the seconds after the last call for which
     sessions and runs, and all other units, are listed. If `people` is False, no query combines sessions or runs with
-    users.
+    users or devices.
     """
 
     ids_per_month: int = 100_000
@@ -72,6 +72,7 @@ UNITS: Mapping[str, WorkUnit] = {
 }
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
 TREES = (SESSION, RUN)  # units whose runs start further runs, so they have an aggregated cost
+OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
 MAX_LEVELS = 100  # runs above a run to whose aggregated cost its calls belong
 # number of the unit of each kind, in the order of UNITS, and at the end that of the run that started the call's run
 Units = tuple[int, ...]

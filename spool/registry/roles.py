@@ -238,13 +238,14 @@ class Rights:
     The current permissions and visible data of a person. `roles` are the names of the roles that grant them.
 
     `slice` has the visible calls, but only of roles that show every counted cost type. `shown` has the parts
-    of all roles, each with the cost types that the role shows.
+    of all roles, each with the cost types that the role shows. `person` is the e-mail address.
     """
 
     permission_sets: frozenset[str] = frozenset()
     slice: LedgerSlice = LedgerSlice()
     roles: tuple[str, ...] = ()
     shown: tuple[tuple[frozenset[str], tuple[RoleFilter, ...]], ...] = ()
+    person: str = ""
 
     def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
         """Return the calls that the person may see in every one of these cost types."""
@@ -361,6 +362,7 @@ class Roles:
             permission_sets=with_included(id for role in roles for id in role.permission_sets),
             roles=tuple(role.name for role in roles),
             shown=tuple(shown),
+            person=person,
         )
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 

@@ -47,7 +47,7 @@ class CostReader:
     @property
     def ledger(self) -> SlicedLedger:
         """The totals of the calls that are visible in every counted cost type."""
-        return SlicedLedger(self.whole, self.rights.slice)
+        return SlicedLedger(self.whole, self.rights.slice, person=self.rights.person)
 
     def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
         """
@@ -58,7 +58,7 @@ class CostReader:
         cost_slice = self.rights.slice_of(cost_types)
         if self.rights.shown and not cost_slice.parts:
             raise hides(self.rights, cost_types)
-        return SlicedLedger(self.whole, cost_slice)
+        return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
     async def visible(self) -> Visible:
         """Return the predicate that is true for visible views, budgets, insights and recommendations."""

@@ -716,8 +716,8 @@ class WorkSettings:
     )
     people: bool = setting(
         True,
-        "whether costs by session and agent run may be grouped and filtered by user; a role may still show a person "
-        "only their own calls",
+        "whether costs by session and agent run may be grouped and filtered by user or device; a role may still show a "
+        "person only their own calls",
     )
     retention: Duration = setting(
         90.0 * DAY_S,

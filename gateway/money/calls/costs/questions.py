@@ -181,7 +181,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
     for name in (*by, *include, *exclude):
         if name not in known and name in UNITS:
             raise Invalid(
-                f"billed costs are divided by day and do not reach a {name}; use a counted cost_type"
+                f"a {name} is only in reports and comparisons of counted costs; use a counted cost_type there"
             )
         if name not in known:
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
