@@ -110,6 +110,9 @@ bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8
 	$(BIN)/python -m tests.bench $(SCENARIOS)
 	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800
 
+bench-units: $(VENV)/test.stamp  ## queries about a month of a million sessions and two million runs
+	$(BIN)/python -m tests.bench.growth.units
+
 bench-peers: $(VENV)/test.stamp  ## the same load and the same kill beside an OpenTelemetry Collector (needs Go), Phoenix and MLflow
 	$(BIN)/python -m tests.bench.peers
 

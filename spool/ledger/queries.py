@@ -246,6 +246,12 @@ class CostQuery:
         """The position of the unit of work among the dimensions that the query groups by, or None."""
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
+    @property
+    def filters_units(self) -> bool:
+        """Whether the query filters by units of work."""
+        is_filtered = any(values for name, values in self.exclude.items() if name in work.UNITS)
+        return is_filtered or not self.include.keys().isdisjoint(work.UNITS)
+
     def without_unit(self) -> CostQuery:
         """Return the query without units of work, and without filters that use them."""
         return replace(

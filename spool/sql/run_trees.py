@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from spool.ledger.work import MAX_LEVELS, REST
 
 # A run has one parent: of several, the one with the smallest number. If runs start each other in a circle, the one
 # with the smallest number has no parent. Both rules do not depend on the order of the reports.
+# Only a climb to the last level (`long`) can be in a circle, so that all others need not be searched.
 _PARENT = """(SELECT MIN(p.parent_run) FROM {sets} p
   WHERE p.unit_run = {of} AND p.unit_run > {rest} AND p.parent_run > {rest}{p_is_seen})"""
 _ABOVE = """(
@@ -15,14 +16,18 @@ WITH RECURSIVE {seen}climbed (units, own, run, level) AS (
   SELECT s.id, s.unit_run, CASE s.unit_run WHEN {rest} THEN s.parent_run ELSE {parent} END, 1 FROM {sets} s
   WHERE s.id IN ({used}) AND (s.unit_run > {rest} OR s.unit_run = {rest} AND s.parent_run > {rest})
   UNION ALL SELECT c.units, c.own, {above}, c.level + 1 FROM climbed c WHERE c.run IS NOT NULL AND c.level < {most}
+), long (units) AS (
+  SELECT DISTINCT units FROM climbed WHERE run IS NOT NULL AND level = {most}
 ), nearest (units, own, run, level, visits) AS (
-  SELECT units, own, run, MIN(level), COUNT(*) FROM climbed WHERE run IS NOT NULL GROUP BY units, own, run
+  SELECT units, own, run, MIN(level), COUNT(*) FROM climbed
+  WHERE run IS NOT NULL AND units IN (SELECT units FROM long) GROUP BY units, own, run
 ), roots (units, run) AS (
   SELECT units, MIN(run) FROM nearest WHERE visits > 1 GROUP BY units
 ), stops (units, run, level) AS (
   SELECT r.units, r.run, n.level FROM roots r JOIN nearest n ON n.units = r.units AND n.run = r.run
 ), above (units, run) AS (
-  SELECT n.units, n.run FROM nearest n LEFT JOIN stops s ON s.units = n.units
+  SELECT units, run FROM climbed WHERE run IS NOT NULL AND units NOT IN (SELECT units FROM long)
+  UNION ALL SELECT n.units, n.run FROM nearest n LEFT JOIN stops s ON s.units = n.units
   WHERE n.run <> n.own AND n.level <= COALESCE(s.level, {most}) AND n.own <> COALESCE(s.run, {rest} - 1)
 ) {chosen})"""
 _RUNS = "SELECT units, run AS unit FROM above"
@@ -50,6 +55,25 @@ SELECT unit_run, MIN(CASE WHEN parent_run > {rest} THEN parent_run END),
   MIN(CASE WHEN unit_session > {rest} THEN unit_session END)
 FROM {sets} s WHERE unit_run > {rest} AND unit_run IN (SELECT run FROM below UNION SELECT run FROM above){s_is_seen}
 GROUP BY unit_run LIMIT :most"""
+_BELOW = """
+WITH RECURSIVE below (run, level) AS (
+  {runs} UNION SELECT s.unit_run, b.level + 1 FROM below b JOIN {sets} s ON s.parent_run = b.run
+  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND b.level < {most}
+)
+SELECT s.id FROM {sets} s WHERE s.unit_run > {rest} AND s.unit_run IN (SELECT run FROM below)
+UNION SELECT s.id FROM {sets} s WHERE s.parent_run > {rest} AND s.parent_run IN (SELECT run FROM below)"""
+_SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({numbers})"
+
+
+def below(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
+    """Return the query for the sets of some runs or sessions and of all runs that they started."""
+    names = {"sets": sets, "rest": REST, "most": MAX_LEVELS, "numbers": ", ".join(map(str, numbers))}
+    if of_runs:
+        return _BELOW.format(
+            runs=f"VALUES {', '.join(f'(CAST({number} AS bigint), 0)' for number in numbers)}", **names
+        )
+    runs = "SELECT DISTINCT unit_run, 0 FROM {sets} WHERE unit_session IN ({numbers}) AND unit_run > {rest}"
+    return (_BELOW + _SETS_OF_SESSIONS).format(runs=runs.format(**names), **names)
 
 
 def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:

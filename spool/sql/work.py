@@ -16,6 +16,7 @@ from spool.ledger.work import (
     OTHER,
     REST,
     RUN,
+    SESSION,
     UNITS,
     UNLISTS,
     Lineage,
@@ -28,7 +29,7 @@ from spool.sql import work_links
 from spool.sql.columns import insert
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.run_trees import above, lineage
+from spool.sql.run_trees import above, below, lineage
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery, Derived
@@ -40,6 +41,7 @@ _PARENT = "parent_run"
 _SET = (*_COLUMNS.values(), _PARENT)  # the columns of a set of units
 _NAMES = ", ".join(_SET)
 _WIDTH = len(Dimensions._fields)
+_MOST_SETS = 5000  # sets of units whose sums are looked up; for more, the whole time range is read
 
 
 class SqlWorkRows(ABC):
@@ -188,27 +190,34 @@ class SqlWorkRows(ABC):
             most=most,
         )
 
-    def _work(self, query: CostQuery | None = None) -> str:
+    def _work(self, query: CostQuery | None = None, sums: str = "") -> str:
         """
         Return the sums with their units as a table. A linked unit counts if a sum has none of its own. For an
         aggregated cost, the table also has each sum under every unit above its own.
+
+        `sums` is a statement that replaces the table of sums.
         """
         pairs, named = self.state().get(work_links.PAIRS, 0), UNITS if query is None else query.named
         linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
-        joined = f"{self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units{links}"
+        joined = (
+            f"{'sums' if sums else self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units{links}"
+        )
         shown = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
-        rows = f"SELECT w.*, {shown} FROM {joined}"
+        rows = f"{sums and f'WITH sums AS MATERIALIZED ({sums}) '}SELECT w.*, {shown} FROM {joined}"
         if query is None or not query.aggregated or query.unit is None:
             return f"({rows}) of_units"
         columns = ", ".join("a.unit" if name == query.unit else units[name] for name in _COLUMNS)
-        used = f"SELECT units FROM {self._named(WORK)} WHERE start < {int(query.until.timestamp())}"
-        used += f" AND start > {int(query.since.timestamp()) - DAY_S}"
+        few = self._few_sets(query, in_trees=True)
+        used = "SELECT units FROM sums"
+        if not sums:
+            used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {int(query.since.timestamp())}"
+            used += f" AND start < {int(query.until.timestamp())}{few and f' AND {few}'}"
         tree = above(self._named(SETS), used, of_runs=query.unit == RUN, seen=self._seen_by(query))
         return (
             f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} LEFT JOIN {tree} a ON a.units = w.units"
             # with an inner join, SQLite would search the sums of the whole time for each row of the tree
-            f" WHERE COALESCE(a.unit, {REST}) > {REST}) of_units"
+            f" WHERE COALESCE(a.unit, {REST}) > {REST}{few and f' AND w.{few}'}) of_units"
         )
 
     def _seen_by(self, query: CostQuery) -> str:
@@ -220,6 +229,37 @@ class SqlWorkRows(ABC):
 
     def _seen(self) -> str:
         return f"SELECT DISTINCT units FROM {self._named(WORK)} WHERE calls <> 0 AND key"
+
+    def _few_sets(self, query: CostQuery, *, in_trees: bool = False) -> str:
+        """
+        Return the condition for the sets of units that can pass a query's filters, or "" if these are many. The sums of
+        a few sets are looked up instead of reading the whole time range.
+
+        With `in_trees`, the condition is for the sums that pass because of a run or session above theirs.
+        """
+        sets, links = self._named(SETS), self._named(work_links.LINKS)
+        few: set[int] | None = None
+        for name, numbers in _chosen(query):
+            is_of_tree = query.aggregated and name == query.unit
+            if in_trees and is_of_tree:
+                numbers = [number for number in numbers if number > REST]
+            if not numbers or (min(numbers) <= REST and name != SESSION):  # REST and NONE have no index
+                continue
+            found = [_with_any(sets, name, numbers)]
+            if is_of_tree:
+                found = [below(sets, numbers, of_runs=name == RUN)]
+            elif name in TARGETS:
+                pairs = self.state().get(work_links.PAIRS, 0)
+                found += work_links.linked_sets(pairs, links, sets, _COLUMNS, name, numbers)
+            rows = self._tables.all(f"SELECT id FROM ({' UNION '.join(found)}) few LIMIT {_MOST_SETS + 1}")
+            if len(rows) <= _MOST_SETS:
+                ids = {id for (id,) in rows}
+                few = ids if few is None else few & ids
+        return "" if few is None else f"units IN ({_listing(sorted(few))})"
+
+    def _adds_up_by_set(self, query: CostQuery) -> bool:
+        """Return True if each set of units belongs to one unit, whatever the time. A link of a branch has a time."""
+        return not work_links.has_times(self.state().get(work_links.PAIRS, 0), query.named)
 
     def _linked(self, unit: str) -> str:
         return work_links.linked_units(unit, self._named(work_links.LINKS))
@@ -364,19 +404,30 @@ class SqlWorkRows(ABC):
         kept += f" UNION SELECT linked FROM {self._named(work_links.LINKS)}"
         self._tables.run(f"DELETE FROM {self._named(NAMES)} WHERE id NOT IN ({kept})")
 
-    def _of_units(self, query: CostQuery) -> str:
-        """Return the sums that pass a query's filters by unit, as a table and the beginning of a condition."""
-        terms = list[str]()
-        for word, filters in (("IN", query.include), ("NOT IN", query.exclude)):
-            terms += [
-                _among(name, word, numbers_of(name, values))
-                for name, values in filters.items()
-                if name in UNITS and (values or word == "IN")
-            ]
-        if query.only is not None and (place := query.unit_place) is not None:
-            wanted = numbers_of(query.group_by[place], [group[place] for group in query.only])
-            terms.append(_among(query.group_by[place], "IN", wanted))
-        return f"{self._work(query)} WHERE {''.join(f'{term} AND ' for term in terms)}"
+    def _of_units(self, query: CostQuery, sums: str = "") -> str:
+        """
+        Return the sums that pass a query's filters by unit, as a table and the beginning of a condition. `sums`
+        replaces the table of sums.
+        """
+        terms = [f"{_COLUMNS[name]} IN ({_listing(numbers)})" for name, numbers in _chosen(query)]
+        terms += [
+            f"{_COLUMNS[name]} NOT IN ({_listing(numbers_of(name, values))})"
+            for name, values in query.exclude.items()
+            if name in UNITS and values
+        ]
+        if not terms and query.unit_place is None:
+            return f"{self._named(WORK)} WHERE"
+        few = self._few_sets(query)
+        terms += [few] if few else []
+        return f"{self._work(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
+
+    def _group_terms(self, query: CostQuery, first: int) -> list[str]:
+        """
+        Return the terms of GROUP BY for the dimensions of a query, which are the results from number `first` on.
+        A unit of `h` is grouped by its number, because its name is a lookup.
+        """
+        names = enumerate(query.group_by, first)
+        return [f"h.{_COLUMNS[name]}" if name in UNITS else str(place) for place, name in names]
 
     def _shown_unit(self, unit: str) -> str:
         """Return the SQL expression for a unit of work of `h` in a result, "" for none."""
@@ -387,8 +438,23 @@ class SqlWorkRows(ABC):
         return f"CASE {column} WHEN {NONE} THEN '' WHEN {REST} THEN '{OTHER}' ELSE {name} END"
 
 
-def _among(unit: str, word: str, numbers: Sequence[int]) -> str:
-    return f"{_COLUMNS[unit]} {word} ({', '.join(map(str, numbers)) or 'NULL'})"
+def _chosen(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
+    """Return the units that a query wants, by kind."""
+    chosen: list[tuple[str, Sequence[str]]] = [each for each in query.include.items() if each[0] in UNITS]
+    if query.only is not None and (place := query.unit_place) is not None:
+        chosen.append((query.group_by[place], [group[place] or "" for group in query.only]))
+    return [(name, numbers_of(name, values)) for name, values in chosen]
+
+
+def _with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
+    """Return the SQL that selects the sets with one of these units. The condition is that of the index."""
+    column = _COLUMNS[unit]
+    is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
+    return f"SELECT id FROM {sets} WHERE {column} IN ({_listing(numbers)}){is_listed}"
+
+
+def _listing(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers)) or "NULL"
 
 
 def _listed(units: Units, unlisted: Mapping[tuple[int, int], int]) -> Units:

@@ -6,7 +6,7 @@ The registry has the links. This table is a copy for queries, with the mark of t
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import product
 
 from spool.ledger.work import NONE, REST, UNITS
@@ -76,6 +76,27 @@ def with_links(
         for target, linked in found.items()
     }
     return expressions, joins
+
+
+def has_times(pairs: int, named: Container[str]) -> bool:
+    """Return True if a joined link of a branch to one of these kinds acts on a part of the time only."""
+    return any(
+        pairs & 1 << place and unit == BRANCH and target in named
+        for place, (target, unit) in enumerate(_PAIRS)
+    )
+
+
+def linked_sets(
+    pairs: int, table: str, sets: str, columns: Mapping[str, str], target: str, numbers: Sequence[int]
+) -> Iterator[str]:
+    """Yield the statements that select the sets of units with a link to one of these pull requests or tickets."""
+    for place, (of, unit) in enumerate(_PAIRS):
+        if of == target and pairs & 1 << place:
+            yield (
+                f"SELECT s.id FROM {table} l JOIN {sets} s ON s.{columns[unit]} = l.id AND s.{columns[unit]} > {REST}"
+                f" WHERE l.target = {UNITS[target].number} AND l.unit = {UNITS[unit].number}"
+                f" AND l.linked IN ({', '.join(map(str, numbers))})"
+            )
 
 
 def linked_units(unit: str, table: str) -> str:

@@ -122,6 +122,13 @@ CREATE TABLE {schema}.ledger_work_units (
     parent_run bigint NOT NULL
 );
 
+-- Queries by a unit look up its sets and their sums.
+CREATE INDEX ON {schema}.ledger_work (units);
+CREATE INDEX ON {schema}.ledger_work_units (unit_session);
+CREATE INDEX ON {schema}.ledger_work_units (unit_branch) WHERE unit_branch > 0;
+CREATE INDEX ON {schema}.ledger_work_units (unit_commit) WHERE unit_commit > 0;
+CREATE INDEX ON {schema}.ledger_work_units (unit_pull_request) WHERE unit_pull_request > 0;
+CREATE INDEX ON {schema}.ledger_work_units (unit_ticket) WHERE unit_ticket > 0;
 CREATE INDEX ON {schema}.ledger_work_units (unit_run, parent_run, unit_session) WHERE unit_run > 0;
 CREATE INDEX ON {schema}.ledger_work_units (parent_run, unit_run) WHERE parent_run > 0;
 

@@ -135,6 +135,13 @@ CREATE TABLE work_units (
     parent_run INTEGER NOT NULL
 ) STRICT;
 
+-- Queries by a unit look up its sets and their sums.
+CREATE INDEX work_sums ON work (units);
+CREATE INDEX work_sessions ON work_units (unit_session);
+CREATE INDEX work_branches ON work_units (unit_branch) WHERE unit_branch > 0;
+CREATE INDEX work_commits ON work_units (unit_commit) WHERE unit_commit > 0;
+CREATE INDEX work_pull_requests ON work_units (unit_pull_request) WHERE unit_pull_request > 0;
+CREATE INDEX work_tickets ON work_units (unit_ticket) WHERE unit_ticket > 0;
 CREATE INDEX work_runs ON work_units (unit_run, parent_run, unit_session) WHERE unit_run > 0;
 CREATE INDEX work_parents ON work_units (parent_run, unit_run) WHERE parent_run > 0;
 
