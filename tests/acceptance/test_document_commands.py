@@ -28,6 +28,7 @@ ELSEWHERE = {
     "docs/lake-maintenance.md": "tests/integration/lake",
     "docs/kafka.md": "tests/clients",
     "docs/clickhouse.md": "tests/clients",
+    "docs/units-of-work.md": "tests/acceptance/test_links_from_ci.py",
 }
 CONFIGURATIONS = sorted(
     str(path.relative_to(ROOT))

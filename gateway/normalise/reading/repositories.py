@@ -27,6 +27,7 @@ _LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
 _PAGE = re.compile(
     r"https?://[^/]+/(?P<path>[^?#@:]+?)/(?:-/)?(?:pull|merge_requests|pull-requests|pullrequest)/(?P<number>\d+)(?:[/?#].*)?"
 )
+_OF_GITLAB = re.compile(r"([^\s#!]+)!(\d+)")
 _NUMBER = re.compile(r"(?:refs/(?:pull|merge-requests)/)?[#!]?(?P<number>\d+)(?:/\w+)?")
 _REPOSITORY, _PULL_REQUEST, _BRANCH = "repository", "pull_request", "branch"
 _HEADS = "refs/heads/"
@@ -80,4 +81,7 @@ def _pull_request(stated: str, repository: str | None) -> str:
     if (page := _PAGE.fullmatch(stated)) is not None:
         return f"{page['path']}#{page['number']}"
     number = _NUMBER.fullmatch(stated)
-    return stated if number is None or repository is None else f"{repository}#{number['number']}"
+    if number is not None and repository is not None:
+        return f"{repository}#{number['number']}"
+    of_gitlab = _OF_GITLAB.fullmatch(stated)
+    return stated if of_gitlab is None else f"{of_gitlab[1]}#{of_gitlab[2]}"

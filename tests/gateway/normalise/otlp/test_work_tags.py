@@ -96,6 +96,7 @@ def test_a_call_takes_the_work_of_the_agent_above_it() -> None:
             {"pull_request": "https://dev.azure.com/acme/web/_git/shop/pullrequest/42"},
             "acme/web/_git/shop#42",
         ),
+        ({"pull_request": "acme/web/shop!42"}, "acme/web/shop#42"),
         ({"pull_request": "I6c3a9f"}, "I6c3a9f"),
         ({"pull_request": "42", "repository": "ada:secret@github.com"}, "42"),
     ],
