@@ -14,7 +14,7 @@ from gateway.http.holders.operators import MoneyServices
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from gateway.money.costs.measures import MAX_TOP, REAL_COST
-from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.question import CostQuestion, check_span, check_units
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger.periods import Span, span
@@ -93,7 +93,8 @@ async def question(
     """
     Return the query, and notes for the reader of the result.
 
-    Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest.
+    Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest. Raises
+    AskedTooMuch for units of work in another query than their totals can answer.
     """
     since, until = bounds(date_range, asking.shared.clock.now())
     known = await asking.reads.dimensions(cost_type, units=True)
@@ -137,6 +138,8 @@ async def question(
         # every counted cost type is part of a result with counted costs
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
+    check_units(cost_question.query, cost_type)
+    check_span(cost_question.query)
     return cost_question, notes
 
 

@@ -19,7 +19,7 @@ from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import offered
 from gateway.mcp.writing import clean
 from gateway.service.errors import Refusal
-from spool.errors import Invalid, NotThere
+from spool.errors import AskedTooMuch, Invalid, NotThere
 from spool.listing import text_rank
 from spool.registry.views import View
 
@@ -82,6 +82,7 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     try:
         answer = await tool.answer(arguments, asking)
     except (
+        AskedTooMuch,
         Invalid,
         NotThere,
         Refusal,

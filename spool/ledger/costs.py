@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from spool.errors import NotKept
 from spool.ledger import money, work
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided, instants, of_billed_days, together
@@ -29,6 +30,7 @@ from spool.ledger.queries import (
     CHECK_EVERY,
     EVERY_METER,
     PRICED_BY,
+    SLICE,
     TOTAL,
     CostQuery,
     CostRow,
@@ -107,14 +109,29 @@ def costs(
 def checked(rows: LedgerRows, query: CostQuery) -> CostQuery:
     """
     Return the query without filters that every call passes, because then rollups that lack the filter's
-    dimensions can answer it. Raises ValueError for an unknown dimension.
+    dimensions can answer it. Raises ValueError for an unknown dimension, and NotKept for a unit of work whose calls
+    cannot be found.
     """
     for name in query.named:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
     if query.unit is None and _is_filtered(query) and rows.passes_all(query):
         return replace(query, include={}, exclude={})
+    if query.unit is not None and SLICE not in query.derived:  # others must not learn which units existed
+        for filters in (query.include, query.exclude):
+            for unit in filters.keys() & work.UNITS.keys():
+                _check_listed(rows, unit, filters[unit])
     return query
+
+
+def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
+    for value, number in zip(values, work.numbers_of(unit, values), strict=True):
+        if number > work.REST and rows.is_unlisted(unit, number):
+            name = f" {value}" if work.UNITS[unit].is_named else ""
+            raise NotKept(
+                f"the {unit}{name} is no longer listed, and its calls are part of {OTHER}. work.ids_per_month, "
+                "work.retention and work.retention_units decide how many units are listed, and for how long"
+            )
 
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:

@@ -187,6 +187,9 @@ Group = tuple[str | None, ...]  # values of the dimensions that a query groups b
 Wanted = Mapping[str, tuple[str, ...]]  # wanted values by dimension
 
 
+SLICE = "(slice)"  # derived dimension of the calls that a person may see; no list of dimensions has it
+
+
 @dataclass(frozen=True, kw_only=True)
 class CostQuery:
     """

@@ -17,15 +17,14 @@ from math import prod
 
 from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
+from spool.ledger.queries import SLICE, TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import Usages
 from spool.ledger.work import OF_PEOPLE, Lineage
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
-# Name of the derived dimension below. No list of dimensions contains it, so no query can use it.
-_NAME = "(slice)"
+_NAME = SLICE
 _YES = "yes"
 _MEMO = 10_000
 # maximum combinations of included values for which the values of a derived dimension are computed

@@ -58,9 +58,12 @@ class UnitLinks:
     """
     Links that do not overlap. Of overlapping links, the first one is used. Two gateways can add such links at the same
     moment.
+
+    `kept` are further units that stay listed, by kind and number.
     """
 
-    def __init__(self, links: Iterable[UnitLink] = ()) -> None:
+    def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
+        self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
         for link in links:
             at_place = self._by_place[link.place]
@@ -73,10 +76,11 @@ class UnitLinks:
 
     @cached_property
     def mark(self) -> int:
-        """A number that is the same for the same links. It is 0 if there are none."""
-        if not self._by_place:
+        """A number that is the same for the same links and kept units. It is 0 if there are none."""
+        if not self._by_place and not self.kept:
             return 0
-        digest = blake2b(repr(sorted(self.links)).encode(), digest_size=8).digest()
+        text = repr((sorted(self.links), sorted(self.kept)))
+        digest = blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest) >> 2 or 1
 
     def target_of(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:

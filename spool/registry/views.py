@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from spool.errors import Invalid, NotAllowed
+from spool.errors import AskedTooMuch, Invalid, NotAllowed
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL, Wanted
+from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
@@ -118,6 +119,11 @@ class View(ViewDraft):
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
+    def unit(self) -> str | None:
+        """A unit of work by which the view filters, or None."""
+        return next((name for name in (*self.include, *self.exclude) if name in UNITS), None)
+
+    @property
     def exclude(self) -> Wanted:
         return {name[1:]: values for name, values in self.filter.items() if name.startswith(EXCLUDES)}
 
@@ -157,9 +163,10 @@ VIEWS = DocumentKind("view", View, "view")
 
 
 def dimensions(view: ViewDraft) -> Iterator[str]:
-    """Return every dimension that a view names."""
+    """Return every dimension that a view names. Units of work that its filter may have are none."""
     yield view.principal_dimension
-    yield from (name.removeprefix(EXCLUDES) for name in view.filter)
+    names = (name.removeprefix(EXCLUDES) for name in view.filter)
+    yield from (name for name in names if name not in BOUNDED)
     yield from view.group_by
 
 
@@ -245,13 +252,30 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         """
         Check only dimensions that change, so that a view with an unknown dimension can be renamed or repaired.
         """
-        if not DIMENSIONAL.isdisjoint(given):
-            check_dimensions(dimensions(draft), known)
+        if DIMENSIONAL.isdisjoint(given):
+            return
+        for name in dimensions(draft):
+            if name in TREES:
+                raise AskedTooMuch(
+                    f"a view cannot name a {name}, because there are ids without number. Filter by "
+                    f"{', '.join(BOUNDED)}, or use where={name}=ID in a report"
+                )
+            if name in UNITS:
+                raise AskedTooMuch(
+                    f"a view cannot name {name} here. Only its filter may have units of work: {', '.join(BOUNDED)}"
+                )
+        check_dimensions(dimensions(draft), known)
 
     def check_place(
         self, rows: RegistryRows, stored: Mapping[str, View], row: View, sees: Sees[View]
     ) -> None:
         check_name(stored.values(), row, noun="view", sees=sees)
+        if row.unit is not None and any(
+            body.get("view_id") == row.id for body in rows.documents("plan").values()
+        ):
+            raise NotAllowed(
+                f"a plan uses this view, so its filter cannot have {row.unit}. Create another view"
+            )
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
         """

@@ -1,7 +1,8 @@
 """
 The links of units of work (spool/ledger/work_links.py) in SQL: a small table that queries join to the sums.
 
-The registry has the links. This table is a copy for queries, with the mark of the copied links in the state.
+The registry has the links. This table is a copy for queries, with the mark of the copied links in the state. Units that
+stay listed because views name them have rows without a target, so that no query joins them.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def rows_of(links: UnitLinks) -> list[dict[str, int]]:
             "linked": link.number,
         }
         for link in links.links
+    ] + [
+        dict(zip(COLUMNS, (0, UNITS[unit].number, id, NONE, 0, 0, NONE), strict=True))
+        for unit, id in sorted(links.kept)
     ]
 
 
@@ -100,10 +104,13 @@ def linked_sets(
 
 
 def linked_units(unit: str, table: str) -> str:
-    """Return the SQL that selects the linked units of a kind. They stay listed, so that their links can act."""
+    """
+    Return the SQL that selects the linked and the kept units of a kind. They stay listed, so that their links can act.
+    """
+    of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
-        return f"SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
-    return f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
+        of_kind += f" UNION SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
+    return of_kind
 
 
 def unlisted_targets(table: str, unlisted: str) -> Iterator[str]:

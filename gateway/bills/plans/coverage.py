@@ -54,14 +54,14 @@ def place_of(mark: str) -> tuple[str, int]:
 def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
     """
     Return plans with their views, in order of precedence. Seats and views name people as records do. A plan
-    with a broken view covers nothing and is omitted.
+    with a broken view, or a view of units of work, covers nothing and is omitted.
     """
     views = [(plan, registry.views.find(plan.view_id)) for plan in registry.table(PlanTable).in_order()]
     as_recorded, matched = registry.table(PlanTable).as_recorded, registry.views.matched
     return [
         (as_recorded(plan), matched(view))
         for plan, view in views
-        if view is not None and not view.broken(dimensions)
+        if view is not None and not view.unit and not view.broken(dimensions)
     ]
 
 

@@ -188,8 +188,11 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
         sees: Sees[AssistantPlan],
     ) -> None:
         check_name(stored.values(), row, noun="plan", sees=sees)
-        if VIEWS.find(rows, row.view_id) is None:
+        view = VIEWS.find(rows, row.view_id)
+        if view is None:
             raise NotAllowed(NO_VIEW)
+        if view.unit is not None:
+            raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit}")
 
 
 Unit = Literal["usd", "calls", "credits"]

@@ -32,6 +32,7 @@ from gateway.money.comparison.split import PARTS, Driver, Spending, together
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
 from gateway.money.costs.past import earlier
+from gateway.money.costs.question import check_span
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
@@ -126,7 +127,9 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         if arguments.baseline is None:
             return earlier(query, against=PREVIOUS, now=now, hours_since=hours_since)
         since, until = bounds(arguments.baseline, now)
-        return replace(query, since=since, until=until)
+        baseline_query = replace(query, since=since, until=until)
+        check_span(baseline_query)
+        return baseline_query
 
     answer = await compared(
         posed, baseline, asking.reads, now=now, top=arguments.limit, prices=asking.services.prices

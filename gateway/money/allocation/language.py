@@ -45,6 +45,7 @@ from gateway.money.allocation.definition import (
 from gateway.money.allocation.evaluation import MAX_VALUE, PLACE
 from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
 from spool.ledger.queries import TAG
+from spool.ledger.work import TAGS
 from spool.record import Inference
 
 if TYPE_CHECKING:
@@ -338,6 +339,9 @@ class _Parser:
 
     def _unknown_source(self, text: str) -> str:
         known = [*self._sources.values(), *self._tags.values(), *self._earlier]
+        if text in TAGS:
+            problem = f"{text} is a unit of work, of which there are too many for rules"
+            return f"{problem}; add the tag {text} to ledger.tags, and use tag:{text}"
         if text in _RECORD_FIELDS:
             problem = f"{text} is a field of records, but not a dimension of the totals"
             return f"{problem}; copy it into a tag of ledger.tags with [[attribution]]"

@@ -19,9 +19,9 @@ import msgspec
 from msgspec import UnsetType
 
 from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
-from spool.errors import AlreadyThere, Invalid
+from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import beginning
-from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES
+from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_taken
@@ -328,6 +328,23 @@ class Judged:
     findings: Sequence[Finding] | None
 
 
+def problem_with_units(budget: SpendBudget, view: View) -> str | None:
+    """Return why the totals of units of work cannot answer a budget, or None if they can."""
+    unit = view.unit
+    if unit is None:
+        return None
+    if budget.granularity == YEARLY:
+        return (
+            f"its view filters by {unit}, so a budget covers at most a quarter. For a year, add the tag {unit} to "
+            f"[ledger] tags, and filter by tag:{unit}"
+        )
+    if budget.measure in METERS:
+        return f"its view filters by {unit}, by which quantities of meters are not summed; use cost, calls or tokens"
+    if budget.cost_type == PAID_COST or budget.arranged:
+        return f"its view filters by {unit}, which {budget.cost_type} does not reach; use real_cost or metered_cost"
+    return None
+
+
 class BudgetTable(ManagedTable[SpendBudget]):
     """The table of budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
@@ -362,9 +379,12 @@ class BudgetTable(ManagedTable[SpendBudget]):
         row: SpendBudget,
         sees: Sees[SpendBudget],
     ) -> None:
-        """Check that the view exists and has no other budget of this name."""
-        if VIEWS.find(rows, row.view_id) is None:
+        """Check that the view exists, suits the budget and has no other budget of this name."""
+        view = VIEWS.find(rows, row.view_id)
+        if view is None:
             raise Invalid(NO_VIEW)
+        if (problem := problem_with_units(row, view)) is not None:
+            raise AskedTooMuch(problem)
         of_view = [budget for budget in stored.values() if budget.view_id == row.view_id]
         if is_taken(of_view, row, sees):
             raise AlreadyThere(f"this view has a budget named {row.name!r}")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
-from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget
+from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget, problem_with_units
 from gateway.money.budgets.forecast import HOURS_DAYS, WINDOW_DAYS, Forecast, History, TooEarly, forecast
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods
 from spool.currencies import SCALE, Converter, no_rates
@@ -287,7 +287,9 @@ def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: floa
             "[currency] of the configuration, or change the currency"
         )
     broken = view.broken(known)
-    return None if broken is None else f"its view {view.name!r} is broken: {broken}"
+    if broken is not None:
+        return f"its view {view.name!r} is broken: {broken}"
+    return problem_with_units(budget, view)
 
 
 def _in_utc(budget: SpendBudget) -> SpendBudget:

@@ -225,6 +225,8 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     evaluated = money.require_budgets().figures.get(budget.id)
     rules = rules_digest(budget, view)
     is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules
+    if problem is None and evaluated is not None and is_current:
+        problem = evaluated.problem  # the totals could not answer it
     return ShownBudget(
         budget=budget,
         problem=problem,

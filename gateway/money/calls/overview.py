@@ -148,7 +148,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "reported": combined(by_day, start=since, group=()).reported,
             "unpriced": sum(row.unpriced for row in without_price if _lacks_price(row)),
             "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
-            **await marks_of(request, services.money, replace(largest, top=None)),
+            **await marks_of(request, services.money, replace(largest, top=None).without_unit()),
             "lists": {
                 list_query.group_by[0]: _shown(list_query, rows)
                 for list_query, rows in zip(lists, by_list, strict=True)
@@ -189,8 +189,8 @@ def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]
 
 
 async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:
-    """Return the paid costs of the month with their parts, or nothing without plans."""
-    if not has_plans(request.services.money.registry):
+    """Return the paid costs of the month with their parts, or nothing without plans or by a unit of work."""
+    if not has_plans(request.services.money.registry) or month.unit is not None:
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
     ledger = await ledger_for(question, request.reads, request.now())

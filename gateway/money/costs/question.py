@@ -13,7 +13,16 @@ from functools import cached_property
 from gateway.money.costs.measures import REAL_COST
 from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
+from spool.ledger.queries import (
+    BILLED_TYPES,
+    METERED_COST,
+    PAID_COST,
+    PLAN_TYPES,
+    TOTAL,
+    CostQuery,
+    Wanted,
+    within,
+)
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
 from spool.registry.views import View
@@ -100,34 +109,49 @@ class CostQuestion:
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
         """
-        Raise Refusal 400 if the time range is empty or has more than `most` periods, or if the query groups by several
-        units of work. Raise AskedTooMuch if its time range or its periods do not suit a unit of work.
+        Raise Refusal 400 if the time range is empty or has more than `most` periods. Raise AskedTooMuch if the totals
+        of units of work cannot answer the query.
         """
         check_span(self.query, most=most)
-        try:
-            unit = self.query.unit
-        except ValueError as error:
-            raise _wrong(
-                f"{error}. Group by one and filter the calls of that unit in another query"
-            ) from None
-        if self.scope == AGGREGATED and unit not in TREES:
-            raise _wrong(f"scope=aggregated needs by={' or by='.join(TREES)}, or a filter by one of them")
-        if unit is None:
-            return
-        if self.per == "hourly":
-            raise AskedTooMuch(f"costs by {unit} are per day or longer; use per=daily")
-        if self.until - self.since > timedelta(days=MAX_UNIT_DAYS):
+        check_units(self.query, self.cost_type)
+        if self.scope == AGGREGATED and self.query.unit not in TREES:
             raise AskedTooMuch(
-                f"costs by {unit} cover at most {MAX_UNIT_DAYS} days; use a shorter time range"
+                f"scope=aggregated needs by={' or by='.join(TREES)}, or a filter by one of them"
             )
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
+    """Raise Refusal 400, or AskedTooMuch if the query has units of work and too long a time range."""
     if query.since >= query.until:
         raise _wrong("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))
     if (query.until - query.since) / length > most:
         raise _wrong(f"the time range has more than {most} periods; use a shorter range or longer periods")
+    unit = next((name for name in query.named if name in UNITS), None)
+    if unit is not None and query.until - query.since > timedelta(days=MAX_UNIT_DAYS):
+        raise AskedTooMuch(f"costs by {unit} cover at most {MAX_UNIT_DAYS} days; use a shorter time range")
+
+
+def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
+    """Raise AskedTooMuch if the totals of units of work cannot answer the query. The message names another query."""
+    try:
+        unit = query.unit
+    except ValueError as error:
+        raise AskedTooMuch(
+            f"{error}. Group by one of them, and filter by its values in a second query"
+        ) from None
+    if unit is None:
+        return
+    if cost_type in BILLED_TYPES:
+        raise AskedTooMuch(
+            f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type"
+        )
+    if cost_type == PAID_COST:
+        raise AskedTooMuch(f"fees of seats belong to no {unit}; use cost_type={METERED_COST}")
+    if query.meter:
+        raise AskedTooMuch(f"quantities of meters are not summed by {unit}; leave the meter or {unit} out")
+    if query.granularity == "hourly":
+        raise AskedTooMuch(f"costs by {unit} are per day or longer; use daily periods")
 
 
 def _wrong(message: str) -> Refusal:

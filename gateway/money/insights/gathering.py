@@ -21,6 +21,7 @@ from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals
 from spool.devices.device import Device
+from spool.errors import NotKept
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
@@ -249,7 +250,10 @@ class SpendReader:
             group_by=[view.principal_dimension],
             measures=("cost",),
         )
-        rows = await self._ledger.costs(within(query, include=view.include, exclude=view.exclude))
+        try:
+            rows = await self._ledger.costs(within(query, include=view.include, exclude=view.exclude))
+        except NotKept:  # the view names a unit of work that is no longer listed
+            rows = []
         return ViewSpend(view=view, days=await asyncio.to_thread(_by_day, rows))
 
 

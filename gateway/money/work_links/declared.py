@@ -33,7 +33,7 @@ from gateway.http.visible import WHOLE
 from gateway.normalise.reading.repositories import one_name_each
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.ledger.sums import DAY_S
-from spool.ledger.work import NONE, SESSION, UNITS, number_of, numbers_of, shown
+from spool.ledger.work import NONE, REST, SESSION, UNITS, number_of, numbers_of, shown
 from spool.ledger.work_links import (
     BEGINNING,
     BRANCH,
@@ -239,6 +239,20 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         return None
 
 
+def links_in_use(registry: Registry) -> UnitLinks:
+    """Return the links with the units that views name. These units stay listed, so a budget has all their calls."""
+    links = registry.table(WorkLinkTable).unit_links
+    kept = {
+        (unit, number)
+        for view in registry.views.all()
+        for filters in (view.include, view.exclude)
+        for unit in filters.keys() & UNITS.keys()
+        for number in numbers_of(unit, filters[unit])
+        if number > REST
+    }
+    return UnitLinks(links.links, kept) if kept else links
+
+
 def links_of(registry: Registry | None) -> UnitLinks:
     """Return the links, or none while the registry is damaged."""
     return NO_LINKS if registry is None else registry.table(WorkLinkTable).unit_links
@@ -323,7 +337,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return id
 
     async def _use(self, asking: Asker[Any]) -> None:
-        await asking.services.ledger.use_links(asking.registry.table(WorkLinkTable).unit_links)
+        await asking.services.ledger.use_links(links_in_use(asking.registry))
 
 
 WORK_LINK = WorkLinkResource()
@@ -332,12 +346,12 @@ WORK_LINK = WorkLinkResource()
 async def follow_links(ledger: Ledger, registry: Registry) -> None:
     """
     Use the stored links in the totals, also those that another gateway stores, and all of them after the totals were
-    lost. Once a day, delete the links that have expired.
+    lost. The same applies to the units that views name. Once a day, delete the links that have expired.
     """
     table, expired_at = registry.table(WorkLinkTable), -EXPIRE_EVERY_S
     while True:
         try:
-            await ledger.use_links(table.unit_links)
+            await ledger.use_links(links_in_use(registry))
             if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
                 await expire_links(ledger, table)
                 expired_at = now

@@ -107,6 +107,8 @@ async def records_in_views(
     derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
 
     def value(stored: KeptRecord, name: str) -> str:
+        if name in UNITS:
+            return stored.unit_values(name, links_of(request.shared.registry))[-1]
         dimension = derived.get(name)
         if dimension is None:
             return stored.counted(name)

@@ -222,6 +222,38 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
     assert "whole_since" not in await read.costs(("start_date", "2026-09-22"))
 
 
+async def test_costs_by_unit_of_work(serve: Serve) -> None:
+    """
+    Costs by pull request have a row for each and for calls without one, and filters apply. A combination without an
+    answer is a 422 that says what to ask.
+    """
+    spans = [json_span("gpt-4o", **at(hours)) for hours in range(3)]
+    for span, number in zip(spans, (42, 42, 43), strict=True):
+        span["attributes"].append({"key": "vcs.change.id", "value": {"stringValue": f"acme/shop#{number}"}})
+    read = await reader(serve, *spans, json_span("gpt-4o", **at(4)))
+    daily = await read.costs(*SEPTEMBER, ("group_by", "pull_request"), ("measures", "calls"))
+    counts = {row["pull_request"]: row["calls"] for row in daily["costs"]}
+    assert {"acme/shop#42": 2, "acme/shop#43": 1, None: 1} == counts
+    of_one = (*SEPTEMBER, ("pull_request", "acme/shop#42"), ("granularity", "monthly"))
+    [row] = (await read.costs(*of_one, ("group_by", "model")))["costs"]
+    assert Decimal(row["cost"]) * 2 == sum(Decimal(each["cost"]) for each in daily["costs"])
+    [row] = (await read.costs(*SEPTEMBER, ("filters", '{"!pull_request": ["acme/shop#42", null]}')))["costs"]
+    assert Decimal(row["cost"]) * 4 == sum(Decimal(each["cost"]) for each in daily["costs"])
+    unit = ("group_by", "pull_request")
+    for query, words in (
+        ((*SEPTEMBER, unit, ("group_by", "session")), "Group by one of them"),
+        ((*SEPTEMBER, unit, ("granularity", "hourly")), "use daily periods"),
+        ((*SEPTEMBER, ("pull_request", "acme/shop#42"), ("granularity", "hourly")), "use daily periods"),
+        ((("start_date", "2026-01-01"), ("end_date", "2026-09-30"), unit), "at most 92 days"),
+        ((*SEPTEMBER, unit, ("cost_type", "billed_cost")), "use a counted cost_type"),
+        ((*SEPTEMBER, unit, ("cost_type", "usage_amount"), ("meter", "web_searches")), "leave the meter"),
+        ((*SEPTEMBER, unit, ("cost_type", "usage_amount"), ("group_by", "meter")), "leave the meter"),
+    ):
+        answer = await read.costs(*query, status=422)
+        assert words in answer["error"]["message"], query
+    assert (await read.costs(*SEPTEMBER, unit, ("cost_type", "usage_amount")))["costs"]
+
+
 async def test_nothing_yet(serve: Serve) -> None:
     """An empty ledger answers an empty list in a full envelope."""
     payload = await (await reader(serve)).costs(*SEPTEMBER)

@@ -460,7 +460,7 @@ def _show_change(payload: JsonObject) -> None:
         )
     ]
     lines = [
-        {name: row[name] for name in names} | {name: column[index] for name, column in texts.items()}
+        {name: _group(name, row) for name in names} | {name: column[index] for name, column in texts.items()}
         for index, row in enumerate(rows)
     ]
     show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(summary))
@@ -534,12 +534,18 @@ def _lines(
     # a percentage of cents misleads, so the total decides whether the rows have one
     compares = has_past and abs(Decimal(rows[-1]["previous"]["cost"])) >= 1
     return [
-        {name: row.get(name) for name in names}
+        {name: _group(name, row) for name in names}
         | {name: _figure(name, row) for name in shown if name not in money}
         | {name: column[index] for name, column in texts.items()}
         | ({"change": _change(row, compares=compares)} if has_past else {})
         for index, row in enumerate(rows)
     ]
+
+
+def _group(name: str, row: JsonObject) -> object:
+    """Return a value of a row's group. Calls without a unit of work are labelled as such."""
+    value = row.get(name)
+    return f"(no {name.replace('_', ' ')})" if value is None and name in WORK_UNITS and name in row else value
 
 
 def _exact(text: str | None) -> Decimal | None:

@@ -10,6 +10,7 @@ from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEA
 from gateway.money.budgets.expansion import rounded
 from gateway.money.budgets.forecast import TooEarly, outlook
 from gateway.money.calls.costs.questions import question_of
+from spool.errors import AskedTooMuch
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
 
@@ -40,7 +41,9 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(request.services.log)
     per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
-    query = (await question_of(request, await request.reads.dimensions())).query
+    query = (await question_of(request, await request.reads.dimensions(units=True))).query
+    if query.unit is not None and per == YEARLY:
+        raise AskedTooMuch(f"a forecast by {query.unit} covers at most a quarter; use per={QUARTERLY}")
     result = await outlook(ledger, query, per, request.now())
 
     def shown(units: int) -> str:

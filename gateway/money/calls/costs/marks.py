@@ -59,11 +59,12 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     Return the newest notes of the time range, by day. A model is new if none of its calls in the preceding
     year match the filters.
 
-    Annotations of a view appear in queries of this view and in queries without a view.
+    Annotations of a view appear in queries of this view and in queries without a view. Filters by units of work do not
+    limit the notes.
     """
     await request.ledger.catch_up(request.services.log)
-    query = (await question_of(request, await request.reads.dimensions())).query
-    return await marks_of(request, request.services, query)
+    query = (await question_of(request, await request.reads.dimensions(units=True))).query
+    return await marks_of(request, request.services, query.without_unit())
 
 
 async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:

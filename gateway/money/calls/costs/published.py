@@ -25,6 +25,7 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.money.costs.answer import answer, has_plans
 from gateway.money.costs.measures import (
     ANSWERED,
+    MAX_TOP,
     METER,
     REAL_COST,
     USAGE,
@@ -58,6 +59,7 @@ from spool.ledger.queries import (
     Wanted,
     end_of_hour,
 )
+from spool.ledger.work import UNITS
 from spool.listing import ListPage, cut_page
 from spool.meters import METERS
 from spool.people import People
@@ -195,7 +197,7 @@ _COST_ROW = {
     "List AI costs and usage by period and dimension, including configured tags",
     endpoint="costs",
     required=("start_date",),
-    lists=cost_list((*DIMENSIONS,), has_plans=True),
+    lists=cost_list((*DIMENSIONS, *UNITS), has_plans=True),
     item={**OBJECT, "properties": _COST_ROW, "additionalProperties": TEXT_OR_NULL},
     in_turn=True,
     refusals=READ,
@@ -208,10 +210,11 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     `units` is included if the rows have values other than money. With a meter, each row has its unit.
     `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
     states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist
-    only with plans.
+    only with plans. A query by a unit of work, such as `pull_request`, covers at most 92 days, by day or longer. It has
+    the most expensive units, and `(other)` for the others.
     """
     rows = _Rows(request.services, request.shared.people)
-    known = (*request.services.ledger.dimensions(), *await rows.row_tags())
+    known = (*request.services.ledger.dimensions(), *UNITS, *await rows.row_tags())
     page = await request.list(cost_list(known, has_plans=has_plans(request.services.registry)), rows)
     return {**page, **rows.beside}
 
@@ -312,7 +315,9 @@ class _Rows:
             fills="missing" in once,
             measures=needed(cost_type, measures),
             meter=EVERY_METER if by_meter else meter,
+            top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         )
+        question.check_span()
         try:
             result = await answer(question, self._reads, self._money.clock.now())
         except NotKept as error:
@@ -336,20 +341,19 @@ class _Rows:
     async def _question(
         self, stated_filters: Mapping[str, tuple[str, ...]], once: Mapping[str, str]
     ) -> CostQuestion:
-        """Return the query with its filters, in its view. Raises Refusal 400 if it is invalid."""
+        """Return the query with its filters, in its view. Raises Refusal 400 for an invalid filter, date or view."""
         if "start_date" not in once:
             raise _wrong("start_date is required; use a day such as 2026-11-01, or an RFC 3339 time")
         include, exclude = self._filters(stated_filters)
         now, end = self._money.clock.now(), once.get("end_date")
-        question = CostQuestion(
+        return CostQuestion(
             since=parse_moment("start_date", once["start_date"]),
             until=parse_moment("end_date", end, end=True) if end else end_of_hour(now),
             per=once.get("granularity", "daily"),
             include=include,
             exclude=exclude,
+            view=await self._reads.view(once["view"]) if "view" in once else None,
         )
-        question.check_span()
-        return replace(question, view=await self._reads.view(once["view"])) if "view" in once else question
 
     def _filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
         """
@@ -357,7 +361,7 @@ class _Rows:
         the other parameters.
         """
         own = (PLAN,) if stated_filters.get("cost_type") == (PAID_COST,) else ()
-        known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *own, *self._row_tags)
+        known = (*self._money.ledger.dimensions(), *UNITS, *BILLED_DIMENSIONS, *own, *self._row_tags)
         include = {name: values for name, values in stated_filters.items() if name in known}
         if "filters" not in stated_filters:
             return include, {}

@@ -30,7 +30,7 @@ from gateway.money.costs.past import earlier
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS, CostQuestion
 from gateway.money.costs.times import parse_moment
 from spool.currencies import DECIMALS
-from spool.errors import Invalid
+from spool.errors import AskedTooMuch, Invalid
 from spool.ledger.billed import COUNTED
 from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
@@ -116,9 +116,13 @@ async def report_question(
     base_question = await question_of(request, known)
     check_one_of("scope", scope := parameters.get("scope", OWN), SCOPES)
     if scope == AGGREGATED and (unit or has_lines):
-        raise Invalid("scope=aggregated cannot be used with unit or lines, because these costs overlap")
-    if unit in UNITS and base_question.lists_units:
-        raise Invalid(f"unit={unit} cannot be used if by={','.join(base_question.by)}; filter by it instead")
+        raise AskedTooMuch("scope=aggregated cannot be used with unit or lines, because these costs overlap")
+    if unit in UNITS:
+        if base_question.lists_units:
+            raise AskedTooMuch(
+                f"unit={unit} cannot be used if by={','.join(base_question.by)}; filter by it instead"
+            )
+        replace(base_question, by=(*base_question.by, unit), cost_type=cost_type).check_span()
     if has_lines:
         check_one_of("lines", parameters["lines"], LINES)
         if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
@@ -147,8 +151,7 @@ async def report_question(
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
         scope=scope,
     )
-    if scope == AGGREGATED:
-        question.check_span()
+    question.check_span()
     return question, form
 
 
@@ -180,9 +183,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known and name in UNITS:
-            raise Invalid(
-                f"a {name} is only in reports and comparisons of counted costs; use a counted cost_type there"
-            )
+            raise _has_no_units(name, parameters.get("cost_type"))
         if name not in known:
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
     people = request.shared.people
@@ -190,14 +191,23 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = times(parameters, request.now())
+    view = await request.reads.view(parameters["view"]) if "view" in parameters else None
+    if view is not None and (unit := view.unit) is not None and unit not in known:
+        raise _has_no_units(unit, parameters.get("cost_type"))
     question = CostQuestion(
-        since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude
+        since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude, view=view
     )
     question.check_span()
-    return (
-        replace(question, view=await request.reads.view(parameters["view"]))
-        if "view" in parameters
-        else question
+    return question
+
+
+def _has_no_units(unit: str, cost_type: str | None) -> AskedTooMuch:
+    if cost_type in BILLED_TYPES:
+        return AskedTooMuch(
+            f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type"
+        )
+    return AskedTooMuch(
+        f"a {unit} is only in reports, comparisons and forecasts of counted costs; use GET /report"
     )
 
 

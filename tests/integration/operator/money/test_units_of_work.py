@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import io
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -87,18 +89,49 @@ async def test_each_unit_has_its_cost(server: OperatorServer) -> None:
     assert ("31", "2", "7.5") == tuple(sessions["total"][name] for name in ("cost", "units", "cost_per_unit"))
 
 
+REFUSED = (
+    ("/report?by=session,run", "Group by one of them"),
+    ("/report?by=session&unit=run&show=units", "filter by it instead"),
+    ("/report?by=session&per=hourly", "use daily periods"),
+    ("/report?by=team&where=ticket=SHOP-7&per=hourly", "use daily periods"),
+    ("/report?by=team&unit=run&show=units&per=hourly", "use daily periods"),
+    ("/report?by=session&from=2026-01-01&to=2026-09-01", "at most 92 days"),
+    ("/report?by=team&unit=session&show=units&range=ytd", "at most 92 days"),
+    ("/report?by=session&cost_type=billed_cost", "use a counted cost_type"),
+    ("/report?by=team&where=run=a&cost_type=amortized_cost&missing=counted", "use a counted cost_type"),
+    ("/report?by=session&cost_type=paid_cost", "cost_type=metered_cost"),
+    ("/report?by=team&scope=aggregated", "by=session or by=run"),
+    ("/report?by=pull_request&scope=aggregated", "by=session or by=run"),
+    ("/report?by=team&unit=run&scope=aggregated&show=units", "cannot be used with unit"),
+    ("/comparison?by=session&against=2025-09-01..2026-08-31", "at most 92 days"),
+    ("/comparison?by=session&cost_type=billed_cost", "use a counted cost_type"),
+    ("/forecast?where=repository=acme/shop&per=yearly", "per=quarterly"),
+    ("/what-if?by=team&where=repository=acme/shop&model=gpt-4o", "GET /report"),
+    ("/work/session/first?range=ytd", "at most 92 days"),
+)
+ANSWERED = (
+    *(f"/report?by=team,{unit}&per=daily&top=1000&compare=previous&currency=EUR" for unit in UNITS),
+    "/report?by=session&per=monthly&format=csv&from=2026-06-22&to=2026-09-21",
+    "/report?by=run&unit=team&show=units&top_by=calls",
+    "/report?by=session&cost_type=metered_cost",
+    "/report?by=session&cost_type=covered_cost&show=cost,saved,estimated",
+    "/comparison?by=pull_request&range=mtd&cost_type=real_cost&top=1",
+    "/forecast?where=repository=acme/shop&per=quarterly",
+    "/marks?where=session=first&range=last_90d",
+)
+
+
 async def test_a_wrong_question_names_the_right_one(server: OperatorServer) -> None:
-    """Each refusal is an error of the request that says what to ask for."""
-    for query, status, words in (
-        ("by=session,run", 400, "one unit of work"),
-        ("by=session&unit=run&show=units", 400, "filter by it instead"),
-        ("by=session&per=hourly", 422, "use per=daily"),
-        ("by=session&from=2026-01-01&to=2026-09-01", 422, "at most 92 days"),
-        ("by=session&cost_type=billed_cost", 400, "use a counted cost_type"),
-    ):
-        answer = await server.ask("GET", f"/report?{query}")
-        assert answer.status == status, answer.payload
-        assert words in answer.payload["error"]["message"]
+    """Each combination that the sums of units cannot answer is a 422 that says what to ask. All others are answered."""
+    for path, words in REFUSED:
+        answer = await server.ask("GET", path)
+        assert answer.status == 422, (path, answer.payload)
+        assert words in answer.payload["error"]["message"], path
+    for top in ("0", "1001", "x"):
+        answer = await server.ask("GET", f"/report?by=session&top={top}")
+        assert (400, "top must be") == (answer.status, answer.payload["error"]["message"][:11])
+    for path in ANSWERED:
+        assert 200 == (await server.ask("GET", path)).status, path
 
 
 async def test_a_comparison_knows_units(server: OperatorServer) -> None:
@@ -121,14 +154,9 @@ async def test_aggregated_costs_include_started_runs(server: OperatorServer) -> 
     assert "aggregated" == answer["report"]["scope"]
     assert {other: "8", a: "6", None: "17"} == await costs(server, "run", "&scope=aggregated&top=2")
     assert {None: "17", other: "8", "(other)": "6"} == await costs(server, "run", "&top=1")
-    for query, words in (
-        ("by=team&scope=aggregated", "by=session or by=run"),
-        ("by=run&scope=both", "scope"),
-        ("by=team&unit=run&scope=aggregated&show=units", "cannot be used with unit"),
-    ):
-        refused = await server.ask("GET", f"/report?{query}")
-        assert refused.status == 400, refused.payload
-        assert words in refused.payload["error"]["message"]
+    refused = await server.ask("GET", "/report?by=run&scope=both")
+    assert 400 == refused.status
+    assert "scope" in refused.payload["error"]["message"]
 
 
 async def unit_of_work(server: OperatorServer, unit: str, id: str) -> Any:
@@ -304,3 +332,22 @@ async def test_percentiles_of_units_are_exact(server: OperatorServer) -> None:
     refused = await server.ask("GET", "/report?unit=stream:orders&show=p95_per_unit")
     assert 400 == refused.status
     assert "use a dimension" in refused.payload["error"]["message"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+async def test_calls_without_a_unit_have_a_row(server: OperatorServer, tmp_path: Path, unit: str) -> None:
+    """Each list by unit has a row of calls without it, so that its rows add up to the total, in every form."""
+    path = f"/report?by={unit}&show=cost,calls"
+    answer = (await server.ask("GET", path)).payload
+    [without] = [row for row in answer["rows"] if row[unit] is None]
+    assert Decimal(without["cost"]) >= 16
+    assert Decimal(answer["total"]["cost"]) == sum(Decimal(row["cost"]) for row in answer["rows"]) == 31
+    rows = [*csv.DictReader(io.StringIO((await server.ask("GET", f"{path}&format=csv")).payload))]
+    assert [without["cost"]] == [row["cost"] for row in rows if not row[unit]]
+    changes = (await server.ask("GET", f"/comparison?by={unit}&range=last_7d")).payload["rows"]
+    assert [without["cost"]] == [row["change"] for row in changes if row[unit] is None]
+    words = ["report", "--by", unit, "--range", "mtd", "--data", str(tmp_path)]
+    shown = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert 0 == shown.exit_code, shown.output
+    [line] = [line for line in shown.stdout.splitlines() if line.startswith(f"(no {unit.replace('_', ' ')})")]
+    assert f"${without['cost']}.00" in line
