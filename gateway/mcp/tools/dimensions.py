@@ -115,7 +115,7 @@ TOOL = Tool(
     title="Dimensions",
     description=(
         "The dimensions that group_by and filters accept, their meaning, and the number of their "
-        "values. Default: 100 dimensions."
+        "values, without units of work such as session, which get_reference_info explains. Default: 100 dimensions."
     ),
     takes=DimensionsQuestion,
     gives=DimensionsKnown,

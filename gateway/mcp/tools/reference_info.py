@@ -18,6 +18,7 @@ from gateway.mcp.writing import cell, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.list import TYPES
 from spool.ledger.queries import BILLED_DIMENSIONS, EXPLAINED_TYPES
+from spool.ledger.work import TREES, UNITS
 from spool.meters import METERS
 
 ReferenceType = Literal[
@@ -33,6 +34,12 @@ _MEASURES = {
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
     "usage": f"the quantity of a meter, in its own unit: {', '.join(METERS)}",
 }
+_UNIT = "unit of work: one per query, of counted costs, by day or longer, for at most 92 days"
+_OWN = (
+    "; costs here are own costs, in which each call counts once. Aggregated costs, which include started runs and so "
+    "overlap, are on the console page of a session or run, and in `tollhouse work show`"
+)
+_OF_UNITS = {name: f"{unit.meaning} ({_UNIT}{_OWN if name in TREES else ''})" for name, unit in UNITS.items()}
 _CHANGES = {
     "more_calls": "more or fewer calls of a group, at its earlier cost per call",
     "larger_calls": "more or fewer tokens per call, at the group's earlier cost per token",
@@ -60,7 +67,7 @@ class Reference(ToolOutput):
 async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if arguments.reference_type == "dimensions":
         of_bills = {name: f"{meaning} (only for billed costs)" for name, meaning in BILLED_DIMENSIONS.items()}
-        meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
+        meant: Mapping[str, str] = {**await meanings(asking), **_OF_UNITS, **of_bills}
     else:
         meant = _WORDS[arguments.reference_type](asking)
     explanations = [Explained(name=name, meaning=meaning) for name, meaning in meant.items()]

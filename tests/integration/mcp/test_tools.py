@@ -271,7 +271,10 @@ async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> No
     }
     assert set(get_args(get_args(kinds.type)[0])) == answered
     known = assistant.serving.app.services.operators.money.ledger.dimensions()
-    assert [*known, *BILLED_DIMENSIONS] == list(await words("dimensions"))
+    dimensions = await words("dimensions")
+    assert [*known, *UNITS, *BILLED_DIMENSIONS] == list(dimensions)
+    for name in ("session", "run"):
+        assert "own costs" in dimensions[name] and "Aggregated costs" in dimensions[name]
     assert {each.NAME for each in TYPES} == set(await words("recommendation_types"))
     assert set(PARTS) == set(await words("changes"))
 
@@ -320,6 +323,41 @@ async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: As
     compared = await assistant.content("compare_costs")
     assert compared["estimated_percent"] == "100.0"
     assert compared["baseline_estimated_percent"] is None
+
+
+async def test_costs_by_pull_request(assistant: Assistant) -> None:
+    """
+    Costs by pull request have a row of calls without one, and add up. The schema names the units, and a combination
+    without an answer says what to ask.
+    """
+    told = {**attributes("gpt-4o", 120), "vcs.change.id": "acme/shop#42"}
+    given = [{"key": key, "value": {"stringValue": str(value)}} for key, value in told.items()]
+    await assistant.calls("gpt-4o", attributes=given)
+    await assistant.calls("gpt-4o")
+    found = await assistant.content("get_cost_data", group_by=["pull_request"])
+    assert {"acme/shop#42", None} == {row["group"]["pull_request"] for row in found["rows"]}
+    assert Decimal(found["total"]["cost"]) == sum(Decimal(row["cost"]) for row in found["rows"]) > 0
+    one = await assistant.content("get_cost_data", filters={"pull_request": ["acme/shop#42"]})
+    assert 1 == one["total"]["calls"]
+    compared = await assistant.content("compare_costs", group_by=["pull_request"])
+    assert {"acme/shop#42", None} == {row["group"]["pull_request"] for row in compared["drivers"]}
+    tools = json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]
+    for name in ("get_cost_data", "compare_costs"):
+        [tool] = [tool for tool in tools if tool["name"] == name]
+        assert set(UNITS) < set(tool["inputSchema"]["properties"]["group_by"]["items"]["enum"])
+    days = {"start": "2026-01-01", "end": "2026-12-31"}
+    for arguments, words in (
+        ({"group_by": ["session", "run"]}, "Group by one of them"),
+        ({"group_by": ["run"], "granularity": "hourly"}, "use daily periods"),
+        ({"group_by": ["run"], "date_range": days}, "at most 92 days"),
+        ({"group_by": ["run"], "cost_type": "billed_cost"}, "run"),
+        ({"group_by": ["run"], "cost_type": "paid_cost"}, "cost_type=metered_cost"),
+        ({"filters": {"run": ["a"]}, "measure": "usage", "meter": "web_searches"}, "leave the meter"),
+    ):
+        result = await assistant.call("get_cost_data", **arguments)
+        assert result["isError"] and words in result["content"][0]["text"], (arguments, result)
+    result = await assistant.call("compare_costs", filters={"run": ["a"]}, baseline=days)
+    assert result["isError"] and "at most 92 days" in result["content"][0]["text"]
 
 
 async def test_a_list_of_sessions_states_what_it_leaves_out(assistant: Assistant) -> None:
