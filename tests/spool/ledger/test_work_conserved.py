@@ -102,9 +102,8 @@ class History:
 
     async def change_links(self) -> None:
         chance = self._chance
-        for link in [*self.links]:
-            if chance.random() < 0.3 or await self.ledger.is_unlisted(link.target, link.number):
-                self.links.remove(link)
+        await self._unlink_expired()
+        self.links = [link for link in self.links if chance.random() < 0.7]
         for _ in range(chance.randrange(4)):
             unit, target = chance.choice(("session", "branch", "commit")), chance.choice(TARGETS)
             since = int(self._clock.at // DAY - chance.randrange(50)) * DAY
@@ -123,6 +122,12 @@ class History:
                 self.links.append(new)
         await self.ledger.use_links(UnitLinks(self.links))
 
+    async def _unlink_expired(self) -> None:
+        """Delete links to targets that are no longer listed, as the gateway does."""
+        for link in [*self.links]:
+            if await self.ledger.is_unlisted(link.target, link.number):
+                self.links.remove(link)
+
     async def restart(self) -> None:
         await self.open()
 
@@ -132,6 +137,8 @@ class History:
 
     async def later(self) -> None:
         """Let units expire, and let hours become days."""
+        await self._unlink_expired()
+        await self.ledger.use_links(UnitLinks(self.links))
         self._clock.at += self._chance.choice((1, 10, 40, 150)) * DAY
         await self.ledger.tidy()
 
