@@ -86,9 +86,10 @@ faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what 
 
 SEEDS ?= 1000
 FIRST_SEED ?= 0
-work-seeds: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random histories of units of work from FIRST_SEED on, every 20th also on PostgreSQL
-	TOLLHOUSE_WORK_SEEDS=$(SEEDS) TOLLHOUSE_WORK_FIRST_SEED=$(FIRST_SEED) \
-	$(BIN)/python -m pytest -q tests/spool/ledger/test_work_conserved.py --timeout 3600
+KILLS ?= 200
+work-proofs: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random histories of units of work from FIRST_SEED on, every 20th also on PostgreSQL; KILLS=200 kills while they are counted
+	TOLLHOUSE_WORK_SEEDS=$(SEEDS) TOLLHOUSE_WORK_FIRST_SEED=$(FIRST_SEED) TOLLHOUSE_WORK_KILLS=$(KILLS) \
+	$(BIN)/python -m pytest -q tests/spool/ledger/test_work_conserved.py tests/spool/ledger/test_work_killed.py --timeout 3600
 
 MINUTES ?= 30
 soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
