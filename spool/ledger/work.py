@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from struct import pack
 from typing import NamedTuple
 
 REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
@@ -95,7 +96,7 @@ def number_of(kind: int, name: str) -> int:
 
 def number_of_set(units: Units) -> int:
     """Return the number of a set of units."""
-    return _digest(repr(units).encode(), 0)
+    return _digest(pack(f">{len(units)}q", *units), 0)
 
 
 def _digest(data: bytes, kind: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger.counting import bounded, new_marks
@@ -107,8 +108,8 @@ class SqlWorkRows(ABC):
         self._tables.run_each(
             f"INSERT INTO {self._named(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
             [
-                {"id": number, **dict(zip(_SET, units, strict=True))}
-                for units, number in sorted(numbers.items())
+                dict(zip(("id", *_SET), (number, *units), strict=True))
+                for units, number in sorted(numbers.items(), key=itemgetter(1))  # neighbours are on one page
             ],
         )
 
