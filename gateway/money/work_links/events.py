@@ -13,6 +13,7 @@ from gateway.money.work_links.declared import WORK_LINK, NewWorkLink
 from gateway.normalise.events import LINK_EVENT, Events
 from gateway.normalise.outcome import MALFORMED, Reject
 from spool.errors import AlreadyThere, Invalid, NotAllowed
+from spool.ledger.work import SESSION
 from spool.record import UsageEvent
 
 NOT_LINKED = (
@@ -50,15 +51,19 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
 
 
 async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | None:
-    """Add the link of an event. Return why it was rejected, or None."""
+    """
+    Add the link of an event, and replace the id of its session by the digest. Return why it was rejected, or None.
+    """
     try:
-        await WORK_LINK.create(asking, msgspec.convert(event.data, NewWorkLink))
+        created: Any = await WORK_LINK.create(asking, msgspec.convert(event.data, NewWorkLink))
     except (msgspec.ValidationError, Invalid) as error:
         return Reject(item, MALFORMED, f"data: {error}")
     except AlreadyThere:  # to what it is linked is nothing that the key may read
         return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
     except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))
+    if SESSION in event.data:  # people read events without the right to view the ids of sessions
+        event.data[SESSION] = created[WORK_LINK.root][SESSION]
     return None
 
 
