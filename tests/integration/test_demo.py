@@ -230,6 +230,19 @@ def test_a_month_is_what_was_asked_for() -> None:
         assert times == sorted(times)
 
 
+def test_sessions_of_assistants_have_units_of_work() -> None:
+    """Some of their runs were started by a run of the same session. Some sessions state a pull request, others none."""
+    month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
+    calls = [record for _, reports in month.days() for record, _ in reports if isinstance(record, Inference)]
+    session_of = {call.run: call.session for call in calls if call.run}
+    started = [(call.parent_run, call.session) for call in calls if call.parent_run]
+    assert started
+    assert all(session_of[parent] == session for parent, session in started)
+    named = {call.session: call.tags.get("pull_request") for call in calls if call.run}
+    assert len(named) > len(set(named.values())) > 2
+    assert None in named.values()
+
+
 async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
     """
     The accounting balances, the totals have every call of the log, and counters of assistants are kept

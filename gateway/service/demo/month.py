@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 DAY_S = 86400
 ERRORS = 0.015
 CACHED = 0.01
+PULL_REQUESTS = 40
 REPEATS = 0.01  # share of reports that a sender sends twice, as after a lost response
 # hour of the day (index) -> relative number of office calls
 OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])
@@ -106,11 +108,12 @@ class Month:
         if hour is None:
             hour = rng.choices(range(24), cum_weights=hours)[0]
         at = (day + hour * 3600) * NS + rng.randrange(3600 * NS)
-        session = f"{workload.source}-{rng.getrandbits(64):016x}" if workload.turns > 1 else None
+        number = rng.getrandbits(64) if workload.turns > 1 else None
+        session = f"{workload.source}-{number:016x}" if number is not None else None
         user = rng.choice(workload.users) if workload.users else None
         input_tokens = self._tokens(workload.input_tokens)
         cached_tokens = 0
-        for _ in range(calls):
+        for place in range(calls):
             if not self._period.begin * NS <= at < self._period.end * NS:
                 return
             output_tokens = self._tokens(workload.output_tokens)
@@ -121,6 +124,7 @@ class Month:
                 cached_tokens=cached_tokens,
                 session=session,
                 user=user,
+                **(_work(number, place) if number is not None and workload.device else {}),
             )
             yield from self._reports(day, workload, turn)
             cached_tokens = input_tokens
@@ -164,7 +168,9 @@ class Month:
             session=turn.session,
             device=f"laptop-{turn.user}" if workload.device and turn.user else None,
             api_key=f"{workload.service or workload.source}-key",
-            tags={"service": workload.service} if workload.service else {},
+            tags={"service": workload.service} if workload.service else dict(turn.tags),
+            run=turn.run,
+            parent_run=turn.parent_run,
         )
         chance = rng.random()
         if chance < ERRORS:
@@ -232,6 +238,22 @@ def _weight(day: int, workload: Workload) -> float:
     """Return the share of a workload's calls that falls on a day. 1970-01-01 was a Thursday."""
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
+
+
+def _work(session: int, place: int) -> dict[str, Any]:
+    """
+    Return the fields of a turn of an assistant that state its units of work. A third of the sessions states no pull
+    request. From the third turn on, every second turn is of an agent that the session's agent started.
+    """
+    run, started = f"{session:016x}", f"{session ^ 1:016x}"
+    number = 100 + session % PULL_REQUESTS
+    tags = {"repository": "acme/shop", "branch": f"change-{number}", "pull_request": f"acme/shop#{number}"}
+    is_started = place >= 2 and place % 2 == 0
+    return {
+        "run": started if is_started else run,
+        "parent_run": run if is_started else None,
+        "tags": {**(tags if session % 3 else {}), "agent": "reviewer" if is_started else "lead"},
+    }
 
 
 def _time(report: Report) -> int:

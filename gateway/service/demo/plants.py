@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 import msgspec
@@ -242,6 +242,9 @@ class Turn:
     cached_tokens: int
     session: str | None
     user: str | None
+    run: str | None = None
+    parent_run: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Plants:
