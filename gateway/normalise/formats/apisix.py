@@ -14,11 +14,11 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     any_of,
-    column,
     count_tokens,
     counts_cache_apart,
     fail_by_status,
 )
+from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -43,14 +43,10 @@ class ApisixSummary(msgspec.Struct):
     end_user_id: Any = None
 
 
-class ApisixHeaders(msgspec.Struct):
-    request_id: Any = column("x-request-id")
-
-
 class ApisixRequest(msgspec.Struct):
     uri: Any = None
     url: Any = None
-    headers: ApisixHeaders | Other = None
+    headers: AgentHeaders | Other = None
 
 
 class ApisixResponse(msgspec.Struct):
@@ -76,16 +72,18 @@ class ApisixEvent(WorkFields):
 def calls(event: ApisixEvent) -> Iterable[Call]:
     """Read an entry with a summary as one call."""
     summary, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
+    headers = nested(request.headers, AgentHeaders)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(nested(request.headers, ApisixHeaders).request_id),
+        request_id=text(headers.x_request_id),
         start_time=instant(event.start_time),
         provider=provider(None, text(summary.request_model) or text(summary.model)),
         operation=of_path(request.uri) or of_path(request.url),
         request_model=model_name(summary.request_model),
         response_model=model_name(summary.model),
     )
+    headers.describe(record)
     record.end_time = after(record.start_time, event.latency)
     tokens = Tokens(
         count(summary.prompt_tokens, "llm_summary.prompt_tokens"),
@@ -105,9 +103,9 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
     # callers may choose x-request-id, so it is not a unique id
     identity = of_call(record, shared_id=record.request_id)
-    headers = nested(event.response, ApisixResponse).headers
-    if isinstance(headers, RequestIdHeaders):
-        identity = identity._replace(also=names_of_request(record, headers))
+    answered = nested(event.response, ApisixResponse).headers
+    if isinstance(answered, RequestIdHeaders):
+        identity = identity._replace(also=names_of_request(record, answered))
     return (Call(record, identity, metadata.left_out),)
 
 

@@ -18,12 +18,13 @@ from gateway.normalise.formats.engine.declaration import (
     is_call,
 )
 from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, WorkFields, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, of_path
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
+from gateway.normalise.reading.request_ids import names_of_request
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
@@ -90,7 +91,7 @@ class KongObject(msgspec.Struct):
     custom_id: Any = None
     w3c: Any = None
     request: Any = None
-    headers: RequestIdHeaders | Other = None
+    headers: AgentHeaders | Other = None
 
 
 class KongEvent(WorkFields):
@@ -171,12 +172,15 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     if not failed and (text(nested(block.cache, KongCache).cache_status) or "").lower() == "hit":
         record.status = "cached"
     record.cost = known_cost(record, money(usage.cost, "usage.cost"))
+    request_headers = nested(event.request, KongObject).headers
+    if isinstance(request_headers, AgentHeaders):
+        request_headers.describe(record)
     metadata = _describe(record, event, plugin)
     # Kong creates request.id, so callers cannot choose it.
     identity = of_call(record, own_id=own_id)
     headers = nested(event.response, KongObject).headers
     # the response is that of the plugin that answers the request
-    if plugin is None and isinstance(headers, RequestIdHeaders):
+    if plugin is None and isinstance(headers, AgentHeaders):
         identity = identity._replace(also=names_of_request(record, headers))
     return Call(record, identity, metadata.left_out)
 

@@ -7,20 +7,31 @@ from typing import Any
 
 import msgspec
 
+from gateway.normalise.reading.request_ids import RequestIdHeaders
 from gateway.normalise.reading.values import text
 from spool.record import Inference
 
+_PREFIX = "x-claude-code-"
+
 
 def _header(name: str) -> Any:
-    return msgspec.field(name=f"x-claude-code-{name}", default=None)
+    return msgspec.field(name=_PREFIX + name, default=None)
 
 
-class AgentHeaders(msgspec.Struct):
-    """Calls of the main agent have only the session."""
+class AgentHeaders(RequestIdHeaders):
+    """
+    Headers of a request or a response, because gateways log both in one form. Requests of the main agent state only
+    the session.
+    """
 
     session: Any = _header("session-id")
     agent: Any = _header("agent-id")
     parent_agent: Any = _header("parent-agent-id")
+
+    def describe(self, record: Inference) -> None:
+        """Fill in the session and the run."""
+        record.session = text(self.session)
+        self.set_run(record)
 
     def set_run(self, record: Inference) -> None:
         """Fill in the run of the agent and the run that started it, as Claude Code itself reports them."""
@@ -29,7 +40,11 @@ class AgentHeaders(msgspec.Struct):
 
 
 NO_HEADERS = AgentHeaders()
-_NAMES = {field.encode_name: field.name for field in msgspec.structs.fields(AgentHeaders)}
+_NAMES = {
+    field.encode_name: field.name
+    for field in msgspec.structs.fields(AgentHeaders)
+    if field.encode_name.startswith(_PREFIX)
+}
 _WRITTEN = re.compile(rf"""['"]({"|".join(_NAMES)})['"]: ?['"]([\w-]+)['"]""")
 
 

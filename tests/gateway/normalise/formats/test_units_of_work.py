@@ -100,3 +100,14 @@ def test_a_sentence_is_no_unit(name: str) -> None:
     payload = BY_NAME["portkey"].example(ExampleCall())
     payload["metadata"] = {name: "My printer is on fire"}
     assert name not in one("portkey", payload).tags
+
+
+@pytest.mark.parametrize("format", ["kong", "apisix"])
+def test_a_gateway_logs_the_headers_of_claude_code(format: str) -> None:
+    """The log of a call has its session, its agent, and the agent that started it."""
+    payload = BY_NAME[format].example(ExampleCall())
+    [first] = payload if isinstance(payload, list) else [payload]
+    stated = {"session-id": "5c9d", "agent-id": "ac4", "parent-agent-id": "a01", "other": "x"}
+    first["request"]["headers"] = {f"x-claude-code-{name}": value for name, value in stated.items()}
+    record = one(format, payload)
+    assert (record.session, record.run, record.parent_run) == ("5c9d", "ac4", "a01")
