@@ -138,6 +138,7 @@ FORMAT = ItemFormat(
     calls=calls,
     origins={
         "request_id": "request.headers.x-request-id",
+        "session": "request.headers.x-claude-code-session-id",
         "start_time": "start_time",
         "end_time": "start_time + latency",
         "provider": "derived from the model name",

@@ -254,6 +254,7 @@ FORMAT = ItemFormat(
     origins={
         "request_id": "request.id, with the name of the block if another plugin made the call",
         "trace_id": "trace_id.w3c",
+        "session": "request.headers.x-claude-code-session-id",
         "start_time": "started_at",
         "end_time": "started_at + latencies.request",
         "provider": "meta.provider_name",

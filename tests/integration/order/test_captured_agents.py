@@ -22,13 +22,15 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gateway.people.authentication.access import Bearer
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import Inference
 from tests.clients import capture
 from tests.clients.capture import Capture, SentRequest
 from tests.clients.journal import Call
 from tests.gateway.normalise.otlp.payloads import in_protobuf
-from tests.integration.order.running import HOLD_S, SEED, Gateway, Request, cut
+from tests.integration.order.running import HOLD_S, SEED, SENDER, Gateway, Request, cut
+from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
 from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
@@ -111,18 +113,14 @@ def _items(path: str, body: bytes) -> Iterator[bytes]:
 
 def joined(group: Sequence[Request]) -> Iterator[Request]:
     """Yield the pieces as a sender may batch them: those of one format in one request."""
-    for format in dict.fromkeys(piece.format for piece in group):
-        bodies = [piece.body for piece in group if piece.format == format]
+    senders = {(piece.format, piece.bearer.name): piece for piece in group}
+    for (format, name), first in senders.items():
+        bodies = [piece.body for piece in group if (piece.format, piece.bearer.name) == (format, name)]
         if format == "litellm":
-            yield Request(
-                format, json.dumps([event for body in bodies for event in json.loads(body)]).encode()
-            )
-        else:  # messages of protobuf that follow each other are one message
-            yield from (
-                [Request(format, body) for body in bodies]
-                if format.endswith("metrics")
-                else [Request(format, b"".join(bodies))]
-            )
+            bodies = [json.dumps([event for body in bodies for event in json.loads(body)]).encode()]
+        elif not format.endswith("metrics"):
+            bodies = [b"".join(bodies)]  # messages of protobuf that follow each other are one message
+        yield from (replace(first, body=body) for body in bodies)
 
 
 def dealt(pieces: Sequence[Request], chance: random.Random) -> list[Request]:
@@ -248,8 +246,12 @@ def reporter_of(sent: SentRequest) -> str:
     return f"{path} of LiteLLM" if path == "litellm" or b"litellm" in sent.body else f"{path} of Claude Code"
 
 
-async def test_any_reporter_knows_the_tree(tmp_path: Path) -> None:
-    """Each reporter and each group of reporters gives the same tree. LiteLLM's cost counts if LiteLLM reports."""
+@pytest.mark.parametrize("laptop", [SENDER, LAPTOP], ids=["key", "laptop"])
+async def test_any_reporter_knows_the_tree(laptop: Bearer, tmp_path: Path) -> None:
+    """
+    Each reporter and each group of reporters gives the same tree. LiteLLM's cost counts if LiteLLM reports. Claude Code
+    may report under the key of a laptop.
+    """
     family = next(family for family in FAMILIES if family.name == CLAUDE_BEHIND_LITELLM)
     sent = [each for each in family.capture.requests if not each.path.endswith("metrics")]
     reporters = {reporter_of(each) for each in sent}
@@ -258,7 +260,10 @@ async def test_any_reporter_knows_the_tree(tmp_path: Path) -> None:
         for group in combinations(sorted(reporters), size):
             prices = LITELLMS if any("LiteLLM" in reporter for reporter in group) else CLAUDES
             pieces = [
-                piece for each in sent if reporter_of(each) in group for piece in pieces_of(each, apart=True)
+                piece if "LiteLLM" in reporter_of(each) else replace(piece, bearer=laptop)
+                for each in sent
+                if reporter_of(each) in group
+                for piece in pieces_of(each, apart=True)
             ]
             requests = dealt(pieces, random.Random(f"{SEED} {group}"))
             ledgers = Ledgers(MEMORY, tmp_path, None)
