@@ -484,6 +484,18 @@ class Ledger:
         """Return True if some units of work may no longer be listed."""
         return bool((await self._read(lambda rows: rows.state())).get(UNLISTS))
 
+    async def count_work(self, since: datetime) -> dict[str, tuple[int, int]]:
+        """Return the number of units of work that are listed since a time, and of all unlisted units, by kind."""
+        start = int(since.timestamp())
+
+        def work(rows: LedgerRows) -> dict[str, tuple[int, int]]:
+            unlisted = rows.count_unlisted()
+            return {
+                unit: (listed, unlisted[unit]) for unit, listed in rows.count_work(start, END_OF_TIME).items()
+            }
+
+        return await self._read(work)
+
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of work is no longer listed, so that its calls cannot be found."""
         return await self._read(lambda rows: rows.is_unlisted(unit, id))

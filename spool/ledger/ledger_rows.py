@@ -146,6 +146,10 @@ class LedgerRows(Protocol):
         """Return True if a unit of a kind is counted as REST."""
         ...
 
+    def count_unlisted(self) -> Mapping[str, int]:
+        """Return the number of units that are counted as REST, by kind."""
+        ...
+
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
         """Return the pull requests and tickets of calls since a time, linked calls included: kind and number."""
         ...

@@ -126,6 +126,10 @@ class SqlWorkRows(ABC):
     def is_unlisted(self, unit: str, id: int) -> bool:
         return (UNITS[unit].number, id) in self._unlisted([id])
 
+    def count_unlisted(self) -> Mapping[str, int]:
+        counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._named(UNLISTED)} GROUP BY unit"))
+        return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
+
     def _unlisted(self, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
         """Return the units among `numbers` that are not listed, with the run that started each run."""
         found: dict[tuple[int, int], int] = {}

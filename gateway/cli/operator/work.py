@@ -34,7 +34,11 @@ COLUMNS = (
 
 @click.group()
 def work() -> None:
-    """Show the cost of one session or pull request, and link work to pull requests and tickets."""
+    """
+    Show the cost of one session or pull request, and link work to pull requests and tickets.
+
+    `tollhouse ledger rebuild` counts units of work again, with all other totals.
+    """
 
 
 @work.command()
@@ -90,6 +94,26 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     show_table(lines, shown, {"cost": "own cost", "aggregated": "with started runs"})
     if payload["work"]["continues"]:
         warn_of_continuing("it has")
+
+
+@work.command()
+@as_json
+@with_client
+def status(client: OperatorClient, as_json: bool) -> None:
+    """
+    Show how many units of work are listed this month, and how many are no longer listed.
+
+    The calls of units that are no longer listed are in (other).
+    """
+    payload = client.request("GET", "/work/status")
+    if as_json:
+        show_json(payload)
+        return
+    status = payload["status"]
+    lines = [{**row, "limit": f"{status['ids_per_month']:,}"} for row in status["units"]]
+    shown = ("unit", "listed", "limit", "unlisted")
+    show_table(lines, shown, {"listed": "listed this month", "unlisted": "in (other)"})
+    click.echo(f"{status['links']:,} of {status['max_links']:,} links")
 
 
 @work.command()

@@ -1,4 +1,4 @@
-"""Operator API of one unit of work: its cost, and the tree of the agent runs that made its calls."""
+"""Operator API of units of work: how many are listed, and the cost of one unit with the tree of its agent runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from gateway.http.holders.operators import MoneyServices
@@ -16,6 +17,7 @@ from gateway.money.calls.costs.questions import ONE_SPAN, times
 from gateway.money.costs.continuing import continuing
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
+from gateway.money.work_links.declared import WorkLinkTable
 from spool.errors import NotThere
 from spool.ledger.costs import combined
 from spool.ledger.queries import TAG, CostQuery, CostRow
@@ -27,6 +29,39 @@ from spool.registry.permission_sets import VIEW_COSTS
 MOST_RUNS = 1000  # the most expensive runs of a unit are shown
 _AGENT = f"{TAG}agent"
 _MEASURES = ("cost", "calls", "errors", "input_tokens", "output_tokens")
+
+
+@call(
+    "GET",
+    "/work/status",
+    VIEW_COSTS,
+    "Show how many units of work are listed",
+    in_turn=True,
+)
+async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show the units of work of this month, by kind. The totals are first updated with all closed records.
+
+    `listed` are the units with calls since the first day of the month (UTC), and may reach `ids_per_month`.
+    `unlisted` are the units of any time whose calls are in `(other)`. `links` may reach `max_links`.
+    """
+    services, most = request.services, request.shared.most
+    await services.ledger.catch_up(services.log)
+    now = datetime.fromtimestamp(request.now(), UTC)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    counts = await services.ledger.count_work(month)
+    return {
+        "status": {
+            "since": month.isoformat(),
+            "units": [
+                {"unit": unit, "listed": listed, "unlisted": unlisted}
+                for unit, (listed, unlisted) in counts.items()
+            ],
+            "ids_per_month": most("work.ids_per_month"),
+            "links": request.registry.table(WorkLinkTable).count(),
+            "max_links": most(WorkLinkTable.limit),
+        }
+    }
 
 
 @call(

@@ -351,3 +351,13 @@ async def test_calls_without_a_unit_have_a_row(server: OperatorServer, tmp_path:
     assert 0 == shown.exit_code, shown.output
     [line] = [line for line in shown.stdout.splitlines() if line.startswith(f"(no {unit.replace('_', ' ')})")]
     assert f"${without['cost']}.00" in line
+
+
+async def test_the_command_shows_how_many_units_are_listed(server: OperatorServer, tmp_path: Path) -> None:
+    words = ["work", "status", "--data", str(tmp_path)]
+    shown = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert 0 == shown.exit_code, shown.output
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["session", "2", "100,000", "0"] in lines
+    assert ["run", "3", "100,000", "0"] in lines
+    assert ["0", "of", "10,000", "links"] in lines

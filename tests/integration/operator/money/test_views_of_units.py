@@ -207,6 +207,12 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     await ledger.tidy()
     numbers = {name: number_of(UNITS["repository"].number, name) for name in (SHOP, DOCS)}
     assert await ledger.is_unlisted("repository", numbers[DOCS])
+    status = (await server.ask("GET", "/work/status")).payload["status"]
+    counts = {row["unit"]: (row["listed"], row["unlisted"]) for row in status["units"]}
+    assert 32 == sum(counts["repository"])
+    assert counts["repository"][0] <= 4
+    assert (4, 0) == counts["session"]
+    assert (100_000, 0, 10_000) == (status["ids_per_month"], status["links"], status["max_links"])
     assert not await ledger.is_unlisted("repository", numbers[SHOP])
     budget = await budget_of(server, view)
     assert Decimal(3) == Decimal((await spent(server, budget))["current"]["actual"])
