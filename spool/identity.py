@@ -81,6 +81,7 @@ class Identity(NamedTuple):
 
     `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
     `nesting`: another report of the same process may have the call in a trace of its own, without a common id.
+    `above`: the span of the nearest agent above the call, or the first span above it that its request lacks.
     """
 
     id: bytes
@@ -92,6 +93,7 @@ class Identity(NamedTuple):
     is_final: bool = False
     is_guess: bool = False
     nesting: Nesting | None = None
+    above: str | None = None
 
     @property
     def names(self) -> tuple[bytes, ...]:
@@ -187,7 +189,7 @@ def of_call(
 
 def _known_by(id: bytes) -> Identity:
     """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
-    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None))
+    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None))
 
 
 def with_names(
@@ -200,7 +202,12 @@ def with_names(
     """Add further names of the call to a dedup key, next to its own links."""
     id, lookups, certain = identity[:3]
     links = identity.links + links
-    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False, nesting))
+    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False, nesting, None))
+
+
+def below(identity: Identity, span: str) -> Identity:
+    """Add the span above a call to its dedup key. `_replace` would take three times as long."""
+    return tuple.__new__(Identity, (*identity[:-1], span))
 
 
 def no_identity() -> Identity:

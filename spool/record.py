@@ -88,6 +88,8 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     # The run of an agent that made the call, and the run that started it; unique only within the session
     run: str | None = None
     parent_run: str | None = None
+    # further runs above `parent_run`, separated by spaces, from the nearest on
+    ancestors: str | None = None
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -211,7 +213,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     id: bytes
     source: str  # source of the late report
     corrects: bytes  # id of the corrected record
-    reason: str  # late_usage, final_cost, not_billed or same_call
+    reason: str  # late_usage, final_cost, not_billed, same_call or late_run
     known_at: int
     start_time: int
     before: Inference
@@ -224,16 +226,17 @@ AiRecord = Inference | UsageMetric
 KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
+RUNS = ("run", "parent_run", "ancestors")  # fields that state the runs around a call, from the nearest on
 # Fields that a later report of a call may fill, if they are null and the record is open.
 AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
     "cache_write_1h_tokens", "cost", "error_type", "user", "team", "session", "api_key", "device",
-    "region", "run", "parent_run",
+    "region", "run", "parent_run", "ancestors",
 )  # fmt: skip
 
 # fields that the JSON contains only if a source reports them
-_WHERE_TOLD = ("cache_write_1h_tokens", "region", "run", "parent_run")
+_WHERE_TOLD = ("cache_write_1h_tokens", "region", *RUNS)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
@@ -428,6 +431,9 @@ def _correction_as_json(record: Correction) -> dict[str, Any]:
         **{name: count_difference(record, name) for name in CORRECTED_COUNTS},
         **{name: getattr(record.after, name) for name in _CORRECTED_TEXTS},
     }
+    for name in RUNS:
+        if (run := getattr(record.after, name)) is not None:
+            row[name] = run
     for name in ("meters", "charges"):
         if getattr(record.after, name) != getattr(record.before, name):
             row[name] = getattr(record.after, name)

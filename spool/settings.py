@@ -162,6 +162,12 @@ class SpoolSettings:
         "maximum bytes of waiting partial reports; the same maximum applies to waiting counters",
         edge="the oldest reports of the Tollhouse key with the most waiting reports are recorded as they are",
     )
+    pending_spans: int = setting(
+        200_000,
+        "maximum number of spans of the last day that may link a model call to its agent's run",
+        edge="the oldest spans of the Tollhouse key with the most spans are forgotten; their calls may get no run",
+        least=1,
+    )
     max_senders: int = setting(
         400_000,
         "maximum number of sessions, users, traces and services that sent calls in the last hour; "

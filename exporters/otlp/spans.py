@@ -77,13 +77,14 @@ TEXTS = {
     "device": "tollhouse.device",
     "run": "tollhouse.run",
     "parent_run": "tollhouse.parent_run",
+    "ancestors": "tollhouse.ancestors",
 }
 _trace_id = _text("tollhouse.trace_id")
 _span_id = _text("tollhouse.span_id")
 _input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(_number, NUMBERS.values())
 # heads instead of encoders, because calling a function for each text takes longer than joining head and text
 _ID, _RESPONSE_ID, _REQUEST_ID = map(_heads, (ID, RESPONSE_ID, "tollhouse.request_id"))
-_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN = map(
+_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN, _ANCESTORS = map(
     _heads, TEXTS.values()
 )
 _times = _text("tollhouse.times")
@@ -233,6 +234,10 @@ class SpanEncoder:
         if r.parent_run is not None:
             text = r.parent_run.encode()
             parts.append(_PARENT_RUN[len(text)])
+            parts.append(text)
+        if r.ancestors is not None:
+            text = r.ancestors.encode()
+            parts.append(_ANCESTORS[len(text)])
             parts.append(text)
         if r.tags:
             if r.tags is not self._last_tags:

@@ -254,6 +254,7 @@ class Intake:
             expects=[*bearer.expects, *change.expects],
             heard=senders_to_keep(unkept) if unkept else (),
             heard_by=bearer.name,
+            steps=outcome.steps,
             left_out=outcome.left_out,
             meter_too_large=outcome.meter_too_large,
             unrecognised=outcome.unrecognised,

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.normalise.payload.body_limits import MAX_ITEMS
 from spool.identity import Identity
+from spool.log.pending_spans import SpanStep
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
@@ -101,6 +102,7 @@ class Outcome(msgspec.Struct):
     count: int = 0
     is_last: bool = True  # True for the last part of a payload
     meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
+    steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
     keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
 
     def add(

@@ -124,6 +124,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     session: str | None
     run: str | None
     parent_run: str | None
+    ancestors: str | None
     input_tokens: int | None
     output_tokens: int | None
     tags: dict[str, str]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ import msgspec
 from spool import meters
 from spool.meters import METERS, millionths
 from spool.processing import mode_of
-from spool.record import AMENDABLE, MAX_TAGS, Inference
+from spool.record import AMENDABLE, MAX_TAGS, RUNS, Inference
 
 # Each total with its parts. If two reports contradict each other in a total, the parts in one report may not
 # belong to the total in the other report.
@@ -178,6 +179,10 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
         fields.pop("end_time", None)
     if fields.get("status", first.status) != "error":
         fields.pop("error_type", None)
+    # a report that names another run says nothing about the runs above this one
+    for run, above in pairwise(RUNS):
+        if above in fields and getattr(first, run) not in (None, getattr(later, run)):
+            del fields[above]
 
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:

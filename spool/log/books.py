@@ -35,6 +35,8 @@ LEFT_OUT = "left_out"  # this term counts tags, not records, so it is in no equa
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read for a comparison
 METER_TOO_LARGE = "meter_too_large"
 CORRECTED = "corrected"  # accepted as a correction of a closed record
+UNPLACED = "unplaced"  # arrived before all spans between the call and the agent's run that made it
+PLACED = "placed"  # an unplaced call that later got its run
 # Terms that only retention and damage change.
 EXPIRED = "expired"  # deleted by retention while the topic had no required route
 RETIRED = "retired"  # deleted by retention after every required route had finished with it

@@ -7,8 +7,8 @@ their submission, which counts them as pending.
 
 The beginning of a key gives its kind. `COUNTERS`: waiting counters. `COUNTED`: facts about an hour of counted
 counters. `RECOVERED`: which records of a damaged file were imported. `TOLD`: reports of recorded calls, if
-several processes share a log. `TOLD_OF`: keys of `TOLD` by trace. Only `COUNTERS` and partial reports are
-counted as pending.
+several processes share a log. `TOLD_OF`: keys of `TOLD` by trace. `SPANS`: spans that link calls to agents
+(`spool.log.pending_spans`). Only `COUNTERS` and partial reports are counted as pending.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ COUNTED = b"counted/"
 RECOVERED = b"recovered/"
 TOLD = b"told/"
 TOLD_OF = b"told-of/"
+SPANS = b"spans/"
 PARTS = b""  # prefix of all other keys: partial reports of calls, and facts that their traces state
 
 
@@ -99,7 +100,7 @@ def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialRe
     return (report for report in reports if kind_of(report.key) == kind)
 
 
-_KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF)
+_KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
 
 
 # -- versions: a submission is refused if the reports that it is based on have changed -----------------------

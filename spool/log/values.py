@@ -12,6 +12,7 @@ from spool.disks import FSYNC, Mount
 from spool.identity import Identity, RequestNames
 from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import Expectation, PartialReport
+from spool.log.pending_spans import SpanStep
 from spool.record import Inference, Record, UsageMetric
 
 
@@ -51,7 +52,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     # versions on which this submission is based; if one of them has changed, the submission is refused with Stale
     expects: Sequence[Expectation] = ()
     heard: Sequence[bytes] = ()  # keys of the senders that reported calls (spool.log.heard)
-    heard_by: str = ""  # the Tollhouse key that sent these calls
+    heard_by: str = ""  # the Tollhouse key that sent these calls and steps
+    steps: Sequence[SpanStep] = ()  # spans that may link calls to the runs of agents
     # number of tags that were dropped, because of a limit or because the name is one of content or of a secret
     left_out: int = 0
     # number of meters that were dropped, because they exceed their total or any possible call
@@ -154,6 +156,7 @@ class LogStats:
     cache_bytes: int = 0  # bytes of memory that the cache of entries uses
     series: int = 0  # number of known cumulative counters, counted by the last retention run
     max_series: int = 0
+    pending_spans: int = 0  # number of spans that may link calls to the runs of agents
     series_pushed_out: int = 0  # number of counters that this process dropped for lack of space
     durability: str = FSYNC  # what an acknowledged record survives, if no mount is known
 

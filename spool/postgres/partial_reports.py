@@ -59,6 +59,7 @@ _ALL = f"{_COLUMNS} WHERE shard = {SHARD} ORDER BY at, key"
 _FIND = f"{_COLUMNS} WHERE shard = {SHARD} AND key = ANY(%s)"
 _UNDER = f"{_COLUMNS} WHERE shard = {SHARD} AND key >= %s AND key < %s"
 _OLDEST = f"{_COLUMNS} WHERE shard = {SHARD} AND kind = %s AND at <= %s ORDER BY at, key LIMIT %s"
+_OF_KIND = f"{_COLUMNS} WHERE shard = {SHARD} AND kind = %s ORDER BY at, key"
 _COUNT = f"""
     SELECT COUNT(*), COALESCE(SUM(length(body)), 0)::bigint
       FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND kind = %s"""
@@ -139,6 +140,10 @@ class PostgresPartialReports:
             return [PartialReport(*row) for row in connection.execute(self._database.sql(statement), values)]
 
         return await self._database.read(within)
+
+
+def of_kind(database: Database, connection: Connection, kind: bytes) -> list[PartialReport]:
+    return [PartialReport(*row) for row in connection.execute(database.sql(_OF_KIND), (kind,))]
 
 
 class PostgresHeard:

@@ -110,6 +110,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "charges": st.sampled_from([{}, {}, {"EUR": "1.25"}, {"JPY": "0"}]),
     "run": st.none() | texts,
     "parent_run": st.none() | texts,
+    "ancestors": st.none() | texts,
 }
 inferences = st.builds(Inference, **FIELDS)
 metrics = st.builds(

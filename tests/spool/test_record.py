@@ -51,7 +51,7 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 def test_an_entry_of_an_older_version_stays_readable() -> None:
     """Fields that an older, shorter array lacks get their defaults."""
     # The values are in the order in which the fields were added.
-    assert list(Inference.__struct_fields__)[-9:] == [
+    assert list(Inference.__struct_fields__)[-10:] == [
         "also",
         "cache_write_1h_tokens",
         "region",
@@ -61,6 +61,7 @@ def test_an_entry_of_an_older_version_stays_readable() -> None:
         "charges",
         "run",
         "parent_run",
+        "ancestors",
     ]
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
@@ -116,7 +117,7 @@ def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
         if not field.required
         else (field.name, field.type)
         for field in msgspec.structs.fields(Inference)
-        if field.name not in ("meters", "charges", "run", "parent_run")
+        if field.name not in ("meters", "charges", "run", "parent_run", "ancestors")
     ]
     older = msgspec.defstruct("OlderInference", fields, array_like=True, tag=1, kw_only=True)
     record = Inference(id=b"x" * 16, source="otel", input_tokens=9, meters={"input_audio_tokens": 5})

@@ -19,7 +19,8 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import Identity, of_call
+from spool.identity import Identity, below, of_call
+from spool.log.pending_spans import PLAIN, RUN, STEP
 from spool.record import Inference
 
 _COUNTS: Final = (
@@ -42,9 +43,10 @@ _PLAIN: Final = (
     False,
     False,
     None,
-)  # values of the fields that follow the id in an Identity
+)  # values of the fields between the id and `above` in an Identity
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
+PARENT_PLACE: Final = 6  # index of the id of the parent span in a row
 FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
 _AT_ONCE: Final = 64  # number of spans to book between two checks of the clock
 
@@ -72,6 +74,8 @@ class CallAlone(msgspec.Struct, frozen=True):
     left_out: int
     # the record again if the response id alone identifies the call, provided that the id is long
     plain: Inference | None = None
+    has_run: bool = False  # True if the span of the call states the run of an agent
+    step: int = PLAIN  # kind of a span that is not a call, for `SpanStep`
 
     def book(self, outcome: Outcome, row: Sequence[Any]) -> None:
         """
@@ -83,6 +87,10 @@ class CallAlone(msgspec.Struct, frozen=True):
                 outcome.ignored[self.ignored] += 1
             if self.shown is not None:
                 outcome.unrecognised.append(self.shown)
+            trace, span, parent = row[FIRST_PLACE : PARENT_PLACE + 1]
+            if trace is not None and span is not None:
+                step = STEP if self.step == STEP and parent is not None else self.step
+                outcome.steps.append((trace, span, parent, step))
             return
         record = self.record_of(self.record, row)
         place = self.response_place
@@ -90,6 +98,8 @@ class CallAlone(msgspec.Struct, frozen=True):
         place, own = self.shared_place, self.own_id
         shared_id = row[place] if place else self.shared_id
         identity = of_call(record, response_id=response_id, shared_id=shared_id, span=own is None, own_id=own)
+        if not self.has_run and (parent := row[PARENT_PLACE]) is not None:
+            identity = below(identity, parent)
         outcome.add(record, identity, device=self.device)
 
     def record_of(self, template: Inference, row: Sequence[Any]) -> Inference:
@@ -124,7 +134,8 @@ def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]]
         record = alone.record_of(plain, row)
         record.id = id
         records.append(record)
-        identities.append(_identity(Identity, (id, *_PLAIN)))
+        above = None if alone.has_run else row[PARENT_PLACE]
+        identities.append(_identity(Identity, (id, *_PLAIN, above)))
 
 
 class LearnedKind(NamedTuple):
@@ -251,8 +262,11 @@ def alone_of(
 
 
 def _nothing(form: SpanForm) -> CallAlone:
-    read = form.read
-    return CallAlone(None, (), (), (), None, 0, None, 0, None, None, read.ignored, read.shown, read.left_out)
+    read, node = form.read, form.read.node
+    step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
+    return CallAlone(
+        None, (), (), (), None, 0, None, 0, None, None, read.ignored, read.shown, read.left_out, step=step
+    )
 
 
 def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
@@ -291,6 +305,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
         None,
         form.read.left_out,
         record if "response_id" in own and record.status != "cached" and call.device is None else None,
+        has_run=record.run is not None or "run" in fields,
     )
 
 

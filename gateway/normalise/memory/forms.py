@@ -32,7 +32,7 @@ _CALL: Final = tuple(
     ]
 )
 _CALLER: Final = Caller.__struct_fields__
-_NODE: Final = ("agent", "is_border", "is_run", "began", "stream", "ended", "below")
+_NODE: Final = ("agent", "is_border", "is_run", "is_ai", "began", "stream", "ended", "below")
 
 Path = tuple[str, Any]
 
@@ -146,9 +146,8 @@ class SpanForm(msgspec.Struct, frozen=True):
                 tokens = call.tokens = _tokens(Tokens, numbers)
                 set_counts(record, tokens)
         if sample_node is not None:
-            node = read.node = Node(
-                parent, caller, sample_node.agent, sample_node.is_border, read.call, is_run=sample_node.is_run
-            )
+            node = read.node = Node(parent, caller, sample_node.agent, sample_node.is_border, read.call)
+            node.is_run, node.is_ai = sample_node.is_run, sample_node.is_ai
             for name, place in self.node:
                 setattr(node, name, varying[place])
         return read

@@ -49,6 +49,7 @@ def limits(
         Limit("spool.max_stream_bytes", section.max_stream_bytes, sum(stream.bytes for stream in streams)),
         Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
         Limit(MAX_SERIES, section.max_series, stats.series),
+        Limit("spool.pending_spans", section.pending_spans, stats.pending_spans),
         Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
         Limit("devices.max", config.devices.max, devices),
         Limit(

@@ -57,6 +57,12 @@ _TERMS: Mapping[str, tuple[str, str | None, str]] = {
         "source",
         "Repeated reports whose record is no longer available, so the difference is unknown",
     ),
+    "unplaced": (
+        "unplaced",
+        "source",
+        "Calls that arrived before the spans above them, so the run of their agent may be unknown",
+    ),
+    "placed": ("placed", "source", "Such calls that got their agent's run from spans that arrived later"),
     "corrected": ("corrected", "source", "Corrections of closed records, by the source that reported them"),
     "bridged": (
         "bridged",

@@ -23,6 +23,7 @@ import msgspec
 from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.codec import NO_RECORD
+from spool.log.partial_reports import PartialReport
 from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
@@ -75,18 +76,19 @@ class _Packed(msgspec.Struct, array_like=True):
     places: bytes
     hours: bytes
     checksum: int  # checksum of the three fields above
+    spans: list[PartialReport] = []  # rows of spans that link calls to the runs of agents
 
 
 _packed = msgspec.msgpack.Decoder(_Packed)
 
 
 def pack_ids(plan: Plan) -> bytes:
-    return pack_new_ids(NewIds(tuple(plan.ids), tuple(plan.ids.values()), plan.hours))
+    return pack_new_ids(NewIds(tuple(plan.ids), tuple(plan.ids.values()), plan.hours), plan.span_rows)
 
 
-def pack_new_ids(new: NewIds) -> bytes:
+def pack_new_ids(new: NewIds, spans: Sequence[PartialReport] = ()) -> bytes:
     """Encode the ids of a commit with their places and hours and a checksum. `unpack_ids` decodes them."""
-    if not new.ids:
+    if not new.ids and not spans:
         return b""
     ids = array("Q", new.ids)
     places = array("q", new.places)
@@ -95,7 +97,7 @@ def pack_new_ids(new: NewIds) -> bytes:
         zlib.compress(_bytes(_steps(places)), 1),
         zlib.compress(_bytes(_steps(new.hours)), 1),
     )
-    return msgspec.msgpack.encode(_Packed(*parts, _checksum(*parts)))
+    return msgspec.msgpack.encode(_Packed(*parts, _checksum(*parts), list(spans)))
 
 
 def unpack_ids(data: bytes) -> NewIds:
@@ -115,6 +117,14 @@ def unpack_ids(data: bytes) -> NewIds:
     if not len(new_ids.ids) == len(places) == len(hours):
         raise ValueError("the ids of a commit are damaged")
     return new_ids
+
+
+def unpack_spans(data: bytes) -> Sequence[PartialReport]:
+    """Return the rows of spans of a commit, none if they are damaged."""
+    try:
+        return _packed.decode(data).spans if data else ()
+    except NO_RECORD:
+        return ()
 
 
 def _checksum(*parts: bytes) -> int:
@@ -145,9 +155,9 @@ class Following:
     Rows are followed on one thread at a time. Any thread may call `closed_at`.
     """
 
-    def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
+    def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
         self.index = index
-        self.planner = Planner(index, hold_s=hold_s)
+        self.planner = Planner(index, hold_s=hold_s, max_spans=max_spans)
         self.last = BEGINNING
         self.confirmed = 0  # the newest commit that is known to survive the loss of the database machine
         self._hold_s = hold_s
@@ -264,6 +274,8 @@ class Following:
         if ids:
             self.index.add(ids, hours, row.at)
             self._note_ids(row, first, len(ids))
+        if row.ids:
+            self.planner.spans.load(unpack_spans(row.ids))
 
     def _note_ids(self, row: CommitRow, first: ByTopic, count: int) -> None:
         topics = zip(TOPICS, first, row.next, strict=True)

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 from spool.identity import of_derived
 from spool.log.amendments import TOKENS, amended, changes_mode
-from spool.record import Correction, Inference, Record
+from spool.record import RUNS, Correction, Inference, Record
 
 MOST: Final = 16  # maximum corrections per record; a further report is counted as late and changes nothing
 LATE_USAGE: Final = "late_usage"
 FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"
 SAME_CALL: Final = "same_call"  # a report showed that an earlier record counts the call
+LATE_RUN: Final = "late_run"  # the spans between the call and the agent's run that made it arrived
 
-# A report becomes a correction only if it changes one of these fields. The correction then includes
-# its other fields. A run often has a reporter of its own: the gateway of its calls does not know it.
-_REASONS: Final = frozenset(
-    {*TOKENS, "cost", "estimated_cost", "meters", "charges", "status", "run", "parent_run"}
-)
+# A report becomes a correction only if it changes a measure or a run. The correction then includes its other fields.
+# A run often has a reporter of its own: the gateway of its calls does not know it.
+_MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
+_COUNTED: Final = _MEASURED | {*RUNS}
 # Fields that a correction leaves unchanged: a call stays in its hour and keeps its latency, and its names are
 # stored with its record. Tags stay as well, except tags that say how the provider processed the call, because
 # these decide its price.
@@ -66,9 +66,9 @@ def correction(
     """
     excluded = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    if count >= MOST or known.shadow or not _differ(known, changed, _REASONS):
+    if count >= MOST or known.shadow or not _differ(known, changed, _COUNTED):
         return None
-    reason = LATE_USAGE
+    reason = LATE_USAGE if _differ(known, changed, _MEASURED) else LATE_RUN
     if replaces_cost and "cost" in changed:
         is_billed = changed["cost"] is None or Decimal(changed["cost"])  # without a cost, there are charges
         reason = FINAL_COST if is_billed else NOT_BILLED
@@ -102,6 +102,11 @@ def taken_back(
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
     nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
     return _changing(known, count, nothing, SAME_CALL, reporter.source, now_ns)
+
+
+def placed(known: Inference, count: int, fields: dict[str, Any], *, now_ns: int) -> Correction | None:
+    """Build the correction that adds the runs around a call. Return None if there are too many corrections."""
+    return None if count >= MOST else _changing(known, count, fields, LATE_RUN, known.source, now_ns)
 
 
 def _differ(known: Inference, changed: Mapping[str, Any], names: Iterable[str]) -> bool:

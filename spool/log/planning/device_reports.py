@@ -24,7 +24,7 @@ from spool.record import DEVICE_KEYS, Inference
 # Fields of the record itself. They are not facts of its reports.
 OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "sender_key"})
 # Fields that say who made the call. A server's report replaces those that a device stated.
-OWNER: Final = ("user", "team", "session", "device", "run", "parent_run")
+OWNER: Final = ("user", "team", "session", "device", "run", "parent_run", "ancestors")
 # Fields that a device may add to a call that a server measured, apart from tags that decide no price.
 ADDED: Final = ("request_id", "trace_id", "span_id", *OWNER)
 # Fields that only servers set in a call that a server measured. A field that they leave empty stays empty.

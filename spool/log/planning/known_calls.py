@@ -27,6 +27,7 @@ from spool.log.amendments import (
 )
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
+from spool.log.pending_spans import runs_to_add
 from spool.log.planning.costs import (
     KnownCosts,
     Rank,
@@ -286,6 +287,32 @@ class KnownCalls:
         self._terms.duplicates -= 1
         self._plan.observed[self._terms.topic, books.DUPLICATES, later.source] -= 1
         return True
+
+    def place_in_run(self, place: int, runs: Sequence[str]) -> None:
+        """Add the runs around a call, from the nearest on, to the record that counts the call."""
+        if place == IN_A_RUN:
+            return
+        place = self._counting(place)
+        known, corrections_so_far = self._current(place)
+        if not isinstance(known, Inference) or known.shadow:
+            return
+        is_placed = known.run is not None
+        fields: dict[str, Any] = {**runs_to_add((known.run, known.parent_run, known.ancestors), runs)}
+        if not fields:
+            return
+        topic, number = duplicates.place_of(place)
+        if self._is_unread(topic, number):
+            self.amend(topic, number, known, fields)
+        elif self._is_at_hand(known):
+            from spool.log.planning.corrections import placed
+
+            correction = placed(known, corrections_so_far, fields, now_ns=int(self._plan.at * NS))
+            if correction is None or self._is_known(correction):
+                return
+            self._store(correction)
+            self._terms.split += 1
+        if not is_placed and number < self._terms.first:
+            self._observe(books.PLACED, known)
 
     def _is_known(self, correction: Correction) -> bool:
         """

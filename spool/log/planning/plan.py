@@ -69,6 +69,8 @@ class Plan:
     event_types: dict[str, EventSum] = field(default_factory=dict)
     # senders that reported calls, by the Tollhouse key that sent the calls
     heard: dict[str, set[bytes]] = field(default_factory=dict)
+    span_rows: list[PartialReport] = field(default_factory=list)  # new spans that link calls to runs
+    gone_spans: list[bytes] = field(default_factory=list)  # keys of rows of such spans to delete
     # positions of refused submissions in the group; nothing of these submissions is stored
     stale: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)  # the refused submissions whose Tollhouse key has ended

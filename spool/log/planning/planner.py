@@ -8,6 +8,7 @@ the state in memory. So a failed commit leaves no trace.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -18,7 +19,8 @@ from spool.log.books import Terms
 from spool.log.counted_names import types_of
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
-from spool.log.partial_reports import stale
+from spool.log.partial_reports import PartialReport, stale
+from spool.log.pending_spans import CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import names_of_first, rank_of
 from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.nested_reports import others
@@ -37,6 +39,7 @@ from spool.record import (
 )
 from spool.registry.bearers import ended
 
+_log = logging.getLogger(__name__)
 _source = attrgetter("source")
 
 
@@ -54,8 +57,9 @@ class Planner:
     the known ids.
     """
 
-    def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
+    def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
         self.index = index
+        self.spans = PendingSpans(max_spans)
         self._amends = hold_s > 0
         self._next: dict[str, int] = {}
 
@@ -66,6 +70,11 @@ class Planner:
     def begin(self, next_numbers: Mapping[str, int]) -> None:
         """Set the next numbers to those on disk."""
         self._next = dict(next_numbers)
+
+    def load_spans(self, rows: Iterable[PartialReport]) -> None:
+        """Load the stored spans that link calls to runs."""
+        if damaged := self.spans.load(rows):
+            _log.error("%d rows of spans cannot be read", damaged, extra={"action": "spans_damaged"})
 
     def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
         """Return the places of stored records that planning the group may read."""
@@ -82,6 +91,7 @@ class Planner:
                 for name in (identity.id, *identity.lookups, *identity.names, *linked_names):
                     if place := index.find((index.id_of(name),), near, now):
                         places.add(place)
+            places.update(self.spans.places_below(submission.heard_by, submission.steps))
         return places
 
     def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
@@ -107,6 +117,7 @@ class Planner:
         failed = stale(group, reader.partial_report)
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
+        self.spans.begin()
         hours = NearHours(int(now * NS))
         for index, submission in enumerate(group):
             if index in plan.stale:
@@ -115,8 +126,14 @@ class Planner:
                 check()
             is_known = self._is_known(plan, index, submission)
             if index not in plan.stale:
-                work = _Work(self.index, plan, reader, closed_below, submission, hours, amends=self._amends)
+                work = _Work(
+                    self.index, self.spans, plan, reader, closed_below, submission, hours, amends=self._amends
+                )
                 work.run(is_known=is_known)
+        plan.span_rows = self.spans.new_rows(now)
+        plan.gone_spans = self.spans.due(now)
+        plan.partial_reports.update({row.key: row for row in plan.span_rows})
+        plan.partial_reports.update(dict.fromkeys(plan.gone_spans))
         return plan
 
     def _is_known(self, plan: Plan, index: int, submission: Submission) -> bool:
@@ -146,6 +163,7 @@ class Planner:
         numbers = plan.next_numbers()
         self._next.update(numbers)
         self.index.add(plan.ids, plan.hours, plan.at)
+        self.spans.apply(plan.span_rows, plan.gone_spans)
         return numbers
 
 
@@ -155,6 +173,7 @@ class _Work:
     def __init__(
         self,
         index: DuplicateIndex,
+        spans: PendingSpans,
         plan: Plan,
         reader: PlanReader,
         closed_below: Mapping[str, int],
@@ -165,6 +184,8 @@ class _Work:
     ) -> None:
         topic = submission.topic
         self._index = index
+        self._spans = spans
+        self._calls_below: list[CallBelow] = []
         self._plan = plan
         self._reader = reader
         self._submission = submission
@@ -211,6 +232,8 @@ class _Work:
             self._take(zip(self._submission.records, self._submission.identities, strict=True))
         if self._submission.points:
             self._take(self._deltas())
+        if self._calls_below or self._submission.steps:
+            self._link_to_runs()
         if self._terms.topic != AI_TELEMETRY:
             self._remember_requests(begin)
         self._terms.accepted = len(self._records) - begin
@@ -244,7 +267,7 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, is_final, is_guess, nesting = identity
+            known_as, lookups, certain, also, links, joins, is_final, is_guess, nesting, above = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -280,6 +303,26 @@ class _Work:
                 place = self._known.report(record, identity, place, near)
             if also or links or joins or nesting:
                 self._known.remember(record, identity, place, hour, near)
+            if above is not None and isinstance(record, Inference):
+                self._calls_below.append((record, above, place))
+
+    def _link_to_runs(self) -> None:
+        """Remember the spans of calls and steps, and add runs to the calls whose chain to an agent is known now."""
+        spans, sender = self._spans, self._submission.heard_by
+        unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
+        new = list[LinkedSpan]()
+        for span, (record, _, place) in spans.add_calls(sender, self._calls_below):
+            new.append(span)
+            if runs := spans.runs_of(span):
+                self._known.place_in_run(place, runs)
+                unplaced[record.source] -= record.run is None
+        for source, n in unplaced.items():
+            self._plan.observed[self._terms.topic, books.UNPLACED, source] += n
+        if self._submission.steps:
+            new += spans.add_steps(sender, self._submission.steps)
+        for span in new:
+            for place, runs in spans.calls_below(span):
+                self._known.place_in_run(place, runs)
 
     def _repeat(self) -> None:
         self._terms.duplicates += len(self._submission.records)

@@ -353,6 +353,7 @@ class PostgresLog:
             series=self._upkeep.series,
             max_series=self._settings.max_series,
             series_pushed_out=self._upkeep.series_pushed_out,
+            pending_spans=len(self._memory.following.planner.spans),
             writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
             last_error=trouble,
             alive=self._writer.alive,

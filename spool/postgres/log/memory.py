@@ -179,9 +179,8 @@ class NodeMemory:
                 max_ids=self._settings.duplicate_ids,
                 native=self._native,
             )
-            hold_s = self._settings.hold
             loaded = await self._database.snapshot(
-                partial(store.load, self._database, index=index, hold_s=hold_s)
+                partial(store.load, self._database, index=index, settings=self._settings)
             )
             if not loaded.gap:
                 break

@@ -19,15 +19,17 @@ from spool.log.counters import KNOWN_SINCE, SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, committed_entries
-from spool.log.partial_reports import NOTHING
+from spool.log.partial_reports import NOTHING, SPANS
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
+from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import KeptRecords, code
 from spool.postgres.log.finds import pack_finds
 from spool.record import Record
+from spool.settings import SpoolSettings
 
 ROW_BYTES = 160  # approximate bytes of a commit row, or of an entry without its body, including index entries
 AMENDMENT_BYTES = 60
@@ -305,7 +307,9 @@ class Loaded(NamedTuple):
     gap: str
 
 
-def load(database: Database, connection: Connection, index: DuplicateIndex, *, hold_s: float) -> Loaded:
+def load(
+    database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
+) -> Loaded:
     """Load the known ids from one snapshot: first the stored runs, then newer ids from commit rows."""
     state = connection.execute(database.sql(queries.FOLD)).fetchone()
     moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
@@ -321,7 +325,8 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     stored = connection.execute(database.sql(queries.PLACES), (places.FIRST, places.AFTER), binary=True)
     index.load(id_runs, covered_since, places.load(stored, index.native))
-    following = Following(index, hold_s=hold_s)
+    following = Following(index, hold_s=settings.hold, max_spans=settings.pending_spans)
+    following.planner.load_spans(partial_reports.of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)

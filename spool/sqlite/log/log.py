@@ -26,6 +26,7 @@ from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import Damage, log_damage
 from spool.log.horizon import Committed, Horizon, check_closed
+from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import Answer, Plan
 from spool.log.planning.planner import Planner, check
 from spool.log.protocols import Observer, notify
@@ -35,6 +36,7 @@ from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import SpoolSettings
+from spool.sqlite import partial_reports
 from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
@@ -88,7 +90,7 @@ class SqliteLog:
         self._index = DuplicateIndex(
             secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids, native=native
         )
-        self._planner = Planner(self._index, hold_s=settings.hold)
+        self._planner = Planner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
         self._unfolded = UnfoldedCommits()
         self._names = 0  # number of commits that have added names to earlier records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
@@ -142,6 +144,7 @@ class SqliteLog:
         if last and isinstance(self._clock, SteadyClock):
             self._clock.begin(last[0])
         self._unfolded, self._names = store.load_ids(connection, self._index)
+        self._planner.load_spans(partial_reports.find(connection, (), under=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
         newest = store.still_open(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
@@ -548,6 +551,7 @@ class SqliteLog:
                 series=self._series,
                 max_series=self._settings.max_series,
                 series_pushed_out=self._series_pushed_out,
+                pending_spans=len(self._planner.spans),
                 writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
                 last_error=trouble,
                 mount=self._mount,

@@ -35,7 +35,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
     ],
     "spool/record.py": [
         ("\n\nclass UsageMetric(", "    release: str | None = None\n\n\nclass UsageMetric("),
-        ('"run", "parent_run",\n)', '"run", "parent_run", "release",\n)'),
+        ('"parent_run", "ancestors",\n)', '"parent_run", "ancestors", "release",\n)'),
     ],
     "spool/log/books.py": [
         ("    bridged_late: int = 0\n", "    bridged_late: int = 0\n    release: str = ''\n")

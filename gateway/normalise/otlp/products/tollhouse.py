@@ -45,6 +45,7 @@ _SPAN_TEXTS = {
     "device": "tollhouse.device",
     "run": "tollhouse.run",
     "parent_run": "tollhouse.parent_run",
+    "ancestors": "tollhouse.ancestors",
 }
 _REGION = "tollhouse.region"
 _COUNTS = {

@@ -55,6 +55,7 @@ from spool.identity import (
     AS_STREAM,
     BELOW_STREAM,
     Nesting,
+    below,
     links_of,
     of_call,
     of_end,
@@ -64,6 +65,7 @@ from spool.identity import (
     of_stream,
     with_names,
 )
+from spool.log.pending_spans import fields_of
 from spool.record import Inference
 
 RUN = "run"  # field of a product's own names
@@ -90,6 +92,7 @@ class SpanReader:
         self._has_links = False  # True if the other report of a call may be in another payload
         self._has_guesses = False  # True if a call was guessed and may repeat a sibling
         self._has_inner = False  # True if a call has a parent, so it may repeat an enclosing call
+        self._has_steps = False  # True if a span is not a call
         self._has_runs = False  # True if spans of several traces repeat one run
         # True if a stream started without a parent, so its report may be in another trace
         self._has_loose_streams = False
@@ -145,11 +148,16 @@ class SpanReader:
                     is_border = call.is_attempt or call.record.operation == "invoke_agent"
                     self._nodes[key] = Node(parent, call.caller, agent, is_border, call)
                 return
-        if key is not None and (node := self._node(span, shape, product, parent)) is not None:
-            self._nodes[key] = node
-            if node.began is not None:
-                self._has_streams = True
-                self._has_loose_streams |= parent is None
+        if key is None:
+            return
+        self._has_steps = True
+        if (node := self._node(span, shape, product, parent)) is None:
+            self._tree.roots.add(key)
+            return
+        self._nodes[key] = node
+        if node.began is not None:
+            self._has_streams = True
+            self._has_loose_streams |= parent is None
 
     def enter(self, resource: Resource, scope: Scope) -> None:
         """Read the resource and the scope of the next spans."""
@@ -179,8 +187,11 @@ class SpanReader:
             self._has_inner |= parent is not None
             self._has_guesses |= call.is_guess
             self._has_links |= call.is_linked
+        self._has_steps |= call is None
         if key is not None and node is not None:
             self._nodes[key] = node
+        elif key is not None and call is None:
+            self._tree.roots.add(key)
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """
@@ -190,9 +201,11 @@ class SpanReader:
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
             return
-        everything, rest = self._calls, self._nodes
+        everything, rest, roots = self._calls, self._nodes, self._tree.roots
         whole, self._tree = TraceTree(), TraceTree()
         self._nodes = self._tree.nodes
+        for key in roots:
+            (whole if key[0] in self._ended else self._tree).roots.add(key)
         for key, node in rest.items():
             (whole.nodes if key[0] in self._ended else self._nodes)[key] = node
         calls: list[tuple[SpanCall, Key | None]] = []
@@ -235,6 +248,8 @@ class SpanReader:
                     self._outcome.drop(f"span {call.record.span_id or 'without an id'}", call.repeats)
             else:
                 self._book(call, parent, tree)
+        if dropped or self._has_steps:
+            self._outcome.steps += tree.steps(dropped)
 
     def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
         """Pass the whole span to the products that read whole spans. Return True if a product read it."""
@@ -305,7 +320,10 @@ class SpanReader:
             return None
         is_border = is_agents or is_tool_or_agent(span, shape)
         ended = span.end_time or 0
-        return Node(parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run)
+        is_ai = is_border or shape.names_ai or shape.says_kind
+        return Node(
+            parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run, is_ai=is_ai
+        )
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
@@ -344,10 +362,13 @@ class SpanReader:
                 self._outcome.drop(f"span {span.span_id or 'without an id'}", because)
 
     def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
-        record, caller = call.record, call.caller
+        record, caller, link = call.record, call.caller, None
         if call.twin_caller is not NO_CALLER:
             caller = nearest(caller, call.twin_caller)
-        if parent is not None:
+        if parent is not None and parent not in tree.nodes:
+            if record.run is None and parent not in tree.roots:
+                link = parent[1]
+        elif parent is not None:
             above = tree.above(parent)
             caller = nearest(caller, above.caller)
             if call.agent is None:
@@ -359,7 +380,9 @@ class SpanReader:
                         self._outcome.left_out += not tag_rules.put(tags, tag, value)
                 record.tags = tags
             if record.run is None:
-                record.run, record.parent_run = above.run, above.parent_run
+                link = above.link
+                if above.runs:
+                    record.run, record.parent_run, record.ancestors = fields_of(above.runs)
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = nearest(caller, of_resource)
@@ -416,6 +439,8 @@ class SpanReader:
             identity = with_names(identity, also, links, call.joins, nesting)
             if call.relayed_session is not None and record.status == "ok":
                 identity = identity._replace(is_final=True)
+        if link is not None and record.span_id is not None:
+            identity = below(identity, link)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 

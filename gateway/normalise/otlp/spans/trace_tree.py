@@ -7,7 +7,7 @@ chain of spans may be as long as the payload.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
 from gateway.normalise.reading import tags
 from spool.identity import of_span
+from spool.log.pending_spans import MOST_RUNS, PLAIN, RUN, STEP, SpanStep
 
 TURN = 256  # number of nodes to process before the event loop gets a turn
 CLOSE = 8  # limit of levels between a call and the span of its HTTP request
@@ -32,16 +33,21 @@ NO_WORK: Mapping[str, str] = MappingProxyType({})
 
 class Above(NamedTuple):
     """
-    All values that a span inherits: the nearest caller, agent, run and work tags above it, and the nearest enclosing
-    call of each class.
+    All values that a span inherits: the nearest caller, agent and work tags above it, the runs above it, and the
+    nearest enclosing call of each class.
     """
 
     caller: Caller = NO_CALLER
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
     work: Mapping[str, str] = NO_WORK
-    run: str | None = None  # the agent's run that encloses the span, and the run around that run
-    parent_run: str | None = None
+    runs: tuple[str, ...] = ()  # the runs of agents that enclose the span, from the nearest on
+    missing: str | None = None  # the first span above it that is in another payload
+
+    @property
+    def link(self) -> str | None:
+        """Return the span that links a span below to its runs: the nearest run, or the first missing span."""
+        return self.runs[0] if self.runs else self.missing
 
 
 NOTHING = Above()
@@ -58,6 +64,7 @@ class Node(Struct, gc=False):
     ended: int = 0  # end time, only for spans that are not calls
     work: Mapping[str, str] = NO_WORK  # repository, branch and commit of a span that is not a call
     is_run: bool = False  # True for an agent's span, which is the run of the calls below it
+    is_ai: bool = False  # True if a span that is not a call has a sign of AI
     below: Above | None = None  # cache of the values that spans below this span inherit
 
 
@@ -66,6 +73,7 @@ class TraceTree:
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
+        self.roots: set[Key] = set()  # spans without a parent from which no span inherits anything
         self._outside: dict[Key, Key | None] = {}  # cache of `outside` for each span on the path
         # by position of a call: end time and key of the span
         self._last_below: dict[int, tuple[int, Key]] = {}
@@ -73,7 +81,7 @@ class TraceTree:
     def above(self, parent: Key | None) -> Above:
         """Return everything that a span under `parent` inherits."""
         if parent is None or (node := self.nodes.get(parent)) is None:
-            return NOTHING
+            return self._over(parent)
         chain: list[tuple[Key, Node]] = []
         seen: set[int] = set()
         key: Key | None = parent
@@ -83,10 +91,34 @@ class TraceTree:
             seen.add(id(node))
             key = node.parent
             node = self.nodes.get(key) if key is not None else None
-        above = node.below if node is not None and node.below is not None else NOTHING
+        if node is None:
+            above = self._over(key)
+        else:
+            above = NOTHING if node.below is None else node.below
         for (_, span_id), node in reversed(chain):
             above = node.below = _below(node, above, span_id)
         return above
+
+    def _over(self, key: Key | None) -> Above:
+        """Return what a span without a node passes on: nothing, or that it is missing."""
+        return NOTHING if key is None or key in self.roots else Above(missing=key[1])
+
+    def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
+        """Yield the spans that may link calls of other payloads to runs, without the calls that are counted."""
+        nodes = self.nodes.items()
+        with_ai = {trace for (trace, _), node in nodes if node.is_ai or node.is_run or node.call is not None}
+        for (trace, span), node in nodes:
+            parent = node.parent
+            if trace not in with_ai:
+                yield trace, span, None if parent is None else parent[1], PLAIN
+            elif node.is_run:
+                yield trace, span, self.above(parent).link, RUN
+            elif node.call is None or node.call.place in dropped:
+                link = self.above(parent).link
+                is_linked = link is not None and (node.is_ai or node.call is not None)
+                yield trace, span, link, STEP if is_linked else PLAIN
+        for trace, span in self.roots:
+            yield trace, span, None, PLAIN
 
     def outside(self, parent: Key | None) -> Key | None:
         """
@@ -181,9 +213,9 @@ def _below(node: Node, above: Above, span_id: str) -> Above:
     elif node.caller is NO_CALLER and node.agent is None and not node.work:
         return above
     work = {**above.work, **node.work} if node.work else above.work
-    run, parent_run = (span_id, above.run) if node.is_run else (above.run, above.parent_run)
+    runs = (span_id, *above.runs[: MOST_RUNS - 1]) if node.is_run else above.runs
     agent = node.agent or above.agent
-    return Above(nearest(node.caller, above.caller), agent, calls, work, run, parent_run)
+    return Above(nearest(node.caller, above.caller), agent, calls, work, runs, above.missing)
 
 
 class KeptCalls(NamedTuple):

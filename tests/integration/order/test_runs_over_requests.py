@@ -1,0 +1,198 @@
+"""
+Spans of agents that arrive in several requests, in any order and with restarts in between: each call gets the same
+runs as if all spans had arrived in one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from gateway.people.authentication.access import Bearer
+from tests.clients.capture import PLACE, read
+from tests.gateway.normalise.otlp.items import SECOND
+from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
+from tests.integration.order.dealt.shared_gateways import SharedGateways
+from tests.integration.order.running import SEED, Gateway, Request, Row, told_in_memory, told_on_disk
+from tests.rounds import IS_LONG
+from tests.spool.contract.disk import killed
+from tests.spool.contract.examples import NOON
+from tests.spool.ledger.engines import POSTGRES, schemas_of
+
+ORDERS = 10 if IS_LONG else 2
+CAPTURES = {
+    "copilot_cli_agents": "delegation",
+    "genai_openai_agents": "tools",
+    "openai_agents": "tools",
+    "strands": "tools",
+}
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+TOOL = {"gen_ai.operation.name": "execute_tool"}
+HTTP = {"http.request.method": "POST"}
+
+
+def chat(number: int, parent: int) -> dict[str, Any]:
+    answered = {"gen_ai.response.id": f"chatcmpl-{number:024}", "gen_ai.usage.input_tokens": number}
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "toll-1"}
+    return made(number, {**model, **answered}, parent)
+
+
+def made(number: int, attributes: dict[str, Any], parent: int | None = None) -> dict[str, Any]:
+    start = NOON * SECOND + number * SECOND
+    return span(number, attributes, parent=parent, start=start, end=start + SECOND)
+
+
+# An agent that calls the model starts an agent without calls, which starts another one, over tools and HTTP.
+NESTED = [
+    made(1, HTTP),
+    made(2, AGENT, 1),
+    chat(3, 2),
+    made(4, TOOL, 2),
+    made(5, HTTP, 4),
+    made(6, AGENT, 5),
+    made(7, AGENT, 6),
+    made(8, TOOL, 7),
+    made(9, AGENT, 8),
+    chat(10, 9),
+    chat(11, 9),
+    chat(12, 2),
+]
+
+
+def of_nested() -> list[bytes]:
+    return [in_protobuf(traces(each)) for each in NESTED]
+
+
+def of_capture(family: str, run: str) -> list[bytes]:
+    """Return the spans of a capture, each in a request of its own."""
+    requests = []
+    for sent in read(PLACE / family / f"{run}.jsonl.gz").requests:
+        if not sent.path.endswith("/v1/traces"):
+            continue
+        body = in_protobuf(json.loads(sent.body)) if sent.body.startswith(b"{") else sent.body
+        message = ExportTraceServiceRequest.FromString(body)
+        for resource in message.resource_spans:
+            for scope in resource.scope_spans:
+                for each in scope.spans:
+                    request = ExportTraceServiceRequest()
+                    of_resource = request.resource_spans.add(resource=resource.resource)
+                    of_resource.scope_spans.add(scope=scope.scope, spans=[each])
+                    requests.append(request.SerializeToString())
+    return requests
+
+
+def spans_of(name: str) -> list[bytes]:
+    return of_nested() if name == "nested" else of_capture(name, CAPTURES[name])
+
+
+def runs_in(rows: Iterable[Row]) -> tuple[dict[str, str | None], set[tuple[str, str]]]:
+    """Return the run of each call, and the edges of the tree of runs."""
+    runs: dict[str, str | None] = {}
+    edges = set[tuple[str, str]]()
+    for row in sorted(rows, key=lambda row: row["kind"] == "correction"):
+        if row["kind"] == "inference" and not row["shadow"]:
+            runs[row["id"]] = row.get("run")
+        elif row["kind"] == "correction" and row.get("run") is not None:
+            runs[row["corrects"]] = row["run"]
+        above = [row.get("run"), row.get("parent_run"), *(row.get("ancestors") or "").split()]
+        edges |= {(below, parent) for below, parent in pairwise(above) if below and parent}
+    return runs, edges
+
+
+def requests_of(bodies: Sequence[bytes]) -> list[Request]:
+    return [Request("otlp/traces", body) for body in bodies]
+
+
+def orders(spans: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Children first, parents first, and at random."""
+    chance = random.Random(SEED)
+    return [spans, spans[::-1], *(chance.sample(spans, len(spans)) for _ in range(ORDERS))]
+
+
+def expected_of(spans: Sequence[bytes]) -> tuple[dict[str, str | None], set[tuple[str, str]]]:
+    """Return the runs if all spans arrive in one request."""
+    rows, _ = told_in_memory(requests_of([b"".join(spans)]))
+    return runs_in(rows)
+
+
+def assert_same_runs(rows: Sequence[Row], spans: Sequence[bytes]) -> None:
+    expected, edges = expected_of(spans)
+    runs, found = runs_in(rows)
+    assert any(expected.values())
+    assert expected == {call: runs[call] for call in expected}
+    assert edges == found
+
+
+@pytest.mark.parametrize("pause", [0.0, 5.0, 60.0], ids=["at once", "open", "closed"])
+@pytest.mark.parametrize("name", ["nested", *CAPTURES])
+def test_runs_do_not_depend_on_requests(name: str, pause: float) -> None:
+    spans = spans_of(name)
+    for order in orders(spans):
+        rows, _ = told_in_memory(requests_of(order), [pause])
+        assert_same_runs(rows, spans)
+
+
+@pytest.mark.parametrize("name", ["nested", "copilot_cli_agents"])
+def test_runs_survive_restarts(name: str) -> None:
+    spans = spans_of(name)
+    for order in orders(spans):
+        rows, _ = told_on_disk(requests_of(order), [True], [5.0])
+        assert_same_runs(rows, spans)
+
+
+async def test_runs_survive_a_kill(tmp_path: Path) -> None:
+    """The process is killed after the acknowledgement of each call, before the agents arrive."""
+    spans = of_nested()
+    expected = await asyncio.to_thread(expected_of, spans)
+    order = spans[::-1]
+    for place in range(1, len(spans)):
+        (tmp_path / f"{place}").mkdir()
+        before, copied = tmp_path / f"{place}" / "before", tmp_path / f"{place}" / "copied"
+        gateway = Gateway(before)
+        await gateway.start()
+        for request in requests_of(order[:place]):
+            await gateway.take(request)
+        revived = Gateway(killed(before, copied))
+        await gateway.end()
+        await revived.start()
+        for request in requests_of(order[place:]):
+            await revived.take(request)
+        rows, _ = await revived.end()
+        assert expected == runs_in(rows)
+
+
+async def test_two_gateways(request: pytest.FixtureRequest) -> None:
+    """Spans reach two gateways on one database in turn. Both are stopped, and one is killed."""
+    spans = of_nested()
+    expected = await asyncio.to_thread(expected_of, spans)
+    for order in orders(spans):
+        gateways = SharedGateways(schemas_of(POSTGRES, request)())
+        await gateways.start()
+        for place, each in enumerate(requests_of(order)):
+            await gateways.take(each)
+            await gateways.pass_time(5.0)
+            if place % 5 == 3:
+                await gateways.restart()
+            if place == 6:
+                await gateways.kill()
+        rows, _ = await gateways.judged()
+        assert expected == runs_in(rows)
+
+
+async def test_no_key_attributes_the_calls_of_another_key() -> None:
+    """An agent's span under another key changes nothing, although it names the span above a call."""
+    gateway = Gateway(None)
+    await gateway.start()
+    call, agent = (in_protobuf(traces(each)) for each in (chat(3, 2), made(2, AGENT)))
+    await gateway.take(Request("otlp/traces", call))
+    await gateway.take(Request("otlp/traces", agent, Bearer("mallory", frozenset())))
+    rows, _ = await gateway.end()
+    assert [None] == [row.get("run") for row in rows]

@@ -1,0 +1,155 @@
+"""Remembered spans: the limit, the age, and spans of commits that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from msgspec import structs
+
+from spool.log.partial_reports import PartialReport
+from spool.log.pending_spans import (
+    KEPT_S,
+    MANY,
+    PLAIN,
+    RUN,
+    STEP,
+    CallBelow,
+    LinkedSpan,
+    PendingSpans,
+    SpanStep,
+)
+from spool.record import Inference
+
+NOON = 1_700_000_000.0
+TRACE = f"{1:032x}"
+
+
+def id_of(number: int) -> str:
+    return f"{number:016x}"
+
+
+def span(number: int, sender: str = "alice") -> LinkedSpan:
+    return LinkedSpan(sender, TRACE, number.to_bytes(8))
+
+
+def step(number: int, above: int | None, kind: int = STEP) -> SpanStep:
+    return TRACE, id_of(number), None if above is None else id_of(above), kind
+
+
+def call(number: int, above: str, place: int) -> CallBelow:
+    return Inference(id=b"", source="otel", trace_id=TRACE, span_id=id_of(number)), above, place
+
+
+def add(spans: PendingSpans, *steps: SpanStep, sender: str = "alice") -> int:
+    """Add steps, and return the number of new spans."""
+    return len(spans.add_steps(sender, steps))
+
+
+def commit(spans: PendingSpans, at: float = NOON) -> list[PartialReport]:
+    """Confirm the new spans as a commit does. Return the stored rows."""
+    rows = spans.new_rows(at)
+    spans.apply(rows, spans.due(at))
+    spans.begin()
+    return rows
+
+
+def loaded(rows: Iterable[PartialReport], most: int = 100) -> PendingSpans:
+    spans = PendingSpans(most)
+    assert 0 == spans.load(rows)
+    return spans
+
+
+def test_a_call_gets_the_runs_above_it() -> None:
+    spans = PendingSpans(100)
+    assert [] == spans.add_calls("alice", [call(5, id_of(4), 70)])
+    assert [] == spans.runs_of(span(5))
+    rows = commit(spans)
+    add(spans, step(2, None, RUN), step(3, 2, RUN))
+    rows += commit(spans)
+    for each in (spans, loaded(rows)):
+        assert 1 == add(each, step(4, 3))
+        assert [(70, [id_of(3), id_of(2)])] == list(each.calls_below(span(4)))
+
+
+def test_the_oldest_spans_of_the_largest_key_are_forgotten() -> None:
+    spans = PendingSpans(10)
+    add(spans, step(1, 99))
+    commit(spans)
+    for number in range(2, 11):
+        add(spans, step(number, 99), sender="bob")
+        commit(spans)
+    assert {"alice": 1, "bob": 9} == spans.held
+    add(spans, step(11, 99), sender="bob")
+    add(spans, step(2, 99))
+    assert 2 == len(spans.due(NOON))
+    commit(spans)
+    assert {"alice": 2, "bob": 8} == spans.held
+
+
+def test_one_commit_never_exceeds_the_limit() -> None:
+    spans = PendingSpans(10)
+    add(spans, step(1, 99))
+    commit(spans)
+    assert 10 == add(spans, *[step(number, 99) for number in range(2, 14)])
+    commit(spans)
+    assert {"alice": 10} == spans.held
+    assert 0 == add(spans, step(2, 98))
+    spans.add_calls("alice", [call(number, id_of(99), 70) for number in range(20, 40)])
+    commit(spans)
+    assert {"alice": 10} == spans.held
+
+
+def test_old_spans_are_forgotten() -> None:
+    spans = PendingSpans(10)
+    add(spans, step(1, 99))
+    [row] = commit(spans)
+    assert [] == spans.due(NOON + KEPT_S - 61)
+    assert [row.key] == spans.due(NOON + KEPT_S)
+    commit(spans, NOON + KEPT_S + 100)
+    assert {} == spans.held
+
+
+def test_spans_of_a_failed_commit_are_taken_back() -> None:
+    """Both forms of a trace are tested: a few spans, and many."""
+    for known in (1, MANY - 1, MANY, MANY + 1):
+        spans = PendingSpans(1000)
+        add(spans, *[step(number, 999) for number in range(1, known + 1)])
+        commit(spans)
+        for _ in range(2):
+            assert 2 == add(spans, step(500, 999), step(501, 500, RUN))
+            spans.begin()
+        assert {"alice": known} == spans.held
+        assert [] == spans.new_rows(NOON)
+
+
+def test_plain_spans_are_remembered_only_in_traces_with_ai() -> None:
+    spans = PendingSpans(10)
+    assert 0 == add(spans, step(3, 2, PLAIN))
+    assert 2 == add(spans, step(3, 2, PLAIN), step(1, None, RUN))
+
+
+def test_circles_end() -> None:
+    spans = PendingSpans(10)
+    spans.add_calls("alice", [call(3, id_of(2), 70)])
+    add(spans, step(1, 2, RUN), step(2, 1, RUN))
+    assert [(70, [id_of(2), id_of(1)])] == list(spans.calls_below(span(1)))
+
+
+def test_damaged_rows_are_left_out() -> None:
+    spans = PendingSpans(10)
+    add(spans, step(1, 99))
+    [row] = commit(spans)
+    damaged = [PartialReport(row.key, row.at, row.body[:-1]), PartialReport(row.key, row.at, b"")]
+    assert 2 == PendingSpans(10).load(damaged)
+
+
+@pytest.mark.parametrize("id", ["x" * 16, "1", "", "é" * 16, " " * 16])
+def test_ids_of_other_forms_are_no_spans(id: str) -> None:
+    spans = PendingSpans(10)
+    record, _, place = call(1, id_of(2), 70)
+    spans.add_calls("alice", [(record, id, place), (structs.replace(record, span_id=id), id_of(2), place)])
+    spans.add_calls("alice", [(structs.replace(record, trace_id=id * 2), id_of(2), place)])
+    add(spans, (TRACE, id, None, RUN), (TRACE, id_of(1), id or "1", RUN), (id * 2, id_of(1), None, RUN))
+    assert [] == [*spans.places_below("alice", [(TRACE, id, None, RUN)])]
+    assert {} == spans.held
