@@ -100,7 +100,8 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with rand
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
 	tests/integration/api/test_openapi.py tests/integration/test_demo.py \
 	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
-	tests/faults/test_gateways.py tests/spool/postgres/deadlocks --timeout 3600
+	tests/faults/test_gateways.py tests/spool/postgres/deadlocks \
+	tests/integration/operator/people/test_units_of_others.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600
