@@ -57,7 +57,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "work": (
             "gateway.cli.operator.work",
-            "Show the cost of one session or pull request, and link work to pull requests and tickets.",
+            "Show the cost of one session or pull request, and link work to pull requests, tickets and parents.",
         ),
         "annotations": (
             "gateway.money.annotations.command",

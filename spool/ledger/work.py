@@ -116,9 +116,14 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
     return shown(number_of(UNITS[unit].number, _run(session, name) if unit == RUN else name))
 
 
+def is_unique(id: str) -> bool:
+    """Return True if the form of a run's id is unique beyond its session."""
+    return _UNIQUE.fullmatch(id) is not None
+
+
 def _run(session: str | None, run: str) -> str:
     """Return the name of a run among all runs."""
-    return run if _UNIQUE.fullmatch(run) else f"{session or ''}\0{run}"
+    return run if is_unique(run) else f"{session or ''}\0{run}"
 
 
 def units_of(session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]) -> Units:

@@ -1,23 +1,24 @@
 """
-Links between units of work: a session, a branch or a commit belongs to a pull request or a ticket. Pure.
+Links between units of work: a session, a branch or a commit belongs to a pull request or a ticket, and a session or run
+was started by another one. Pure.
 
-A link acts on calls that state no pull request (or no ticket) themselves. It changes no sum. Each query resolves the
-links, so an added link acts on past calls, and a deleted link leaves nothing behind.
+A link acts on calls that state no pull request (or no ticket, or no parent) themselves. It changes no sum. Each query
+resolves the links, so an added link acts on past calls, and a deleted link leaves nothing behind.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from spool.ledger.work import NONE, SESSION, UNITS, number_of
+from spool.ledger.work import NONE, SESSION, TREES, UNITS, number_of
 
 BRANCH: Final = "branch"
 REPOSITORY: Final = "repository"
-# Units that can be linked, the narrowest first. If several units of a call are linked, the first one decides.
+# Units that can be linked to TARGETS, the narrowest first. If several units of a call are linked, the first decides.
 LINKED: Final = ("commit", SESSION, BRANCH)
 TARGETS: Final = ("pull_request", "ticket")
 LINKS_MARK: Final = "links"  # key in the state of the totals: the mark of the links in use
@@ -28,8 +29,8 @@ class UnitLink(NamedTuple):
     """
     A link as the totals store it. `id` and `repository` are numbers of units (`spool.ledger.work`).
 
-    `name` is the pull request or ticket. Only a link of a branch has a repository and bounds. The bounds are midnights
-    in UTC, because the sums of old calls are days.
+    `name` is the pull request or ticket, or the digest of the session or run that started this one. Only a link of a
+    branch has a repository and bounds. The bounds are midnights in UTC, because the sums of old calls are days.
     """
 
     unit: str
@@ -42,7 +43,9 @@ class UnitLink(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number of the pull request or ticket."""
+        """The number of the unit to which this one is linked."""
+        if self.target in TREES:
+            return int(self.name, 16)
         return number_of(UNITS[self.target].number, self.name)
 
     @property
@@ -56,8 +59,8 @@ class UnitLink(NamedTuple):
 
 class UnitLinks:
     """
-    Links that do not overlap. Of overlapping links, the first one is used. Two gateways can add such links at the same
-    moment.
+    Links that neither overlap nor make a circle. Of links that would, the first ones are used. Two gateways can add
+    such links at the same moment.
 
     `kept` are further units that stay listed, by kind and number.
     """
@@ -65,10 +68,37 @@ class UnitLinks:
     def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
         self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
+        self._parents: dict[tuple[str, int], int] = {}  # of sessions and runs
         for link in links:
+            if self.makes_circle(link):
+                continue
             at_place = self._by_place[link.place]
             if not any(map(link.overlaps, at_place)):
                 at_place.append(link)
+                if link.target in TREES:
+                    self._parents[link.target, link.id] = link.number
+
+    def makes_circle(self, link: UnitLink) -> bool:
+        """Return True if a session or run would then be above itself."""
+        above: int | None = link.number if link.target in TREES else None
+        while above is not None and above != link.id:
+            above = self.parent_of(link.target, above)
+        return above is not None
+
+    def parent_of(self, unit: str, id: int) -> int | None:
+        """Return the session or run to which one is linked as started by it, or None."""
+        return self._parents.get((unit, id))
+
+    def started_by(self, unit: str, id: int) -> Sequence[int]:
+        """Return the sessions or runs that are linked to one as started by it."""
+        return self._children.get((unit, id), ())
+
+    @cached_property
+    def _children(self) -> Mapping[tuple[str, int], Sequence[int]]:
+        children = defaultdict[tuple[str, int], list[int]](list)
+        for (unit, child), parent in self._parents.items():
+            children[unit, parent].append(child)
+        return children
 
     @property
     def links(self) -> Sequence[UnitLink]:

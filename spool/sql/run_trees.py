@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spool.ledger.work import MAX_LEVELS, REST
+from spool.ledger.work import MAX_LEVELS, REST, RUN, SESSION, UNITS
 
 # A run has one parent: of several, the one with the smallest number. If runs start each other in a circle, the one
 # with the smallest number has no parent. Both rules do not depend on the order of the reports.
 # Only a climb to the last level (`long`) can be in a circle, so that all others need not be searched.
 _PARENT = """(SELECT MIN(p.parent_run) FROM {sets} p
   WHERE p.unit_run = {of} AND p.unit_run > {rest} AND p.parent_run > {rest}{p_is_seen})"""
+# a run whose calls state no parent may be linked to one
+_PARENT_OR_LINKED = f"""COALESCE({_PARENT}, (SELECT l.linked FROM {{links}} l
+  WHERE l.target = {{kind}} AND l.unit = {{kind}} AND l.id = {{of}} AND l.linked > {{rest}}{{of_is_seen}}))"""
 _ABOVE = """(
 WITH RECURSIVE {seen}climbed (units, own, run, level) AS (
   SELECT s.id, s.unit_run, CASE s.unit_run WHEN {rest} THEN s.parent_run ELSE {parent} END, 1 FROM {sets} s
@@ -38,6 +41,18 @@ _SEEN_RUNS = (
 _SESSIONS = """SELECT DISTINCT a.units, s.unit_session AS unit FROM above a JOIN {sets} s ON s.unit_run = a.run
   JOIN {sets} o ON o.id = a.units WHERE s.unit_run > {rest} AND s.unit_session > {rest}
   AND s.unit_session <> o.unit_session{s_is_seen}"""
+# the same, and the sessions above these by links, and those above the call's own session
+_LINKED_SESSIONS = """, reached (units, session) AS (
+  SELECT a.units, s.unit_session FROM above a JOIN {sets} s ON s.unit_run = a.run
+  WHERE s.unit_run > {rest} AND s.unit_session > {rest}{s_is_seen}
+  UNION SELECT s.id, s.unit_session FROM {sets} s
+  JOIN {links} l ON l.target = {kind} AND l.unit = {kind} AND l.id = s.unit_session WHERE s.id IN ({used})
+  UNION SELECT r.units, l.linked FROM reached r
+  JOIN {links} l ON l.target = {kind} AND l.unit = {kind} AND l.id = r.session WHERE l.linked > {rest}{of_is_seen}
+) SELECT r.units, r.session AS unit FROM reached r JOIN {sets} o ON o.id = r.units
+  WHERE r.session <> o.unit_session{of_is_seen}"""
+# a link of or to a unit that only calls outside the slice have is left out
+_IS_SEEN = " AND {of} IN (SELECT s.{column} FROM {sets} s WHERE s.{column} > {rest}{s_is_seen})"
 
 _LINEAGE = """
 WITH RECURSIVE {seen}own (run) AS (
@@ -85,17 +100,29 @@ def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
     return _LINEAGE.format(column=column, **names, **_of_seen(seen))
 
 
-def above(sets: str, used: str, *, of_runs: bool, seen: str = "") -> str:
+def above(sets: str, used: str, *, of_runs: bool, links: Mapping[str, str], seen: str = "") -> str:
     """
     Return a table with the columns `units` and `unit`: for each set of units among `used`, the runs above its run,
-    or the other sessions of these runs. `seen` is as for `lineage`.
+    or the other sessions of these runs. `seen` is as for `lineage`. `links` are the tables with the links of sessions
+    and of runs to those that started them, "" if there are none.
     """
     names = {"sets": sets, "rest": REST, "used": used, "most": MAX_LEVELS, **_of_seen(seen)}
+
+    def formatted(text: str, unit: str, column: str, of: str) -> str:
+        of_unit = {"links": links[unit], "kind": UNITS[unit].number, "of": of}
+        is_seen = _IS_SEEN.format(**names, of=of, column=column) if seen else ""
+        return text.format(**names, **of_unit, of_is_seen=is_seen)
+
+    parent = _PARENT_OR_LINKED if links[RUN] else _PARENT
     parents = {
-        name: _PARENT.format(**names, of=of) for name, of in (("parent", "s.unit_run"), ("above", "c.run"))
+        name: formatted(parent, RUN, "unit_run", of)
+        for name, of in (("parent", "s.unit_run"), ("above", "c.run"))
     }
-    chosen = (_SEEN_RUNS if seen else _RUNS) if of_runs else _SESSIONS
-    return _ABOVE.format(**names, **parents, chosen=chosen.format(**names))
+    chosen = _LINKED_SESSIONS if links[SESSION] else _SESSIONS
+    if of_runs:
+        chosen = _SEEN_RUNS if seen else _RUNS
+    chosen = formatted(chosen, SESSION, "unit_session", "r.session")
+    return _ABOVE.format(**names, **parents, chosen=chosen)
 
 
 def _of_seen(seen: str) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from spool.ledger.work import (
     REST,
     RUN,
     SESSION,
+    TREES,
     UNITS,
     UNLISTS,
     Lineage,
@@ -218,7 +219,16 @@ class SqlWorkRows(ABC):
         if not sums:
             used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {int(query.since.timestamp())}"
             used += f" AND start < {int(query.until.timestamp())}{few and f' AND {few}'}"
-        tree = above(self._named(SETS), used, of_runs=query.unit == RUN, seen=self._seen_by(query))
+        tree = above(
+            self._named(SETS),
+            used,
+            of_runs=query.unit == RUN,
+            seen=self._seen_by(query),
+            links={
+                unit: self._named(work_links.LINKS) if work_links.has_parents(pairs, unit) else ""
+                for unit in TREES
+            },
+        )
         return (
             f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} LEFT JOIN {tree} a ON a.units = w.units"
             # with an inner join, SQLite would search the sums of the whole time for each row of the tree
@@ -252,7 +262,9 @@ class SqlWorkRows(ABC):
                 continue
             found = [_with_any(sets, name, numbers)]
             if is_of_tree:
-                found = [below(sets, numbers, of_runs=name == RUN)]
+                found = [below(sets, [*numbers, *self._linked_below(name)], of_runs=name == RUN)]
+                if name == SESSION and (runs := self._linked_below(RUN)):
+                    found.append(f"SELECT id FROM ({below(sets, runs, of_runs=True)}) linked")
             elif name in TARGETS:
                 pairs = self.state().get(work_links.PAIRS, 0)
                 found += work_links.linked_sets(pairs, links, sets, _COLUMNS, name, numbers)
@@ -262,6 +274,13 @@ class SqlWorkRows(ABC):
                 few = ids if few is None else few & ids
         return "" if few is None else f"units IN ({_listing(sorted(few))})"
 
+    def _linked_below(self, unit: str) -> Sequence[int]:
+        """Return the sessions or runs that are linked to those that started them."""
+        if not work_links.has_parents(self.state().get(work_links.PAIRS, 0), unit):
+            return ()
+        linked = f"SELECT id FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
+        return [id for (id,) in self._tables.all(linked)]
+
     def _adds_up_by_set(self, query: CostQuery) -> bool:
         """Return True if each set of units belongs to one unit, whatever the time. A link of a branch has a time."""
         return not work_links.has_times(self.state().get(work_links.PAIRS, 0), query.named)
@@ -270,11 +289,15 @@ class SqlWorkRows(ABC):
         return work_links.linked_units(unit, self._named(work_links.LINKS))
 
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
+        pairs = self.state().get(work_links.PAIRS, 0)
+        linked = {unit: self._linked(unit) for unit in TREES if work_links.has_parents(pairs, unit)}
         return {
-            (target, number)
-            for target in TARGETS
+            (unit, number)
+            for unit in (*TARGETS, *linked)
             for (number,) in self._tables.all(
-                f"SELECT DISTINCT {_COLUMNS[target]} FROM {self._work()} WHERE start >= :since", since=since
+                f"SELECT DISTINCT {_COLUMNS[unit]} FROM {self._work()} WHERE start >= :since"
+                + (f" AND {_COLUMNS[unit]} IN ({linked[unit]})" if unit in linked else ""),
+                since=since,
             )
         }
 
@@ -284,7 +307,7 @@ class SqlWorkRows(ABC):
         self._tables.run_each(
             insert(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.rows_of(links)
         )
-        self._add_names({link.number: link.name for link in links.links})
+        self._add_names({link.number: link.name for link in links.links if link.target in TARGETS})
         for statement in work_links.unlisted_targets(table, self._named(UNLISTED)):
             self._tables.run(statement)
         self.set_state(**work_links.state_of_links(links), **new_marks())

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import product
 
-from spool.ledger.work import NONE, REST, UNITS
+from spool.ledger.work import NONE, REST, TREES, UNITS
 from spool.ledger.work_links import BRANCH, LINKED, LINKS_MARK, REPOSITORY, TARGETS, UnitLinks
 
 LINKS = "work_links"
-PAIRS = "linked"  # key in the state: one bit for each of _PAIRS that the table has
+PAIRS = "linked"  # key in the state: one bit for each of _PAIRS and _PARENTS that the table has
 COLUMNS = ("target", "unit", "id", "repository", "since", "until", "linked")
 _PAIRS = tuple(product(TARGETS, LINKED))
+_PARENTS = tuple((unit, unit) for unit in TREES)
 
 
 def state_of_links(links: UnitLinks) -> Mapping[str, int]:
@@ -24,8 +25,13 @@ def state_of_links(links: UnitLinks) -> Mapping[str, int]:
     present = {(link.target, link.unit) for link in links.links}
     return {
         LINKS_MARK: links.mark,
-        PAIRS: sum(1 << place for place, pair in enumerate(_PAIRS) if pair in present),
+        PAIRS: sum(1 << place for place, pair in enumerate((*_PAIRS, *_PARENTS)) if pair in present),
     }
+
+
+def has_parents(pairs: int, unit: str) -> bool:
+    """Return True if sessions or runs are linked to those that started them."""
+    return bool(pairs >> len(_PAIRS) + TREES.index(unit) & 1)
 
 
 def rows_of(links: UnitLinks) -> list[dict[str, int]]:
@@ -110,12 +116,14 @@ def linked_units(unit: str, table: str) -> str:
     of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
         of_kind += f" UNION SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
+    if unit in TREES:
+        of_kind += f" UNION SELECT linked FROM {table} WHERE target = {UNITS[unit].number}"
     return of_kind
 
 
 def unlisted_targets(table: str, unlisted: str) -> Iterator[str]:
     """Yield the statements after which links to unlisted units lead to REST."""
-    for target in TARGETS:
+    for target in (*TARGETS, *TREES):
         number = UNITS[target].number
         yield (
             f"UPDATE {table} SET linked = {REST} WHERE target = {number}"

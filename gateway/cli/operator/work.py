@@ -1,4 +1,4 @@
-"""`tollhouse work`: the cost of one session, run or pull request, and links to pull requests and tickets."""
+"""`tollhouse work`: the cost of one session, run or pull request, and links between units of work."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from spool.ledger.work import UNITS
 COLUMNS = (
     "id",
     "session",
+    "run",
     "branch",
     "repository",
     "commit",
@@ -28,6 +29,8 @@ COLUMNS = (
     "until",
     "pull_request",
     "ticket",
+    "parent_session",
+    "parent_run",
     "author",
 )
 
@@ -35,7 +38,7 @@ COLUMNS = (
 @click.group()
 def work() -> None:
     """
-    Show the cost of one session or pull request, and link work to pull requests and tickets.
+    Show the cost of one session or pull request, and link work to pull requests, tickets and parents.
 
     `tollhouse ledger rebuild` counts units of work again, with all other totals.
     """
@@ -68,6 +71,7 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     for row in payload["started_by"]:
         click.echo(f"started by {'run' if 'run' in row else 'session'} {row.get('run', row['session'])}")
     below = [(f"{'  ' * (row['level'] - 1)}{row['run']}", row) for row in payload["runs"]]
+    below += [(f"session {row['session']}", row) for row in payload["started_sessions"]]
     below += [
         (name, {"own": payload[field], "aggregated": payload[field]})
         for field, name in (("without_run", "(no run)"), ("other_runs", "(other)"))
@@ -122,9 +126,9 @@ def status(client: OperatorClient, as_json: bool) -> None:
 @with_client
 def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """
-    Link a session, a branch or a commit to a pull request or a ticket.
+    Link a session, a branch or a commit to a pull request or a ticket, or a session or run to its parent.
 
-    The link acts on past and later calls that state no pull request (or ticket) themselves.
+    The link acts on past and later calls that state no pull request (or ticket, or parent) themselves.
     """
     payload = client.request("POST", "/work/links", body=body_of(NewWorkLink, given))
     show_json(payload) if as_json else show_fields(payload["work_link"])
@@ -148,11 +152,14 @@ list_command(
     columns=COLUMNS,
     filters={
         "session": "Only this session, by the digest that costs show.",
+        "run": "Only this run, by its digest.",
         "branch": "",
         "repository": "",
         "commit": "",
         "pull_request": "",
         "ticket": "",
+        "parent_session": "Only sessions that this one started, by its digest.",
+        "parent_run": "Only runs that this one started, by its digest.",
         "author": "",
     },
     help="List the links, the newest first.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,13 +17,14 @@ from gateway.money.calls.costs.questions import ONE_SPAN, times
 from gateway.money.costs.continuing import continuing
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
-from gateway.money.work_links.declared import WorkLinkTable
+from gateway.money.work_links.declared import WorkLinkTable, links_of
 from spool.errors import NotThere
 from spool.ledger.costs import combined
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import RUN, TREES, UNITS, numbers_of, shown
+from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, numbers_of, shown
+from spool.ledger.work_links import UnitLinks
 from spool.registry.permission_sets import VIEW_COSTS
 
 MOST_RUNS = 1000  # the most expensive runs of a unit are shown
@@ -80,8 +81,9 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     `own` are the calls of the unit. `aggregated` is null except for sessions and runs, and includes the runs that
     they started. `runs` are the most expensive runs of both in the order of their tree, and `without_run` are the
     calls that name no run. `delegations` is the number of runs in the tree that a run started. `started_by` are the
-    runs above a run, or the sessions above a session. With `continues`, the unit also has calls in the day before or
-    after the period. Sessions and runs are shown as digests.
+    runs above a run, or the sessions above a session. `started_sessions` are the sessions that are linked to a session
+    as started by it. With `continues`, the unit also has calls in the day before or after the period. Sessions and runs
+    are shown as digests.
     """
     unit, name = request.word("unit"), request.word("id")
     if unit not in UNITS:
@@ -93,7 +95,8 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     question.check_span()
     reads = request.reads
     await reads.ledger.catch_up(request.services.log)
-    found = await _found(reads.ledger, question.query, unit, name)
+    links = links_of(request.shared.registry)
+    found = await _found(reads.ledger, links, question.query, unit, name)
     around = await continuing(reads.ledger, question.query, unit, [name])
     known = _AGENT in await reads.dimensions()
     agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
@@ -110,6 +113,10 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
         "without_run": _shown(found.without_run),
         "other_runs": _shown(found.others),
         "started_by": [] if reads.is_limited else found.started_by,
+        "started_sessions": [
+            {"session": row.group[0], "own": _shown(row), "aggregated": _shown(with_started)}
+            for row, with_started in found.started_sessions
+        ],
         "runs": await asyncio.to_thread(_described, found.runs, agents),
     }
 
@@ -121,10 +128,11 @@ class _Unit:
     without_run: CostRow
     others: CostRow  # of the unit's runs beyond MOST_RUNS
     started_by: Sequence[Mapping[str, str | None]]
+    started_sessions: Sequence[tuple[CostRow, CostRow]]  # own and aggregated
     runs: Sequence[RunNode]
 
 
-async def _found(ledger: SlicedLedger, query: CostQuery, unit: str, name: str) -> _Unit:
+async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str) -> _Unit:
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
     with_started = [replace(query, aggregated=True)] if is_tree else []
@@ -132,8 +140,8 @@ async def _found(ledger: SlicedLedger, query: CostQuery, unit: str, name: str) -
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
-    lineage = await ledger.lineage(*asked, 10 * MOST_RUNS, has_below=is_tree)
-    parents = await asyncio.to_thread(parents_of, lineage)
+    lineage, linked = await _lineage(ledger, links, *asked, has_below=is_tree)
+    parents = await asyncio.to_thread(parents_of, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
     below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
     if is_tree and below:
@@ -145,6 +153,8 @@ async def _found(ledger: SlicedLedger, query: CostQuery, unit: str, name: str) -
     started_by: list[dict[str, str | None]] = [{"run": run, "session": sessions.get(run)} for run in above]
     if unit != RUN:
         others_above = dict.fromkeys(sessions[run] for run in above if run in sessions)
+        if unit == SESSION:
+            others_above |= dict.fromkeys(_linked_above(links, name))
         started_by = [{"session": session} for session in others_above] if is_tree else []
     return _Unit(
         own=_sum(sums),
@@ -152,8 +162,60 @@ async def _found(ledger: SlicedLedger, query: CostQuery, unit: str, name: str) -
         without_run=_sum([row for row in rows if row.group == (None,)]),
         others=_sum([others] if others else []),
         started_by=started_by,
+        started_sessions=await _started_sessions(ledger, links, query, name) if unit == SESSION else (),
         runs=await asyncio.to_thread(tree, dict.fromkeys(of_tree), own, parents, sessions),
     )
+
+
+async def _lineage(
+    ledger: SlicedLedger, links: UnitLinks, unit: str, names: Sequence[str], *, has_below: bool
+) -> tuple[Sequence[Lineage], Sequence[Lineage]]:
+    """
+    Return the runs of some units with their trees, also with those that links join to them. Then return the parents
+    by links of runs that state none.
+    """
+    most = 10 * MOST_RUNS
+    new = [*(names if unit == RUN else ())]
+    rows = {each.run: each for each in await ledger.lineage(unit, names, most, has_below=has_below)}
+    new += [run for each in rows.values() for run in (each.run, each.parent) if run is not None]
+    linked, reached = dict[str, Lineage](), set(new)
+    while new:
+        near = set[str]()
+        for run in new:
+            number, row = int(run, 16), rows.get(run)
+            parent = links.parent_of(RUN, number)
+            if parent is not None and (row is None or row.parent is None):
+                linked[run] = Lineage(run, shown(parent), None)
+                near.add(shown(parent))
+            near |= set(map(shown, links.started_by(RUN, number))) if has_below else set()
+        new = [*(near - reached)] if len(rows) < most else []
+        if new:
+            more = await ledger.lineage(RUN, new, most, has_below=has_below)
+            rows |= {each.run: each for each in more}
+            new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
+            reached |= {*new}
+    return [*rows.values()], [*linked.values()]
+
+
+def _linked_above(links: UnitLinks, session: str) -> Iterator[str]:
+    number = int(session, 16)
+    while (parent := links.parent_of(SESSION, number)) is not None:
+        yield shown(number := parent)
+
+
+async def _started_sessions(
+    ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
+) -> Sequence[tuple[CostRow, CostRow]]:
+    """Return the own and the aggregated costs of the sessions that are linked to a session, where they have any."""
+    names = tuple(map(shown, links.started_by(SESSION, int(name, 16))))
+    if not names:
+        return ()
+    own = replace(query, group_by=(SESSION,), include={SESSION: names})
+    rows, with_started = await ledger.costs_of([own, replace(own, aggregated=True)])
+    by_name = {row.group: row for row in rows}
+    return [
+        (by_name.get(row.group) or combined([], start=EPOCH, group=row.group), row) for row in with_started
+    ]
 
 
 def _sum(rows: Iterable[CostRow]) -> CostRow:

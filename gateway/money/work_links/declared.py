@@ -1,6 +1,6 @@
 """
-Links of sessions, branches and commits to pull requests and tickets, for calls that state neither. Operators add them
-by command or by the API, and CI jobs by an event.
+Links of sessions, branches and commits to pull requests and tickets, for calls that state neither, and of sessions and
+runs to those that started them. Operators add them by command or by the API, and CI jobs by an event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.http.visible import WHOLE
 from gateway.normalise.reading.repositories import one_name_each
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.ledger.sums import DAY_S
-from spool.ledger.work import NONE, REST, SESSION, UNITS, number_of, numbers_of, shown
+from spool.ledger.work import NONE, REST, RUN, TREES, UNITS, is_unique, number_of, numbers_of, shown
 from spool.ledger.work_links import (
     BEGINNING,
     BRANCH,
@@ -58,6 +58,13 @@ if TYPE_CHECKING:
     from spool.ledger.ledger import Ledger
     from spool.registry.registry import Registry
 
+_PARENTS = {f"parent_{unit}": unit for unit in TREES}
+_SOURCES = (*LINKED, RUN)  # units that can be linked
+_TARGETS = (*TARGETS, *_PARENTS)
+DIGESTS = {
+    **dict.fromkeys(TREES),
+    **_PARENTS,
+}  # fields that are stored as digests, with their unit if it differs
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again
 EXPIRE_EVERY_S = 86_400.0
@@ -68,9 +75,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLinkDraft:
-    """The fields that a person sets. "" is not set. In stored form, `session` is the digest of the session's id."""
+    """The fields that a person sets. "" is not set. In stored form, sessions and runs are digests."""
 
     session: str = ""
+    run: str = ""
     branch: str = ""
     repository: str = ""
     commit: str = ""
@@ -78,6 +86,8 @@ class WorkLinkDraft:
     until: str = ""
     pull_request: str = ""
     ticket: str = ""
+    parent_session: str = ""
+    parent_run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +112,19 @@ def words_of(draft: WorkLinkDraft) -> str:
     """Return the linked unit in words."""
     if draft.branch:
         return f"branch {draft.branch} of {draft.repository}"
-    return f"session {draft.session}" if draft.session else f"commit {draft.commit}"
+    return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
 
 
 def unit_link(draft: WorkLinkDraft) -> UnitLink:
     """Return a link as the totals store it. `draft` is in stored form."""
-    unit = next(name for name in LINKED if getattr(draft, name))
-    target = next(name for name in TARGETS if getattr(draft, name))
+    unit = next(name for name in _SOURCES if getattr(draft, name))
+    target = next(name for name in _TARGETS if getattr(draft, name))
     [id] = numbers_of(unit, [getattr(draft, unit)])
     is_branch = unit == BRANCH
     return UnitLink(
         unit,
         id,
-        target,
+        _PARENTS.get(target, target),
         getattr(draft, target),
         number_of(UNITS[REPOSITORY].number, draft.repository) if is_branch else NONE,
         _midnight(draft.since) if draft.since else BEGINNING,
@@ -130,13 +140,18 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
     """Return the stored form of a draft. Raises Invalid with the field and the rule."""
     texts = {
         name: check_text(name, value, MAX_NAME)
-        for name in (*LINKED, REPOSITORY, *TARGETS)
+        for name in (*_SOURCES, REPOSITORY, *_TARGETS)
         if (value := getattr(draft, name))
     }
-    if len(texts.keys() & set(LINKED)) != 1:
-        raise Invalid("state exactly one of session, branch and commit")
-    if len(texts.keys() & set(TARGETS)) != 1:
-        raise Invalid("state exactly one of pull_request and ticket")
+    if len(texts.keys() & set(_SOURCES)) != 1:
+        raise Invalid("state exactly one of session, branch, commit and run")
+    if len(texts.keys() & set(_TARGETS)) != 1:
+        raise Invalid("state exactly one of pull_request, ticket, parent_session and parent_run")
+    for unit in TREES:
+        if f"parent_{unit}" in texts and unit not in texts:
+            raise Invalid(f"only a {unit} can have a parent_{unit}")
+    if RUN in texts and "parent_run" not in texts:
+        raise Invalid("a run can be linked only to its parent_run. Link its session instead")
     if (BRANCH in texts) != (REPOSITORY in texts):
         raise Invalid(
             "branch and repository belong together, because many repositories have a branch of the same name"
@@ -146,13 +161,24 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
         raise Invalid("since and until apply only to a branch")
     if len(days) == 2 and days["since"] > days["until"]:
         raise Invalid("since must not be after until")
-    if SESSION in texts:
-        [number] = numbers_of(SESSION, [texts[SESSION]])
-        texts[SESSION] = shown(number or number_of(UNITS[SESSION].number, texts[SESSION]))
+    for name in texts.keys() & DIGESTS.keys():
+        texts[name] = _digest(name, texts[name])
     named = one_name_each(texts)
     if texts.keys() != named.keys():
         raise Invalid("repository must be a name such as acme/shop")
     return WorkLinkDraft(**named, **days)
+
+
+def _digest(name: str, text: str) -> str:
+    """Return the digest of a session or run that is given by its digest or by its id."""
+    unit = DIGESTS[name] or name
+    [number] = numbers_of(unit, [text])
+    digest = shown(number or number_of(UNITS[unit].number, text))
+    if unit == RUN and text != digest and not is_unique(text):
+        raise Invalid(
+            f"{name} must be the digest that costs show, because this id may be unique only within its session"
+        )
+    return digest
 
 
 def _day(name: str, value: str) -> str:
@@ -164,6 +190,10 @@ def _day(name: str, value: str) -> str:
 
 class NewWorkLink(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     session: Annotated[str, words("The session, by its id or by the digest that costs show.")] = ""
+    run: Annotated[
+        str,
+        words("The run of an agent, by the digest that costs show, or by its id if that is a UUID or ULID."),
+    ] = ""
     branch: Annotated[str, words("The branch. State its repository as well.")] = ""
     repository: Annotated[str, words("The repository of the branch, such as acme/shop.")] = ""
     commit: Annotated[str, words("The commit, as calls state it.")] = ""
@@ -181,11 +211,18 @@ class NewWorkLink(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str, words("The pull request, such as acme/shop#42. For a branch, the number is enough.")
     ] = ""
     ticket: Annotated[str, words("The ticket.")] = ""
+    parent_session: Annotated[
+        str, words("The session that started this session. It then includes the cost of this session.")
+    ] = ""
+    parent_run: Annotated[
+        str, words("The run that started this run. It then includes the cost of this run.")
+    ] = ""
 
 
 WorkLinkItem = item_of(
     NewWorkLink,
-    "A link of a session, branch or commit to a pull request or ticket. `session` is a digest. Times are RFC 3339.",
+    "A link of a session, branch or commit to a pull request or ticket, or of a session or run to the one that "
+    "started it. Sessions and runs are digests. Times are RFC 3339.",
     answered={"author": Annotated[str, words("The person or key that added the link.")], **KEPT},
 )
 
@@ -221,7 +258,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     def check_place(
         self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, sees: Sees[WorkLink]
     ) -> None:
-        """Raise AlreadyThere if some calls would have two links."""
+        """Raise AlreadyThere if some calls would have two links, and Invalid if a run would be above itself."""
         link = unit_link(row)
         for other in stored.values():
             is_same_unit = getattr(other, link.unit) == getattr(row, link.unit)
@@ -229,6 +266,9 @@ class WorkLinkTable(ManagedTable[WorkLink]):
                 raise AlreadyThere(
                     f"the {words_of(row)} is already linked to {before.name} by the link {other.id}"
                 )
+        others = UnitLinks(unit_link(other) for other in stored.values() if other.id != row.id)
+        if others.makes_circle(link):
+            raise Invalid(f"this {link.unit} would then be above itself")
 
     def with_same_target(self, draft: WorkLinkDraft) -> WorkLink | None:
         """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
@@ -279,10 +319,10 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         identity=Sort(value=lambda row: row.id),
         sorts={
             "created": Sort(value=lambda row: row.created),
-            **{name: Sort(value=attrgetter(name)) for name in TARGETS},
+            **{name: Sort(value=attrgetter(name)) for name in _TARGETS},
         },
         default_sort=("created", "desc"),
-        filters={name: _filter(name) for name in (*LINKED, REPOSITORY, *TARGETS, "author")},
+        filters={name: _filter(name) for name in (*_SOURCES, REPOSITORY, *_TARGETS, "author")},
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
@@ -305,8 +345,12 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
         known = {} if before is None else {name: getattr(before, name) for name in names_of(WorkLinkDraft)}
         link = unit_link(checked(WorkLinkDraft(**{**known, **fields})))
-        units = {link.unit: link.id, **({REPOSITORY: link.repository} if link.unit == BRANCH else {})}
-        for unit, id in units.items():
+        units = [(link.unit, link.id)]
+        if link.unit == BRANCH:
+            units.append((REPOSITORY, link.repository))
+        if link.target in TREES:
+            units.append((link.target, link.number))
+        for unit, id in units:
             if await asking.services.ledger.is_unlisted(unit, id):
                 raise NotAllowed(
                     f"this {unit} is one of the units in `(other)`, so its calls cannot be found. The settings "
@@ -362,12 +406,16 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
 
 
 async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
-    """Delete the links to pull requests and tickets that had no calls for `work.retention_units`."""
+    """
+    Delete the links to pull requests and tickets, and the links of sessions and runs to those that started them, that
+    had no calls for `work.retention_units`.
+    """
     known = await ledger.linked_targets() if table.count() else None
     if known is None:
         return
     since, in_use = known
     for row in table.all():
         link = unit_link(row)
-        if row.last_updated < since and (link.target, link.number) not in in_use:
+        needed = (link.unit, link.id) if link.target in TREES else (link.target, link.number)
+        if row.last_updated < since and needed not in in_use:
             await table.delete(row.id, actor=EXPIRY)

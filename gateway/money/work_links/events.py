@@ -9,11 +9,10 @@ import msgspec
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.managed import Asker
 from gateway.http.requests import KeyRequest
-from gateway.money.work_links.declared import WORK_LINK, NewWorkLink
+from gateway.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink
 from gateway.normalise.events import LINK_EVENT, Events
 from gateway.normalise.outcome import MALFORMED, Reject
 from spool.errors import AlreadyThere, Invalid, NotAllowed
-from spool.ledger.work import SESSION
 from spool.record import UsageEvent
 
 NOT_LINKED = (
@@ -52,7 +51,7 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
 
 async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | None:
     """
-    Add the link of an event, and replace the id of its session by the digest. Return why it was rejected, or None.
+    Add the link of an event, and replace ids of sessions and runs by digests. Return why it was rejected, or None.
     """
     try:
         created: Any = await WORK_LINK.create(asking, msgspec.convert(event.data, NewWorkLink))
@@ -62,8 +61,8 @@ async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | 
         return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
     except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))
-    if SESSION in event.data:  # people read events without the right to view the ids of sessions
-        event.data[SESSION] = created[WORK_LINK.root][SESSION]
+    for name in DIGESTS.keys() & event.data.keys():  # people read events without the right to view such ids
+        event.data[name] = created[WORK_LINK.root][name]
     return None
 
 

@@ -40,6 +40,25 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_an_event_links_a_fork_to_its_parent(serving: Serving) -> None:
+    """A hook that starts a session or run may state which one started it. A circle is rejected with the reason."""
+    key = await serving.make_key("hooks", scopes=[CREATE_EVENT])
+    runs = [f"{number:032x}" for number in (1, 2)]
+    forks = ({"session": "fork", "parent_session": "first"}, {"run": runs[1], "parent_run": runs[0]})
+    events = [{"type": "tollhouse.work.link", "data": data} for data in forks]
+    assert 2 == said(await send(serving, key, *events))["accepted"]
+    assert {as_shown("session", "first"), as_shown("run", runs[0])} == {
+        row.parent_session or row.parent_run for row in table(serving).all()
+    }
+    circle = {"type": "tollhouse.work.link", "data": {"session": "first", "parent_session": "fork"}}
+    answer = await send(serving, key, circle)
+    assert 400 == answer.status
+    assert "this session would then be above itself" in str(said(answer))
+    assert 2 == len(table(serving).all())
+    stored: Any = await kept(serving, USAGE_EVENTS)
+    assert "fork" not in str([event.data for event in stored]) and runs[1] not in str(stored)
+
+
 async def test_an_event_links_a_session(serving: Serving) -> None:
     """The cost of the session's calls is that of the pull request, and repeats change nothing."""
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])

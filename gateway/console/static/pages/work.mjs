@@ -67,7 +67,7 @@ const Figures = ({work, own, aggregated, first, last, range}) => html`<dl class=
   ${work.continues && html`<p role="note">It has more calls in the day before or after this time.</p>`}`;
 
 /** The agent runs as a tree, and the runs or sessions that started them. */
-function Runs({work, own, without_run: without, other_runs: others, started_by: above, runs, unit, when}) {
+function Runs({work, own, without_run: without, other_runs: others, started_by: above, started_sessions: started, runs, unit, when}) {
   const rest = [[without, "calls without a run"], [others, "(other runs)"]].filter(([sums]) => sums.calls).map(([sums, name]) => ({name, own: sums, aggregated: sums, level: 1}));
   const spend = (title, of) => ({title, kind: "number", money: (row) => row[of].cost});
   const link = (of, id) => html`<a href=${toUnit(of, id, when)}>${id}</a>`;
@@ -81,6 +81,7 @@ function Runs({work, own, without_run: without, other_runs: others, started_by: 
   ];
   return html`<section aria-label="Agent runs"><h2>Agent runs</h2>
     ${above.length > 0 && html`<p>Started by ${above.map(({run, session}, place) => html`${place > 0 && ", "}${run ? "run" : "session"} ${run ? link("run", run) : link("session", session)}`)}.</p>`}
+    ${started.length > 0 && html`<p>Linked as started by it: ${started.map((row, place) => html`${place > 0 && ", "}session ${link("session", row.session)} (${money(row.aggregated.cost)})`)}.</p>`}
     ${runs.length ? html`<${Table} caption="Agent runs" columns=${columns} rows=${[...runs, ...rest]} identity=${(row) => row.run ?? row.name}
       href=${(row) => (row.run && row.run !== work.id ? toUnit("run", row.run, when) : null)} />` : html`<p class="faint">${own.calls > 0 && "Its calls name no run of an agent."}</p>`}</section>`;
 }
@@ -106,8 +107,9 @@ function Links({unit, id, when, session, changed}) {
   const mayLink = may(session, "modify_dimension_definitions");
   const isTarget = TARGETS.includes(unit);
   const others = isTarget ? SOURCES : TARGETS;
-  const otherOf = (row) => others.find((each) => row[each]);
-  const nameOf = (row) => `${titled(otherOf(row))} ${row[otherOf(row)]}`;
+  const otherOf = (row) => others.find((each) => row[each]) ?? "session"; // a session may also be linked to its parent
+  const idOf = (row) => row[others.find((each) => row[each]) ?? "parent_session"];
+  const nameOf = (row) => `${titled(otherOf(row))} ${idOf(row)}`;
   const done = () => {
     found.reload();
     changed();
@@ -132,7 +134,7 @@ function Links({unit, id, when, session, changed}) {
   ].filter(Boolean);
   return html`<section aria-label="Links"><h2>Links</h2>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
-    ${found.data && (found.data.length ? html`<${Table} caption="Links" columns=${columns} rows=${found.data} identity=${(row) => row.id} href=${(row) => toUnit(otherOf(row), row[otherOf(row)], when)} />`
+    ${found.data && (found.data.length ? html`<${Table} caption="Links" columns=${columns} rows=${found.data} identity=${(row) => row.id} href=${(row) => toUnit(otherOf(row), idOf(row), when)} />`
       : html`<p class="faint">No links. Calls that state their pull request and ticket need none.</p>`)}
     ${mayLink && html`<p class="bar"><button type="button" onClick=${() => setForm(link)}>${title}</button></p>`}
     ${form && html`<${Confirm} ...${form} close=${() => setForm(null)} />`}</section>`;

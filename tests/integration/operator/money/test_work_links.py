@@ -19,6 +19,7 @@ from spool.ledger.work import as_shown
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.integration.operator.money.test_units_of_work import command
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -148,10 +149,13 @@ async def test_lists_of_calls_show_the_linked_calls(server: OperatorServer) -> N
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "exactly one of session, branch and commit"),
-        ({"session": "s", "commit": "c", "ticket": "T"}, "exactly one of session, branch and commit"),
-        ({"session": "s"}, "exactly one of pull_request and ticket"),
-        ({"session": "s", "ticket": "T", "pull_request": "p"}, "exactly one of pull_request and ticket"),
+        ({}, "exactly one of session, branch, commit and run"),
+        ({"session": "s", "commit": "c", "ticket": "T"}, "exactly one of session, branch, commit and run"),
+        ({"session": "s"}, "exactly one of pull_request, ticket, parent_session and parent_run"),
+        (
+            {"session": "s", "ticket": "T", "pull_request": "p"},
+            "exactly one of pull_request, ticket, parent_session and parent_run",
+        ),
         ({"branch": "b", "ticket": "T"}, "branch and repository belong together"),
         ({"session": "s", "repository": "r", "ticket": "T"}, "branch and repository belong together"),
         ({"session": "s", "ticket": "T", "since": "2026-09-01"}, "apply only to a branch"),
@@ -161,13 +165,96 @@ async def test_lists_of_calls_show_the_linked_calls(server: OperatorServer) -> N
         ({"session": "s", "ticket": "a\nb"}, "printable"),
         ({"session": "s" * 257, "ticket": "T"}, "1 to 256"),
         ({"session": 1, "ticket": "T"}, "session"),
-        ({"run": "r", "ticket": "T"}, "run"),
+        ({"run": "a" * 32, "ticket": "T"}, "a run can be linked only to its parent_run"),
+        ({"run": "r", "parent_run": "a" * 32}, "run must be the digest that costs show"),
+        ({"run": "a" * 32, "parent_run": "p"}, "parent_run must be the digest that costs show"),
+        ({"session": "s", "parent_run": "a" * 32}, "only a run can have a parent_run"),
+        ({"commit": "c", "parent_session": "s"}, "only a session can have a parent_session"),
+        ({"session": "s", "parent_session": "s"}, "this session would then be above itself"),
+        ({"run": "a" * 32, "parent_run": "a" * 32}, "this run would then be above itself"),
+        ({"session": "s", "parent_session": "p", "since": "2026-09-01"}, "apply only to a branch"),
     ],
 )
 async def test_what_is_wrong_is_named(server: OperatorServer, body: dict[str, Any], words: str) -> None:
     answer = await server.ask("POST", "/work/links", body)
     assert answer.status == 400
     assert words in answer.error[2]
+
+
+async def aggregated(server: OperatorServer, by: str) -> dict[str | None, str]:
+    return await costs(server, by, "&scope=aggregated")
+
+
+async def test_a_session_includes_the_sessions_that_it_started(server: OperatorServer) -> None:
+    """
+    A linked session counts with the one that started it, with its past and later calls. Own costs and the total do not
+    change. A circle is refused. After the link is deleted, each sum is as before.
+    """
+    first, second, third = (as_shown("session", name) for name in ("first", "second", "third"))
+    own, before = await costs(server, "session"), await aggregated(server, "session")
+    assert (own[first], own[second], own[third]) == ("131", "12", "16")
+    made = await link(server, session="second", parent_session="first")
+    assert (second, first) == (made["session"], made["parent_session"])
+    below = await link(server, session="third", parent_session=second)
+    assert {**before, first: "159", second: "28"} == await aggregated(server, "session")
+    assert own == await costs(server, "session")
+    later = call(100, at=NOW.timestamp() - 60, session="third", cost="256", cost_source="reported")
+    await add(server.services.spool.log, later)
+    assert {first: "415", second: "284", third: "272"}.items() <= (
+        await aggregated(server, "session")
+    ).items()
+    for child, parent in (("first", "third"), ("first", "first")):
+        answer = await server.ask("POST", "/work/links", {"session": child, "parent_session": parent})
+        assert (400, True) == (answer.status, "would then be above itself" in answer.error[2])
+    answer = await server.ask("POST", "/work/links", {"session": "third", "parent_session": "first"})
+    assert (409, True) == (answer.status, f"already linked to {second}" in answer.error[2])
+    answer = await server.ask("PATCH", f"/work/links/{made['id']}", {"parent_session": "third"})
+    assert 400 == answer.status
+    page = (await server.ask("GET", "/work/session/first?range=last_30d")).payload
+    assert ("131", "415") == (page["own"]["cost"], page["aggregated"]["cost"])
+    assert [(second, "12", "284")] == [
+        (row["session"], row["own"]["cost"], row["aggregated"]["cost"]) for row in page["started_sessions"]
+    ]
+    printed = await command(server, "work", "show", "session", "first", "--range", "last_30d")
+    assert ["$12.00", "$284.00"] == next(
+        line for line in printed.splitlines() if f"session {second}" in line
+    ).split()[-2:], printed
+    page = (await server.ask("GET", "/work/session/third?range=last_30d")).payload
+    assert ([{"session": second}, {"session": first}], []) == (page["started_by"], page["started_sessions"])
+    for row in (made, below):
+        assert 200 == (await server.ask("DELETE", f"/work/links/{row['id']}")).status
+    assert {**before, third: "272"} == await aggregated(server, "session")
+    page = (await server.ask("GET", "/work/session/first?range=last_30d")).payload
+    assert ("131", []) == (page["aggregated"]["cost"], page["started_sessions"])
+
+
+async def test_a_run_includes_the_runs_that_it_started(server: OperatorServer) -> None:
+    """
+    A linked run is in the tree of the run that started it, with the runs below it. A run that states its parent keeps
+    it. A run without calls can be a parent as well.
+    """
+    lead, helper, deep, silent = (f"{number:032x}" for number in range(1, 5))
+    runs = ((lead, None, "512"), (helper, None, "1024"), (deep, helper, "2048"))
+    added = [
+        call(place, at=NOW.timestamp() - 60, run=run, parent_run=parent, cost=cost, cost_source="reported")
+        for place, (run, parent, cost) in enumerate(runs, start=50)
+    ]
+    await add(server.services.spool.log, *added)
+    a, b, c, d = (as_shown("run", run) for run in (lead, helper, deep, silent))
+    await link(server, run=helper, parent_run=a)
+    await link(server, run=deep, parent_run=lead)  # states another parent
+    await link(server, run=lead, parent_run=silent)
+    assert {d: "3584", a: "3584", b: "3072", c: "2048"}.items() <= (await aggregated(server, "run")).items()
+    for id in (lead, silent):
+        page = (await server.ask("GET", f"/work/run/{id}?range=last_30d")).payload
+        rows = [(row["run"], row["parent"], row["aggregated"]["cost"]) for row in page["runs"]]
+        below = [(a, None if id == lead else d, "3584"), (b, a, "3072"), (c, b, "2048")]
+        assert below == (rows if id == lead else rows[1:])
+        assert "3584" == page["aggregated"]["cost"]
+    page = (await server.ask("GET", f"/work/run/{deep}?range=last_30d")).payload
+    assert [b, a, d] == [row["run"] for row in page["started_by"]]
+    answer = await server.ask("POST", "/work/links", {"run": silent, "parent_run": helper})
+    assert (400, True) == (answer.status, "this run would then be above itself" in answer.error[2])
 
 
 async def test_odd_but_valid_links_are_stored(server: OperatorServer) -> None:
@@ -282,20 +369,23 @@ async def test_expired_links_are_deleted(server: OperatorServer) -> None:
     old = await link(server, session="first", ticket="old")
     busy = await link(server, session="second", ticket="busy")
     unused = await link(server, session="nobody", ticket="unused")
+    fork = await link(server, session="second", parent_session="first")
+    old_fork = await link(server, session="first", parent_session="nobody")
     await ledger.catch_up(server.storage.log)
     await expire_links(ledger, table)
-    assert 3 == table.count()
+    assert 5 == table.count()
     server.clock.move(400 * DAY_S)
     new = await link(server, session="new", ticket="new")
     now = server.clock.now() - 60
     await add(server.storage.log, call(200, at=now, session="second"), call(201, at=now))
     await ledger.catch_up(server.storage.log)
     await expire_links(ledger, table)
-    assert {busy["id"], new["id"]} == {row.id for row in table.all()}
+    assert {busy["id"], new["id"], fork["id"]} == {row.id for row in table.all()}
     await follow_once(server)
     rows = (await server.ask("GET", "/audit")).payload["audit"]
     gone = {row["target"]: row["actor"] for row in rows if row["action"] == "work_link.delete"}
-    assert gone == dict.fromkeys((old["id"], unused["id"]), "work.retention_units")
+    expired = (old["id"], unused["id"], old_fork["id"])
+    assert gone == dict.fromkeys(expired, "work.retention_units")
 
 
 async def follow_once(server: OperatorServer) -> None:
@@ -339,6 +429,14 @@ async def test_by_command(tmp_path: Path) -> None:
     assert 0 == branch.exit_code, branch.output
     shown = (await run("links")).stdout
     assert as_shown("session", "first") in shown and "2026-09-30" in shown
+    forked = await run("link", "--session", "fork", "--parent-session", "first")
+    assert 0 == forked.exit_code, forked.output
+    assert (
+        as_shown("session", "fork")
+        in (await run("links", "--parent-session", as_shown("session", "first"))).stdout
+    )
+    started = await run("link", "--run", "a" * 32, "--parent-run", "b" * 32)
+    assert 0 == started.exit_code, started.output
     wrong = await run("link", "--branch", "fix", "--ticket", "T")
     assert 2 == wrong.exit_code
     assert "branch and repository belong together" in wrong.stderr
