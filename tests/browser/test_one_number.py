@@ -32,6 +32,7 @@ STATES = [
 ]  # fmt: skip
 FIGURE = re.compile(r"-?\$[\d,]+\.\d+")
 CENT = Decimal("0.01")
+TITLES = "(cells) => cells.map((cell) => cell.getAttribute('title'))"
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     total, past = report["total"], report["report"]["previous"]
     heads = [text.partition(" ")[0] for text in page.locator(".table thead th").all_inner_texts()]
     foot = page.locator(".table tfoot tr").locator("th, td")
-    exact = [cell.get_attribute("title") for cell in foot.all()]
+    exact = foot.evaluate_all(TITLES)
     texts = foot.all_inner_texts()
     head = page.locator(".head")
     figure = head.locator(".figure")
@@ -94,7 +95,7 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     if measure == "cost":
         assert f"${total['cost']}" == exact[1], state
         assert amount(exact[1]) == sum(
-            amount(cell.get_attribute("title")) for cell in page.locator("tbody tr td:nth-child(2)").all()
+            amount(title) for title in page.locator("tbody tr td:nth-child(2)").evaluate_all(TITLES)
         )
     assert (past is None) == (state.get("against") == "none"), state
     assert ("Before" in heads) == (past is not None)

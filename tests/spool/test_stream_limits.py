@@ -73,7 +73,7 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
     spool = await open_spool(
         tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock()
     )
-    for part in range(10):
+    for part in range(4):
         await spool.log.append(operations(part))
     (size,) = await spool.streams.sizes()
     stats = await spool.log.stats()
