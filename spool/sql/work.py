@@ -282,8 +282,26 @@ class SqlWorkRows(ABC):
         return [id for (id,) in self._tables.all(linked)]
 
     def _adds_up_by_set(self, query: CostQuery) -> bool:
-        """Return True if each set of units belongs to one unit, whatever the time. A link of a branch has a time."""
-        return not work_links.has_times(self.state().get(work_links.PAIRS, 0), query.named)
+        """
+        Return True for a query by one unit, to which a set of units belongs as a whole. A link of a branch has a time,
+        so a set may belong to several.
+        """
+        is_by_unit = query.unit is not None and [*query.group_by] == [query.unit]
+        return is_by_unit and not work_links.has_times(self.state().get(work_links.PAIRS, 0), query.named)
+
+    def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
+        """Return the condition for the sets of units that can pass a query's filters and have sums in a time range."""
+        pairs = self.state().get(work_links.PAIRS, 0)
+        terms = [
+            f" AND p.{_COLUMNS[name]} IN ({_listing(numbers)})"
+            for name, numbers in _chosen(query)
+            if not (query.aggregated and name == query.unit) and not work_links.has_links(pairs, name)
+        ]
+        if not terms:
+            return ""
+        used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {since} AND start < {until}"
+        # with the plus sign, SQLite reads the range and does not look up the sums of each set
+        return f"+units IN (SELECT p.id FROM {self._named(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
     def _linked(self, unit: str) -> str:
         return work_links.linked_units(unit, self._named(work_links.LINKS))

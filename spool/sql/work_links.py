@@ -88,6 +88,10 @@ def with_links(
     return expressions, joins
 
 
+def has_links(pairs: int, target: str) -> bool:
+    return any(pairs & 1 << place and of == target for place, (of, _) in enumerate(_PAIRS))
+
+
 def has_times(pairs: int, named: Container[str]) -> bool:
     """Return True if a joined link of a branch to one of these kinds acts on a part of the time only."""
     return any(

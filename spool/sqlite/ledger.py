@@ -259,6 +259,9 @@ class SqliteLedgerRows(SqlLedgerRows):
         places = (*self._group_terms(query, 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
+        if not by_start and not query.aggregated and self._adds_up_by_set(query):
+            yield from self._unit_groups(spans[0], query, needed_columns)
+            return
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
         # Sums of units of work would lose their unit.
         if query.unit is None and not by_start and (len(spans) > 1 or until - since > _FEW * width):
@@ -275,6 +278,34 @@ class SqliteLedgerRows(SqlLedgerRows):
         measures = needed_columns.measures
         for row in rows:
             yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
+
+    def _unit_groups(self, span: Span, query: CostQuery, needed_columns: AskedSums) -> Iterator[GroupSum]:
+        """Return the groups of a query by one unit of work."""
+        columns = ", ".join(
+            ["k.status", "k.cost_source", *(f"SUM(h.{name}) AS {name}" for name in needed_columns.wanted)]
+        )
+        table, values = self._by_set(span, query, columns, grouped="h.units, k.status, k.cost_source")
+        shown = ", ".join([*self._names(query), "h.status", "h.cost_source", *needed_columns.sums])
+        rows = self._connection.execute(
+            f"SELECT {shown} FROM {table} h GROUP BY {self._group_terms(query, 1)[0]}, 2, 3", values
+        )
+        for row in rows:
+            yield GroupSum(row[:1], row[1], row[2], needed_columns.measures(row[3:]))
+
+    def _by_set(
+        self, span: Span, query: CostQuery, columns: str, grouped: str
+    ) -> tuple[str, Sequence[int | str]]:
+        """
+        Return the SQL that adds up columns of a span by set of units, and joins the units then. Sums in the order of
+        the sets find their units in a third of the time that rows in the order of hours take.
+        """
+        width, since, until, _ = span
+        few = self._few_sets(query) or self._sets_of_range(query, since, until)
+        rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}".replace("{schema}.", "")
+        within, values = self._within(rows_of_sets, width, since, until, *where(query.without_unit()))
+        sums = f"SELECT h.units, {columns} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
+        sums += f" GROUP BY {grouped}"
+        return f"(SELECT * FROM {self._of_units(query, sums)} TRUE)".replace("{schema}.", ""), values
 
     def _by_number(
         self, spans: Sequence[Span], query: CostQuery, columns: Sequence[str]
@@ -381,25 +412,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, span: Span, query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """Do what `largest` does, but with at most `most` groups in the number of groups."""
-        width, since, until, _ = span
-        dimensions = "JOIN keys k ON k.id = h.key"
-        cost = f"{_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9"
-        if [*query.group_by] == [query.unit] and self._adds_up_by_set(query):
-            # Adding up by set of units first, in the order of the table, takes half as long as joining units and
-            # dimensions to each row.
-            few = self._few_sets(query)
-            rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}"
-            within, values = self._within(rows_of_sets, width, since, until, *where(query.without_unit()))
-            sums = (
-                f"SELECT h.units, {_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low FROM (SELECT * FROM {within}) h"
-                f" {dimensions} GROUP BY h.units"
-            )
-            table = f"{self._of_units(query, sums)} TRUE".replace("{schema}.", "")
-            dimensions, cost = "", "SUM(h.high) + SUM(h.low) / 1e9"
+        cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
+        if self._adds_up_by_set(query):
+            columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
+            table, values = self._by_set(span, query, columns, grouped="h.units")
         else:
-            table, values = self._of_span(span, query)
+            cost, dimensions = f"{_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9", "JOIN keys k ON k.id = h.key"
+            within, values = self._of_span(span, query)
+            table = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
-            f"SELECT {', '.join(self._names(query))}, {cost} AS cost FROM (SELECT * FROM {table}) h {dimensions}"
+            f"SELECT {', '.join(self._names(query))}, {cost} AS cost FROM {table} h {dimensions}"
             f" GROUP BY {', '.join(map(str, self._group_terms(query, 1)))} ORDER BY cost DESC LIMIT ?",
             (*values, most),
         ).fetchall()
