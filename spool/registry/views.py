@@ -14,7 +14,7 @@ from functools import partial
 
 from spool.errors import AskedTooMuch, Invalid, NotAllowed
 from spool.ledger.periods import RANGES
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL, Wanted
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_COST, PLAN_TYPES, TOTAL, Wanted
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
@@ -178,6 +178,11 @@ def check_view(draft: ViewDraft) -> ViewDraft:
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
+    unit = next((name for name in draft.filter if name.removeprefix(EXCLUDES) in UNITS), "").removeprefix(
+        EXCLUDES
+    )
+    if unit and (draft.cost_type in BILLED_TYPES or draft.cost_type == PAID_COST):
+        raise AskedTooMuch(f"{draft.cost_type} does not reach a {unit}; use another cost_type for this view")
     if len(draft.group_by) > MAX_GROUPS:
         raise Invalid(f"group_by must name at most {MAX_GROUPS} dimensions")
     if sum(map(len, draft.filter.values())) > MAX_VALUES:

@@ -22,6 +22,7 @@ from gateway.cli.output import JsonObject
 from gateway.service.errors import ASKED_TOO_MUCH
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST
+from spool.ledger.work import UNITS
 from spool.record import CURRENCY
 
 _ALL = "1000"  # maximum rows per page of a list
@@ -106,6 +107,13 @@ def focus(
     last = _day("to", until)
     if last < first:
         fail("--to must not be before --from", 2)
+    for tag in tags:
+        if tag in UNITS:
+            fail(
+                f"FOCUS files have no units of work such as {tag}. Add a tag to [ledger] tags, and use it, such as "
+                "--tag tag:repository",
+                2,
+            )
     if billed:
         if plans or lines is not None:
             fail("--plans and --lines apply to counted costs; they cannot be used with --billed", 2)

@@ -518,6 +518,8 @@ def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
     """A dimension without a FOCUS column becomes a tag of the rows. An unknown dimension is a usage error."""
     filled(tmp_path / "store", *spending())
     span = ("export", "focus", "--from", DAY[:10], "--to", DAY[:10])
+    refused = CliRunner().invoke(main, [*span, "--tag", "ticket", "--data", str(tmp_path / "store")])
+    assert (2, True) == (refused.exit_code, "no units of work such as ticket" in refused.output)
     rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", *span, "--tag", "request_model"))))
     assert {"gpt-4o", "=cmd"} == {json.loads(row["Tags"].removeprefix("'"))["request_model"] for row in rows}
     assert Decimal("1.75") == sum(Decimal(row["BilledCost"]) for row in rows)

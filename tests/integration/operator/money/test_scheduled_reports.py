@@ -21,6 +21,7 @@ from gateway.http.resources.list import declared_tables
 from gateway.money.calls.costs.scheduled_reports import sender
 from gateway.money.calls.reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
+from spool.ledger.work import UNITS, number_of
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
 from spool.registry.registry import Registry
@@ -263,3 +264,22 @@ async def test_one_is_sent_now_by_command(reporting: Reporting, tmp_path: Path) 
     assert "2026-10-02T08:00:00.000Z" in await run("show", "monthly", "--json")
     await run("delete", "monthly")
     assert "monthly" not in await run("list")
+
+
+async def test_a_report_of_a_repository(reporting: Reporting) -> None:
+    """The view of a report may filter by repository. A repository that is no longer listed is named instead of sums."""
+    server = reporting.server
+    at = datetime(2026, 9, 16, 12, tzinfo=UTC).timestamp()
+    shop = call(100, at=at, team="search", cost="7", cost_source="reported", tags={"repository": "acme/shop"})
+    await add(server.services.spool.log, shop)
+    view = {"name": "shop", "filter": {"repository": ["acme/shop"]}, "principal_dimension": "team"}
+    assert 201 == (await server.ask("POST", "/views", view)).status
+    await reporting.create(name="of shop", view="shop")
+    server.clock.move(MONDAY - FRIDAY)
+    preview = (await server.ask("GET", "/scheduled-reports/of%20shop/preview")).payload["preview"]
+    assert "AI costs of shop, 14 to 20 September 2026: $7.00" in preview["title"]
+    number = number_of(UNITS["repository"].number, "acme/shop")
+    await server.storage.ledger._change(lambda rows: rows.unlist_work("repository", [number]))
+    refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
+    assert 400 <= refused.status < 500
+    assert "acme/shop is no longer listed" in refused.payload["error"]["message"]

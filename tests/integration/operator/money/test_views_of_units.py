@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.money.insights.gathering import SpendReader
 from gateway.money.work_links.declared import links_in_use
 from spool.engines import POSTGRES, SQLITE
 from spool.ledger.work import UNITS, WorkLimits, number_of
@@ -151,6 +152,11 @@ async def test_views_name_no_other_units(server: OperatorServer) -> None:
         assert 422 == status, message
         assert "Only its filter" in message
     view = await made(server, "/views", name="shop", **SHOP_FILTER)
+    for cost_type in ("billed_cost", "paid_cost"):
+        status, message = await refused(
+            server, "/views", **{**SHOP_FILTER, "name": "no", "cost_type": cost_type}
+        )
+        assert (422, True) == (status, "use another cost_type" in message)
     of_view = {"name": "no", "view": {"id": view["id"]}, "default_amount": "2"}
     for rule, words in (
         ({"granularity": "yearly"}, "tag:repository"),
@@ -223,6 +229,12 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     shown = await spent(server, budget)
     assert shown["current"] is None
     assert f"the repository {DOCS} is no longer listed" in shown["problem"]
+    spend = SpendReader(ledger, NOW.timestamp())
+    for stored, days in ((view, 1), (docs, 0)):
+        of_view = server.registry.views.find(stored["id"])
+        assert of_view is not None
+        found = await spend.of_view(of_view, NOW.timestamp() - 36 * 3600)
+        assert days <= len(found.days) <= days * 2
     answer = await server.ask("GET", "/report?by=team&where=repository!=acme/docs")
     assert 400 == answer.status
     assert "no longer listed" in answer.payload["error"]["message"]
