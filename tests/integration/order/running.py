@@ -38,7 +38,7 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from tests.gateway.normalise.formats.payloads import run
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import NOON, assert_books_balance, everything
+from tests.spool.contract.examples import NOON, Observed, assert_books_balance, everything
 
 HOLD_S = 10
 WINDOW_S = 600
@@ -82,12 +82,14 @@ class Gateway:
         self._directory = directory
         self._clock = MovedClock(NOON)
         self._spool: Any = None
+        self.observed = Observed()
 
     async def start(self) -> None:
+        options: Any = {"settings": SETTINGS, "clock": self._clock, "observer": self.observed}
         if self._directory is None:
-            self._spool = await spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=self._clock)
+            self._spool = await spool.sqlite.in_memory.open_spool(**options)
         else:
-            self._spool = await spool.sqlite.open_spool(self._directory, settings=SETTINGS, clock=self._clock)
+            self._spool = await spool.sqlite.open_spool(self._directory, **options)
         log, stored = self._spool.log, self._spool.partial_reports
         self._shadows = Shadows(self._clock, heard=self._spool.heard)
         await self._shadows.remember(log)

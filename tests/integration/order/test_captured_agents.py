@@ -45,13 +45,10 @@ CLAUDE_BEHIND_LITELLM = "claude_code_litellm"
 
 @dataclass(frozen=True)
 class Family:
-    """
-    `has_main_run` is False if calls of the main agent have no run. `states_runs` is True if each call states its run.
-    """
+    """`has_main_run` is False if calls of the main agent have no run."""
 
     name: str
     has_main_run: bool = False
-    states_runs: bool = True
 
     @property
     def capture(self) -> Capture:
@@ -62,9 +59,9 @@ FAMILIES = (
     Family("claude_code_agents"),
     Family("claude_code_traced_agents"),
     Family(CLAUDE_BEHIND_LITELLM),
-    Family("copilot_cli_agents", has_main_run=True, states_runs=False),
-    Family("genai_openai_agents", has_main_run=True, states_runs=False),
-    Family("openai_agents", has_main_run=True, states_runs=False),
+    Family("copilot_cli_agents", has_main_run=True),
+    Family("genai_openai_agents", has_main_run=True),
+    Family("openai_agents", has_main_run=True),
 )
 # The prices of a token in dollars: input, output, cache read and cache write.
 BILLIONTH = Decimal("1e-9")
@@ -81,14 +78,14 @@ def cost_of(call: Call, prices: Sequence[str]) -> Decimal:
 # -- requests ------------------------------------------------------------------------------------------------
 
 
-def pieces_of(sent: SentRequest, *, apart: bool) -> Iterator[Request]:
-    """Yield the request, or each of its items as a request of its own."""
+def pieces_of(sent: SentRequest) -> Iterator[Request]:
+    """Yield each item as a request of its own. Points of counters stay together."""
     path = sent.path.rpartition("/")[2]
     if path == "litellm":
         yield from (Request(path, json.dumps([event]).encode()) for event in json.loads(sent.body))
         return
     is_json = "json" in sent.headers.get("content-type", "")
-    if path == "metrics" or not apart:
+    if path == "metrics":
         yield Request(f"otlp/{path}", sent.body)
         return
     body = in_protobuf(json.loads(sent.body)) if is_json else sent.body
@@ -231,7 +228,7 @@ async def test_the_runs_are_one_tree(family: Family, pause: float, tmp_path: Pat
     prices = prices_of(family, captured)
     expected = by_hand(captured.told, prices)
     assert captured.cost in (None, expected.aggregated[0][3])
-    pieces = [piece for sent in captured.requests for piece in pieces_of(sent, apart=family.states_runs)]
+    pieces = [piece for sent in captured.requests for piece in pieces_of(sent)]
     for number in range(ORDERS):
         requests = dealt(pieces, chance)
         ledgers = Ledgers(MEMORY, tmp_path, None)
@@ -263,7 +260,7 @@ async def test_any_reporter_knows_the_tree(laptop: Bearer, tmp_path: Path) -> No
                 piece if "LiteLLM" in reporter_of(each) else replace(piece, bearer=laptop)
                 for each in sent
                 if reporter_of(each) in group
-                for piece in pieces_of(each, apart=True)
+                for piece in pieces_of(each)
             ]
             requests = dealt(pieces, random.Random(f"{SEED} {group}"))
             ledgers = Ledgers(MEMORY, tmp_path, None)
@@ -279,7 +276,7 @@ async def test_each_engine_has_the_tree(
 ) -> None:
     """The totals are read again from the disk."""
     captured = family.capture
-    pieces = [piece for sent in captured.requests for piece in pieces_of(sent, apart=family.states_runs)]
+    pieces = [piece for sent in captured.requests for piece in pieces_of(sent)]
     ledgers = Ledgers.of(engine, request, tmp_path)
     has_cost = captured.cost is not None
     found = await tree_of(pieces, family, ledgers, tmp_path / "spool", pause=0.0, has_cost=has_cost)
@@ -300,3 +297,25 @@ async def test_a_handoff_starts_no_run(family: str, workflows: int, tmp_path: Pa
     assert [call.input_tokens for call in captured.told] == [call.input_tokens for call in calls]
     assert len({call.run for call in calls} - {None}) == 2
     assert len({call.parent_run for call in calls} - {None}) == workflows
+
+
+async def test_calls_below_no_agent_stay_unplaced(tmp_path: Path) -> None:
+    """If the spans of the agents never arrive, the calls have a session and no run. Their number is counted."""
+    family = next(family for family in FAMILIES if family.name == "copilot_cli_agents")
+    pieces = [
+        piece
+        for sent in family.capture.requests
+        for piece in pieces_of(sent)
+        if piece.format == "otlp/traces" and b"invoke_agent" not in piece.body
+    ]
+    gateway = Gateway(tmp_path)
+    await gateway.start()
+    for piece in random.Random(SEED).sample(pieces, len(pieces)):
+        await gateway.take(piece)
+    assert {("unplaced", "copilot_cli"): len(LEVELS)} == {
+        term: n for term, n in gateway.observed.terms.items() if "unplaced" in term
+    }
+    records, _ = await gateway.closed()
+    calls = [record for record in records if isinstance(record, Inference)]
+    assert [None] * len(LEVELS) == [call.run for call in calls]
+    assert len({call.session for call in calls} - {None}) == 1
