@@ -458,23 +458,33 @@ FORGET_S = 93 * DAY_S
 IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted before others
 
 
-def unlist_beyond(rows: LedgerRows, most: int, now: int) -> None:
-    """
-    If more than `most` units of a kind are listed in this month or the month before, unlist some until nine tenths of
-    the limit are left.
-
-    Units that are idle go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
-    many names cannot hide the units that cost most.
-    """
+def months_to_check(now: int) -> Sequence[tuple[int, int]]:
+    """Return the start and end of last month and of this month, in epoch seconds."""
     this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     last_month = (this_month - timedelta(days=1)).replace(day=1)
-    for begin, end in ((last_month, this_month), (this_month, this_month + timedelta(days=40))):
-        since, until = int(begin.timestamp()), int(end.timestamp())
-        for unit, count in rows.count_work(since, until).items():
-            if count > most:
-                cheapest = rows.cheapest_work(unit, since, until, count - most // 2)
-                idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
-                rows.unlist_work(unit, [id for id, _ in idle_first[: count - most * 9 // 10]])
+    next_month = (this_month + timedelta(days=40)).replace(day=1)
+    begin, middle, end = (int(month.timestamp()) for month in (last_month, this_month, next_month))
+    return [(begin, middle), (middle, end)]
+
+
+def units_beyond(
+    rows: LedgerRows, most: int, now: int, month: tuple[int, int]
+) -> Sequence[tuple[str, Sequence[int]]]:
+    """
+    Return the units of work to unlist, by kind. If more than `most` units of a kind are listed in a month of
+    `months_to_check`, nine tenths of the limit are left.
+
+    Units that are idle go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
+    many names cannot hide the units that cost most. The costs of both months decide.
+    """
+    [(begin, _), (_, end)] = months_to_check(now)
+    chosen = []
+    for unit, count in rows.count_work(*month).items():
+        if count > most:
+            cheapest = rows.cheapest_work(unit, month, (begin, end), count - most // 2)
+            idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
+            chosen.append((unit, [id for id, _ in idle_first[: count - most * 9 // 10]]))
+    return chosen
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:

@@ -68,6 +68,9 @@ ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
 # age in seconds at which hourly sums are deleted, so that only the sum of the day stays
 HOURS_KEPT_S = 62 * DAY_S
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
+MOST_UNLISTED = (
+    5000  # units of work that are unlisted in one transaction, which takes a few tenths of a second
+)
 MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
 
 _log = logging.getLogger(__name__)
@@ -432,9 +435,6 @@ class Ledger:
             while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
-            if self._unchecked_work > self._work.ids_per_month // 10:
-                await self._change(lambda rows: counting.unlist_beyond(rows, self._work.ids_per_month, now))
-                self._unchecked_work = 0
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
@@ -446,7 +446,24 @@ class Ledger:
                 await self._change(lambda rows: counting.expire_units(rows, self._work, now))
                 await self._change(lambda rows: rows.drop_unused_numbers())  # those without sums
                 await self._change(lambda rows: drop_old(rows, state_of(rows)["daily"]))
-            return removed
+        await self._unlist_beyond(now)
+        return removed
+
+    async def _unlist_beyond(self, now: int) -> None:
+        """
+        Unlist the units of work beyond the limit. Counting and queries go on between the transactions, because a
+        transaction for all of them could take seconds.
+        """
+        if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
+            return
+        for month in counting.months_to_check(now):
+            choose = partial(counting.units_beyond, most=self._work.ids_per_month, now=now, month=month)
+            for unit, ids in await self._read(choose):
+                for first in range(0, len(ids), MOST_UNLISTED):
+                    unlist = partial(_unlist, unit=unit, ids=ids[first : first + MOST_UNLISTED])
+                    async with self._turn:
+                        await self._change(unlist)
+        self._unchecked_work -= unchecked
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
@@ -887,6 +904,10 @@ class Ledger:
         self._placement.forget()
         self._reach = 1
         self._is_caught_up = False
+
+
+def _unlist(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
+    rows.unlist_work(unit, ids)
 
 
 def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:

@@ -123,10 +123,12 @@ class LedgerRows(Protocol):
         """Return the number of listed units in [since, until), by kind."""
         ...
 
-    def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
+    def cheapest_work(
+        self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
+    ) -> Sequence[tuple[int, int]]:
         """
-        Return at most `most` listed units of a kind in [since, until), the cheapest first, each with the start of its
-        last period.
+        Return at most `most` units of a kind that are listed in a time range, each with the start of its last period.
+        The first ones cost least in the time range `counted`.
         """
         ...
 

@@ -12,7 +12,6 @@ from spool.ledger.ledger_rows import WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import (
     KINDS,
-    MAX_LEVELS,
     NONE,
     OTHER,
     REST,
@@ -42,7 +41,9 @@ _COLUMNS = {name: f"unit_{name}" for name in UNITS}  # the column of each kind o
 _PARENT = "parent_run"
 _SET = (*_COLUMNS.values(), _PARENT)  # the columns of a set of units
 _NAMES = ", ".join(_SET)
+_RUN = _SET.index(_COLUMNS[RUN])
 _WIDTH = len(Dimensions._fields)
+_MOST_UNLISTED = 10_000  # units that are unlisted in one step, whose sums are in memory
 _MOST_SETS = 5000  # sets of units whose sums are looked up; for more, the whole time range is read
 
 
@@ -78,7 +79,7 @@ class SqlWorkRows(ABC):
 
     def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
         sums = list(sums)
-        unlisted = self._unlisted({number for _, units, _, _ in sums for number in units if number > REST})
+        unlisted = self._unlisted({units for _, units, _, _ in sums})
         if unlisted:
             self._note_seen(unlisted, max(start for start, *_ in sums))
         sets = {units: _listed(units, unlisted) for _, units, _, _ in sums}
@@ -89,22 +90,6 @@ class SqlWorkRows(ABC):
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         """Return the numbers of sets of units, after storing the new ones."""
         numbers = {units: number_of_set(units) for units in sets}
-        self._add_sets(numbers)
-        # If a unit of a set was unlisted, the set has other units than those for which its number was made.
-        statement = f"SELECT id, {_NAMES} FROM {self._named(SETS)} WHERE id IN :ids"
-        unsure = numbers if self.state().get(UNLISTS) else {}
-        while unsure:
-            stored = {id: units for id, *units in self._tables.all(statement, ids=sorted(unsure.values()))}
-            unsure = {
-                units: number_of_set((*units, number))
-                for units, number in unsure.items()
-                if stored[number] != [*units]
-            }
-            self._add_sets(unsure)
-            numbers |= unsure
-        return numbers
-
-    def _add_sets(self, numbers: Mapping[Units, int]) -> None:
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._named(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
@@ -113,6 +98,7 @@ class SqlWorkRows(ABC):
                 for units, number in sorted(numbers.items(), key=itemgetter(1))  # neighbours are on one page
             ],
         )
+        return numbers
 
     def _add_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(
@@ -125,21 +111,33 @@ class SqlWorkRows(ABC):
         self._add(WORK, ("start", "units", "key"), places)
 
     def is_unlisted(self, unit: str, id: int) -> bool:
-        return (UNITS[unit].number, id) in self._unlisted([id])
+        return bool(self._noted(UNITS[unit].number, [id]))
 
     def count_unlisted(self) -> Mapping[str, int]:
         counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._named(UNLISTED)} GROUP BY unit"))
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
-    def _unlisted(self, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
-        """Return the units among `numbers` that are not listed, with the run that started each run."""
+    def _unlisted(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
+        """Return the units of these sets that are not listed, with the run that started each run."""
         found: dict[tuple[int, int], int] = {}
-        statement = f"SELECT unit, id, {_PARENT} FROM {self._named(UNLISTED)} WHERE id IN :ids"
-        while numbers and self.state().get(UNLISTS):
-            rows = self._tables.all(statement, ids=sorted(numbers))
-            found |= {(unit, id): parent for unit, id, parent in rows}
-            numbers = {row[2] for row in rows if row[2] > REST and (KINDS[-1], row[2]) not in found}
+        numbers = [{*column} for column in zip(*sets, strict=True)] if self.state().get(UNLISTS) else []
+        for kind, among in zip(KINDS, numbers, strict=False):
+            found |= self._noted(kind, among)
+        runs = {*found.values()}
+        while runs := {run for run in runs if run > REST and (KINDS[-1], run) not in found}:
+            noted = self._noted(KINDS[-1], runs)
+            found |= noted
+            runs = {*noted.values()}
         return found
+
+    def _noted(self, kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
+        statement = f"SELECT id, {_PARENT} FROM {self._named(UNLISTED)} WHERE unit = :kind AND id IN :ids"
+        ids = sorted(number for number in numbers if number > REST)
+        return (
+            {(kind, id): parent for id, parent in self._tables.all(statement, kind=kind, ids=ids)}
+            if ids
+            else {}
+        )
 
     def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
         """Note that calls of unlisted units were counted until about `start`."""
@@ -175,24 +173,29 @@ class SqlWorkRows(ABC):
             f"COUNT(DISTINCT CASE WHEN {name} > {REST} THEN {name} END)" for name in _COLUMNS.values()
         )
         row = self._tables.one(
-            f"SELECT {counts} FROM {self._work()} WHERE start >= :since AND start < :until",
+            f"SELECT {counts} FROM {self._work()} WHERE calls <> 0 AND start >= :since AND start < :until",
             since=since,
             until=until,
         )
         return dict(zip(_COLUMNS, map(int, row), strict=True))
 
-    def cheapest_work(self, unit: str, since: int, until: int, most: int) -> Sequence[tuple[int, int]]:
+    def cheapest_work(
+        self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
+    ) -> Sequence[tuple[int, int]]:
         column = _COLUMNS[unit]
-        listed = (
-            f"{self._work()} WHERE {column} > {REST} AND start >= :since AND start < :until"
+        among = (
+            f"{self._work()} WHERE {column} > {REST} AND calls <> 0 AND start >= :begin AND start < :end"
             f" AND {column} NOT IN ({self._linked(unit)})"
         )
         return self._tables.all(
-            f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {listed}) h"
+            f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {among}) h"
             f" JOIN {self._named('keys')} k ON k.id = h.key GROUP BY h.{column}"
+            " HAVING MAX(CASE WHEN h.start >= :since AND h.start < :until THEN 1 ELSE 0 END) = 1"
             f" ORDER BY SUM({self.about}), h.{column} LIMIT :most",
-            since=since,
-            until=until,
+            since=listed[0],
+            until=listed[1],
+            begin=counted[0],
+            end=counted[1],
             most=most,
         )
 
@@ -331,81 +334,74 @@ class SqlWorkRows(ABC):
         self.set_state(**work_links.state_of_links(links), **new_marks())
 
     def unlist_work(self, unit: str, ids: Collection[int]) -> None:
-        statement = (
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id,"
-            f" {self._parent(unit, ':id')}, (SELECT MAX(start) FROM {self._named(WORK)})) ON CONFLICT DO NOTHING"
-        )
-        number = UNITS[unit].number
-        self._tables.run_each(statement, [{"unit": number, "id": id} for id in sorted(ids)])
-        self._join_unlisted(unit)
+        [newest] = self._tables.one(f"SELECT COALESCE(MAX(start), 0) FROM {self._named(WORK)}")
+        self._unlist(unit, ids, newest)
 
     def expire_work(self, unit: str, before: int) -> None:
         column = _COLUMNS[unit]
-        recent = f"SELECT {column} FROM {self._work()} WHERE start >= :before"
-        self._tables.run(
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT}, seen)"
-            f" SELECT DISTINCT CAST(:unit AS bigint), {column}, {self._parent(unit, column)},"
-            f" CAST(:before AS bigint) FROM {self._work()}"
-            f" WHERE {column} > {REST} AND start < :before AND {column} NOT IN ({recent})"
-            f" AND {column} NOT IN ({self._linked(unit)}) ON CONFLICT DO NOTHING",
-            unit=UNITS[unit].number,
+        expired = self._tables.all(
+            f"SELECT {column} FROM {self._work()} WHERE {column} > {REST} AND calls <> 0"
+            f" AND {column} NOT IN ({self._linked(unit)})"
+            f" GROUP BY {column} HAVING MAX(start) < :before",
             before=before,
         )
-        self._join_unlisted(unit)
+        self._unlist(unit, [id for (id,) in expired], before)
+
+    def _unlist(self, unit: str, ids: Collection[int], seen: int) -> None:
+        ordered = sorted(ids)
+        for first in range(0, len(ordered), _MOST_UNLISTED):
+            self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], seen)
+
+    def _unlist_some(self, unit: str, ids: Sequence[int], seen: int) -> None:
+        """Replace units by REST in all sets, and add the sums of a changed set to those of the set that it equals."""
+        changed = self._sets_with(_COLUMNS[unit], ids)
+        parents = dict[int, int]()
+        if unit == RUN:
+            for run, parent in sorted(
+                {(units[_RUN], units[-1]) for units in changed.values() if units[-1] > REST}
+            ):
+                parents.setdefault(run, parent)
+            changed |= self._sets_with(_PARENT, ids)
+        self._tables.run_each(
+            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id, :parent, :seen)"
+            " ON CONFLICT DO NOTHING",
+            [
+                {"unit": UNITS[unit].number, "id": id, "parent": parents.get(id, NONE), "seen": seen}
+                for id in ids
+            ],
+        )
+        self.set_state(**{UNLISTS: 1}, **new_marks())
+        for linked in work_links.unlisted_targets(self._named(work_links.LINKS), self._named(UNLISTED)):
+            self._tables.run(linked)
+        self._move(changed)
+
+    def _sets_with(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
+        """Return the sets with some numbers in a column, which are above REST."""
+        statement = (
+            f"SELECT id, {_NAMES} FROM {self._named(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
+        )
+        return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
+
+    def _move(self, sets: Mapping[int, Units]) -> None:
+        """Move the sums of sets to the sets that have REST instead of the units that are no longer listed."""
+        unlisted = self._unlisted(sets.values())
+        listed = {number: _listed(units, unlisted) for number, units in sets.items()}
+        numbers = self._numbers_of_sets({*listed.values()})
+        work, moved = self._named(WORK), "units IN :sets"
+        rows = self._tables.all(
+            f"SELECT start, units, key, {', '.join(self.shown)} FROM {work} h WHERE {moved}",
+            sets=sorted(sets),
+        )
+        self._tables.run(f"DELETE FROM {work} WHERE {moved}", sets=sorted(sets))
+        self._tables.run(f"DELETE FROM {self._named(SETS)} WHERE id IN :sets", sets=sorted(sets))
+        self._add_sums(
+            (start, numbers[listed[units]], key, self._measures(values))
+            for start, units, key, *values in rows
+        )
 
     def forget_unlisted(self, unit: str, before: int) -> None:
         statement = f"DELETE FROM {self._named(UNLISTED)} WHERE unit = :unit AND seen < :before"
         self._tables.run(statement, unit=UNITS[unit].number, before=before)
-
-    def _join_unlisted(self, unit: str) -> None:
-        """Replace the unlisted units of a kind in all sets by REST, and join the sums of sets that are now equal."""
-        column, sets = _COLUMNS[unit], self._named(SETS)
-        unlisted = f"SELECT id FROM {self._named(UNLISTED)} WHERE unit = :unit"
-        statement = f"UPDATE {sets} SET {column} = {REST} WHERE {column} IN ({unlisted})"
-        changed = self._tables.run(statement, unit=UNITS[unit].number)
-        for linked in work_links.unlisted_targets(self._named(work_links.LINKS), self._named(UNLISTED)):
-            changed += self._tables.run(linked)
-        if not changed:
-            return
-        self.set_state(**{UNLISTS: 1}, **new_marks())
-        if unit == RUN:
-            self._join_parents(unlisted)
-        equal = " AND ".join(f"p.{name} = c.{name}" for name in _SET)
-        copies = (
-            f"(SELECT p.id AS old, c.new FROM {sets} p JOIN (SELECT MIN(id) AS new, {_NAMES} FROM {sets}"
-            f" GROUP BY {_NAMES} HAVING COUNT(*) > 1) c ON {equal} WHERE p.id <> c.new) copies"
-        )
-        work = self._named(WORK)
-        self._join(
-            f"w.start, copies.new, w.key, {self._summed('w.')} FROM {work} w JOIN {copies} ON old = w.units"
-        )
-        old = f"SELECT old FROM {copies}"
-        self._tables.run(f"DELETE FROM {work} WHERE units IN ({old})")
-        self._tables.run(f"DELETE FROM {sets} WHERE id IN ({old})")
-
-    def _parent(self, unit: str, id: str) -> str:
-        """Return the SQL expression for the run that started a run."""
-        if unit != RUN:
-            return str(NONE)
-        # the index on runs has only those above REST
-        of_run = (
-            f"{self._named(SETS)} s WHERE s.unit_run = {id} AND s.unit_run > {REST} AND s.{_PARENT} > {REST}"
-        )
-        started = f"SELECT MIN(s.{_PARENT}) FROM {of_run}"
-        return f"COALESCE(({started}), {NONE})"
-
-    def _join_parents(self, unlisted: str) -> None:
-        """Let the run that started an unlisted run stand for it in the sets of the runs that it started itself."""
-        above = (
-            f"SELECT u.{_PARENT} FROM {self._named(UNLISTED)} u WHERE u.unit = :unit AND u.id = s.{_PARENT}"
-        )
-        for level in range(MAX_LEVELS + 1):
-            value = f"({above})" if level < MAX_LEVELS else NONE
-            statement = (
-                f"UPDATE {self._named(SETS)} AS s SET {_PARENT} = {value} WHERE s.{_PARENT} IN ({unlisted})"
-            )
-            if not self._tables.run(statement, unit=KINDS[-1]):
-                return
 
     def _hours_to_days(self, before: int) -> None:
         """Add the sums of hours before a midnight to those of their days."""
@@ -443,12 +439,15 @@ class SqlWorkRows(ABC):
         nothing = " AND ".join(f"{name} = 0" for name in self.columns)
         self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE {nothing}")
         sets, used = self._named(SETS), f"SELECT units FROM {self._named(WORK)}"
-        self._tables.run(f"DELETE FROM {sets} WHERE id NOT IN ({used})")
+        # PostgreSQL would compare each row with each used one, because a large NOT IN has no hash table
+        self._tables.run(f"DELETE FROM {sets} WHERE id IN (SELECT id FROM {sets} EXCEPT {used})")
         kept = " UNION ".join(
             f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
         )
         kept += f" UNION SELECT linked FROM {self._named(work_links.LINKS)}"
-        self._tables.run(f"DELETE FROM {self._named(NAMES)} WHERE id NOT IN ({kept})")
+        names = self._named(NAMES)
+        unused = f"SELECT id FROM {names} EXCEPT SELECT * FROM ({kept}) kept"
+        self._tables.run(f"DELETE FROM {names} WHERE id IN ({unused})")
 
     def _of_units(self, query: CostQuery, sums: str = "") -> str:
         """

@@ -320,6 +320,43 @@ async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, 
         assert sum(sums[0] for sums in shown.values()) == len(calls)
 
 
+async def test_costs_of_last_month_keep_a_unit_listed(ledgers: Ledgers) -> None:
+    """A sender of random names cannot unlist a session that cost much last month and little in this month."""
+    clock, log = FakeClock(BEGIN), FakeLog()
+    ledger = await ledgers.open(clock=clock, work=WorkLimits(ids_per_month=20))
+    for day, cost, names in ((0, "1000", ["dear"]), (20, "1", ["dear", *map(str, range(60))])):
+        clock.at = BEGIN + day * DAY
+        start = int(clock.at) * NS
+        costs = ["0.01" if name == "dear" and day else cost for name in names]
+        pairs = zip(names, costs, strict=True)
+        log.add(
+            [call(session=name, estimated_cost=cost, start_time=start) for name, cost in pairs], at=clock.at
+        )
+        await ledger.catch_up(log)
+    await ledger.tidy()
+    found = await asked(ledger, "session")
+    assert found[(as_shown("session", "dear"),)] == (2, Decimal("1000.01"))
+    assert found[(OTHER,)][0] == 43
+
+
+async def test_units_that_lost_their_calls_do_not_count_toward_the_limit(ledgers: Ledgers) -> None:
+    """Corrections may move all calls of a session to another one. Such a session does not unlist any other one."""
+    log, made = FakeLog(), [call(id=bytes([number]) * 16, session=f"s{number}") for number in range(30)]
+    ledger = await ledgers.open(clock=FakeClock(BEGIN), work=WorkLimits(ids_per_month=20))
+    moved = [
+        Correction(
+            id=record.id[::-1], source="litellm", corrects=record.id, reason="late_usage", known_at=0,
+            start_time=BEGIN * NS, before=record, after=call(id=record.id, session="s0"),
+        )
+        for record in made[15:]
+    ]  # fmt: skip
+    log.add([*made, *moved], at=BEGIN)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    found = await asked(ledger, "session")
+    assert {(as_shown("session", f"s{number}"),) for number in range(15)} == found.keys()
+
+
 @pytest.mark.parametrize("seed", range(20 if IS_LONG else 4))
 async def test_unlisted_runs_still_belong_to_the_runs_above_them(ledgers: Ledgers, seed: int) -> None:
     """The aggregated cost of a listed run has the calls of unlisted runs below it, and of their later runs."""

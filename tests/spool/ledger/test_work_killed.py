@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spool.errors import LedgerLost
+from spool.ledger.counting import expire_units
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import UNITS, WorkLimits
@@ -168,6 +169,9 @@ async def settle(ledger: Ledger, log: FakeLog, calls: Mapping[bytes, Inference])
         except LedgerLost:  # damage was found, and a new file begins
             continue
     await ledger.tidy()
+    # tidy does this only after it deleted hours, so whether it does now depends on the kills
+    now = log.entries[-1].committed_at
+    await ledger._change(lambda rows: expire_units(rows, LIMITS, int(now)))
     links = await _listed(ledger, made_links(3))
     await ledger.use_links(UnitLinks(links))
     await ledger.reprice(Book(PRICE), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
