@@ -61,6 +61,7 @@ def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsol
     for _ in range(TRIES):
         few, paint = figures(open_console(month))
         console = open_console(many)
+        console.listen()
         took, paint_of_many = figures(console)
         if took <= 3 * few + 0.5:
             break

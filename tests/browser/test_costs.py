@@ -54,6 +54,7 @@ def cells(row: Locator) -> list[str]:
 
 def test_the_table_is_the_report(console: Console) -> None:
     """The table has every group, the largest first. The total is exact, and the bars add up to it."""
+    console.listen()
     console.open("/costs?from=now-7d&by=team")
     answer = report(console, f"from={since(console)}&by=team")
     names = [row["team"] or "unknown" for row in sorted(answer["rows"], key=lambda row: -float(row["cost"]))]
@@ -70,6 +71,7 @@ def test_the_table_is_the_report(console: Console) -> None:
 
 def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
     """A click filters by the row and groups by the next dimension, down to the calls. Back reverses it."""
+    console.listen()
     console.open("/costs?by=team")
     page = console.page
     page.locator("tbody").get_by_role("link", name="search", exact=True).click()
@@ -89,6 +91,7 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
 
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     """A menu lists the field's values and `unknown` for missing values, and the figures match the filter."""
+    console.listen()
     console.open("/costs")
     console.more()
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
@@ -477,6 +480,7 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     With the measure "cost per user", the page shows the number of users, or a dash where no user is known.
     The address contains the measure.
     """
+    console.listen()
     console.open("/costs?by=team")
     page = console.page
     page.get_by_label("Measure").select_option("unit:user")
@@ -495,6 +499,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     For a typed or chosen model, the page shows the operator API's sentence, assumptions and groups. It
     reports a model without a price.
     """
+    console.listen()
     console.open("/costs?by=team")
     page = console.page
     console.more()
@@ -543,6 +548,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     Billed costs have no other measure and only the dimensions of bill rows. The address contains the choice.
     Switching back removes filters that counted costs do not have.
     """
+    console.listen()
     page = console.page
     console.open("/costs?from=last-month&by=team&measure=tokens&bin=hourly")
     picker, total = page.get_by_label("money"), page.locator("tfoot td").first
@@ -590,6 +596,7 @@ def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) 
     Chart and lists of the overview cover the chosen days, name them in each heading, and link to the costs
     of these days.
     """
+    console.listen()
     console.open("/")
     page = console.page
     page.get_by_label("Range").select_option(chosen)

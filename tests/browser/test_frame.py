@@ -68,6 +68,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
 
 def test_a_pause_is_kept(console: Console) -> None:
     """While paused, even after a reload, no event stream is open. Then it resumes."""
+    console.listen()
     console.open("/")
     page = console.page
     page.get_by_role("button", name="live").click()

@@ -53,6 +53,7 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     Colours depend only on the theme and the layout only on the width, so two looks cover both.
     """
     console = open_console(month, viewport=WIDE, color_scheme="dark")
+    console.listen()
     found = {}
     frames: set[str] = set()
     for name, weight in weights(console):

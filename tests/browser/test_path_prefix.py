@@ -69,6 +69,7 @@ def test_it_works_behind_a_path(house: Tollhouse, proxy: Proxy, open_console: Op
     Files, sign-in, data, changes and the event stream work under the prefix, and no request goes outside it.
     """
     console = open_console(house, url=proxy.url + PREFIX)
+    console.listen()
     link = house.json("console", "link", "--role", "admin")["link"]
     console.page.goto(link.replace(house.url, console.url))
     expect(console.page.get_by_role("button", name="Sign out")).to_be_attached()

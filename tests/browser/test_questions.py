@@ -77,6 +77,7 @@ def largest(console: Console, query: str, field: str) -> str:
 
 def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> None:
     """Teams, the last seven days, the first row: the page lists its models, the largest first."""
+    reader.console.listen()
     reader.click(reader.page.get_by_role("link", name="Teams", exact=True))
     first = reader.page.locator("tbody th").first.get_by_role("link")
     expect(first).to_be_visible()

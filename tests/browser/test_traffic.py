@@ -17,6 +17,7 @@ AHEAD_MS = 600_000  # how far the test moves the page's clock, to trigger pollin
 
 def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
     """An open page learns of changes by its event stream and never polls."""
+    console.listen()
     console.page.goto(
         "about:blank"
     )  # use a new page, because the page that signed in has an event stream already; its fake clock starts at 1970
@@ -40,6 +41,7 @@ def test_the_overview_asks_once(console: Console) -> None:
     All figures of the overview are in one response, and what needs attention in another. Everything needed for
     drawing is requested at once, before it.
     """
+    console.listen()
     console.page.goto("about:blank")
     console.requests.clear()
     console.open("/")

@@ -168,6 +168,7 @@ def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: Op
     small. An address without a unit shows where to find one.
     """
     console = open_console(worked)
+    console.listen()
     [session] = {row["session"] for row in console.ask("/report?by=session&where=team=ads")["rows"]}
     for unit, id in (("pull_request", PULL_REQUEST), ("session", session), ("commit", "9fceb02d" * 5)):
         begun = len(console.requests)

@@ -85,6 +85,7 @@ def main() -> None:
             with browser.new_context(viewport=WIDE, reduced_motion="reduce") as context:
                 console = Console(context, tollhouse)
                 console.sign_in()
+                console.listen()
                 print(table(weights(console)))
         finally:
             tollhouse.stop()

@@ -89,6 +89,7 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
     made = busy.json("views", "create", "--name", "Docs", "--principal", "model", "--where", "team=docs")
     id = made["view"]["id"]
     console = open_console(busy)
+    console.listen()
     page = console.page
     console.open("/")
     page.get_by_role("combobox", name="View").select_option("Docs")

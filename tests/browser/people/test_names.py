@@ -36,6 +36,7 @@ def test_a_hash_gets_a_name(house: Tollhouse, open_console: OpenConsole) -> None
     console.open(f"/costs?by=user&from=now-7d&user={user}")
     expect(page.locator("main tbody tr").first).to_contain_text("Lovelace, Ada")
     viewer = open_console(house, role="viewer", viewport=NARROW, color_scheme="dark")
+    viewer.listen()
     viewer.open(f"/costs?by=user&from=now-7d&user={user}")
     expect(viewer.page.locator("main tbody tr").first).to_contain_text(user)
     assert [] == viewer.asked("/people-names")
