@@ -61,7 +61,7 @@ async def test_one_cause(name: str, provider: str) -> None:
     assert verdict.state == RIGHT, verdict.words
 
 
-@pytest.mark.parametrize(("provider", "first", "second"), part(CASES, every=43))
+@pytest.mark.parametrize(("provider", "first", "second"), part(CASES, every=83))
 async def test_next_to_another_cause(provider: str, first: str, second: str) -> None:
     """Each cause has its amount within 0.1 %, or some of its amount is unexplained. Nothing else is claimed."""
     chosen = [plant(name, provider) for name in (first, second)]
