@@ -25,6 +25,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, numbers_of, shown
 from spool.ledger.work_links import UnitLinks
+from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
 
 MOST_RUNS = 1000  # the most expensive runs of a unit are shown
@@ -53,7 +54,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     counts = await services.ledger.count_work(month)
     return {
         "status": {
-            "since": month.isoformat(),
+            "since": moment(month.timestamp()),
             "units": [
                 {"unit": unit, "listed": listed, "unlisted": unlisted}
                 for unit, (listed, unlisted) in counts.items()
