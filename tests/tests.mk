@@ -91,6 +91,13 @@ work-proofs: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random his
 	TOLLHOUSE_WORK_SEEDS=$(SEEDS) TOLLHOUSE_WORK_FIRST_SEED=$(FIRST_SEED) TOLLHOUSE_WORK_KILLS=$(KILLS) \
 	$(BIN)/python -m pytest -q tests/spool/ledger/test_work_conserved.py tests/spool/ledger/test_work_killed.py --timeout 3600
 
+IDS ?= 10000000
+work-bounds: $(VENV)/test.stamp  ## IDS=10000000 random sessions in each of two months, of which 100,000 are listed; before that 100,000, of which 1,000 are listed; prints the bytes
+	TOLLHOUSE_WORK_IDS=100000 TOLLHOUSE_WORK_LIMIT=1000 \
+	$(BIN)/python -m pytest -q -s tests/spool/ledger/test_work_bounds.py --timeout 36000
+	TOLLHOUSE_WORK_IDS=$(IDS) TOLLHOUSE_WORK_LIMIT=100000 \
+	$(BIN)/python -m pytest -q -s tests/spool/ledger/test_work_bounds.py --timeout 36000
+
 MINUTES ?= 30
 soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \

@@ -459,6 +459,88 @@ async def test_a_forgotten_unit_returns_with_all_its_sets(ledgers: Ledgers) -> N
     assert await calls_by_session(ledger, -1, 630) == {as_shown("session", "back"): 2, OTHER: 1, None: 4}
 
 
+async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers) -> None:
+    """It is added to its session, its run, the runs above, its pull request and its month, and to nothing else."""
+    chance, clock, log = random.Random(40), FakeClock(BEGIN + 45 * DAY), FakeLog()
+    ledger = await ledgers.open(clock=clock)
+    runs = ["0123456789abcdef", "123456789abcdef0", "23456789abcdef01", "3456789abcdef012"]
+    calls = [
+        call(
+            id=number.to_bytes(16, "big"),
+            session=f"s{place}",
+            run=runs[place],
+            parent_run=runs[place - 1] if place else None,
+            tags={"pull_request": f"p{place % 2}"},
+            start_time=(BEGIN + day * DAY) * NS,
+            estimated_cost=str(chance.randrange(1, 100)),
+        )
+        for number, (place, day) in enumerate([(place, day) for place in range(4) for day in (2, 20, 44)] * 3)
+    ]
+    log.add(calls, at=clock.at)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    questions = [(unit, is_tree) for unit in ("session", "run") for is_tree in (False, True)]
+    questions += [("pull_request", False), ("ticket", False), ("team", False)]
+
+    async def answers() -> dict[tuple[Any, ...], tuple[int, Decimal]]:
+        return {
+            (unit, is_tree, row.start.month, *row.group): (row.calls, Decimal(row.cost))
+            for unit, is_tree in questions
+            for row in await ledger.costs(
+                CostQuery(**EVER, granularity="monthly", group_by=(unit,), aggregated=is_tree)
+            )
+        }
+
+    before = await answers()
+    late = call(
+        id=b"late" * 4, session="s2", run=runs[2], parent_run=runs[1], tags={"pull_request": "p0"},
+        start_time=(BEGIN + 5 * DAY) * NS, estimated_cost="1000",
+    )  # fmt: skip
+    log.add([late], at=clock.at)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    month = datetime.fromtimestamp(BEGIN + 5 * DAY, UTC).month
+    above = [("run", True, month, as_shown("run", run)) for run in runs[:3]]
+    above += [("session", True, month, as_shown("session", f"s{place}")) for place in range(3)]
+    own = [
+        ("run", False, month, as_shown("run", runs[2])),
+        ("session", False, month, as_shown("session", "s2")),
+    ]
+    shared = [
+        ("pull_request", False, month, "p0"),
+        ("ticket", False, month, None),
+        ("team", False, month, None),
+    ]
+    after = await answers()
+    assert {place for place in after if after[place] != before.get(place)} == {*above, *own, *shared}
+    assert all(
+        after[place] == (before[place][0] + 1, before[place][1] + 1000) for place in (*above, *own, *shared)
+    )
+
+
+async def test_a_late_call_of_an_unlisted_session_stays_unlisted(ledgers: Ledgers) -> None:
+    """A session that was unlisted meanwhile is not listed again with its late call alone."""
+    clock, log = FakeClock(BEGIN), FakeLog()
+    ledger = await ledgers.open(clock=clock, work=WorkLimits(ids_per_month=20))
+    names = [f"s{number}" for number in range(40)]
+    log.add(
+        [call(session=name, start_time=BEGIN * NS, estimated_cost=name[1:]) for name in names], at=clock.at
+    )
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    assert (await asked(ledger, "session")).keys() == {
+        (OTHER,), *((as_shown("session", name),) for name in names[22:])
+    }  # fmt: skip
+    clock.at += 60 * DAY
+    start = int(clock.at - 40 * DAY) * NS
+    log.add([call(session="s0", start_time=start, estimated_cost="1000")], at=clock.at)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    found = await asked(ledger, "session")
+    assert found[(OTHER,)] == (23, sum(map(Decimal, range(22))) + 1000)
+    assert (as_shown("session", "s0"),) not in found
+
+
 async def calls_by_session(ledger: Ledger, first_day: int, last_day: int) -> dict[str | None, int]:
     since, until = (datetime.fromtimestamp(BEGIN + day * DAY, UTC) for day in (first_day, last_day))
     query = CostQuery(since=since, until=until, granularity=TOTAL, group_by=("session",))
