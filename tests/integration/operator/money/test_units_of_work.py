@@ -361,3 +361,25 @@ async def test_the_command_shows_how_many_units_are_listed(server: OperatorServe
     assert ["session", "2", "100,000", "0"] in lines
     assert ["run", "3", "100,000", "0"] in lines
     assert ["0", "of", "10,000", "links"] in lines
+
+
+async def test_the_command_shows_percentiles_per_run(server: OperatorServer, tmp_path: Path) -> None:
+    """The runs cost $2, $4 and $8. Of a run that is no longer listed, the command says what is left out."""
+    measures = "units,cost_per_unit,median_per_unit,p95_per_unit"
+    words = ["report", "--by", "source", "--unit", "run", "--show", measures, "--data", str(tmp_path)]
+    shown = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert 0 == shown.exit_code, shown.output
+    assert ["3", "$4.6667", "$4.0000", "$8.0000"] == shown.stdout.splitlines()[-1].split()[-4:]
+    assert "no longer listed" not in shown.stderr
+    number = number_of(UNITS["run"].number, "second\0a")
+    await server.storage.ledger._change(lambda rows: rows.unlist_work("run", [number]))
+    shown = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert ["2", "$3.0000", "$2.0000", "$4.0000"] == shown.stdout.splitlines()[-1].split()[-4:]
+    assert "no longer listed have 1 calls and cost 8" in shown.stderr
+
+
+async def test_a_quarter_has_92_days_in_every_zone(server: OperatorServer) -> None:
+    """A quarter in which clocks change is an hour longer than 92 times 24 hours, and is answered."""
+    for query in ("from=2025-10-01&to=2025-12-31", "from=2026-01-01&to=2026-03-31"):
+        answer = await server.ask("GET", f"/report?by=session&{query}&tz=Europe/Berlin&compare=previous")
+        assert 200 == answer.status, answer.payload
