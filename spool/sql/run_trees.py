@@ -41,12 +41,13 @@ _SEEN_RUNS = (
 _SESSIONS = """SELECT DISTINCT a.units, s.unit_session AS unit FROM above a JOIN {sets} s ON s.unit_run = a.run
   JOIN {sets} o ON o.id = a.units WHERE s.unit_run > {rest} AND s.unit_session > {rest}
   AND s.unit_session <> o.unit_session{s_is_seen}"""
-# the same, and the sessions above these by links, and those above the call's own session
+# The same, and the sessions above these by links, and those above the call's own session. SQLite would look up each
+# pair of a link and a set in use, if it could use the index for `+s.id`.
 _LINKED_SESSIONS = """, reached (units, session) AS (
   SELECT a.units, s.unit_session FROM above a JOIN {sets} s ON s.unit_run = a.run
   WHERE s.unit_run > {rest} AND s.unit_session > {rest}{s_is_seen}
   UNION SELECT s.id, s.unit_session FROM {sets} s
-  JOIN {links} l ON l.target = {kind} AND l.unit = {kind} AND l.id = s.unit_session WHERE s.id IN ({used})
+  JOIN {links} l ON l.target = {kind} AND l.unit = {kind} AND l.id = s.unit_session WHERE +s.id IN ({used})
   UNION SELECT r.units, l.linked FROM reached r
   JOIN {links} l ON l.target = {kind} AND l.unit = {kind} AND l.id = r.session WHERE l.linked > {rest}{of_is_seen}
 ) SELECT r.units, r.session AS unit FROM reached r JOIN {sets} o ON o.id = r.units
@@ -83,10 +84,11 @@ _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({
 def below(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
     """Return the query for the sets of some runs or sessions and of all runs that they started."""
     names = {"sets": sets, "rest": REST, "most": MAX_LEVELS, "numbers": ", ".join(map(str, numbers))}
+    # SQLite accepts 500 rows of VALUES before UNION. A run without calls is only known as a parent.
+    runs = """SELECT unit_run, 0 FROM {sets} WHERE unit_run IN ({numbers}) AND unit_run > {rest}
+  UNION SELECT parent_run, 0 FROM {sets} WHERE parent_run IN ({numbers}) AND parent_run > {rest}"""
     if of_runs:
-        return _BELOW.format(
-            runs=f"VALUES {', '.join(f'(CAST({number} AS bigint), 0)' for number in numbers)}", **names
-        )
+        return _BELOW.format(runs=runs.format(**names), **names)
     runs = "SELECT DISTINCT unit_run, 0 FROM {sets} WHERE unit_session IN ({numbers}) AND unit_run > {rest}"
     return (_BELOW + _SETS_OF_SESSIONS).format(runs=runs.format(**names), **names)
 

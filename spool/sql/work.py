@@ -265,8 +265,9 @@ class SqlWorkRows(ABC):
                 continue
             found = [_with_any(sets, name, numbers)]
             if is_of_tree:
-                found = [below(sets, [*numbers, *self._linked_below(name)], of_runs=name == RUN)]
-                if name == SESSION and (runs := self._linked_below(RUN)):
+                linked = self._linked_below(name, numbers)
+                found = [below(sets, [*numbers, *linked], of_runs=name == RUN)]
+                if name == SESSION and (runs := self._linked_below(RUN, ())):
                     found.append(f"SELECT id FROM ({below(sets, runs, of_runs=True)}) linked")
             elif name in TARGETS:
                 pairs = self.state().get(work_links.PAIRS, 0)
@@ -277,12 +278,23 @@ class SqlWorkRows(ABC):
                 few = ids if few is None else few & ids
         return "" if few is None else f"units IN ({_listing(sorted(few))})"
 
-    def _linked_below(self, unit: str) -> Sequence[int]:
-        """Return the sessions or runs that are linked to those that started them."""
+    def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
+        """
+        Return the sessions that links place below some sessions. Of runs, return all linked ones, because they may be
+        below a run that only reports place below.
+        """
         if not work_links.has_parents(self.state().get(work_links.PAIRS, 0), unit):
             return ()
-        linked = f"SELECT id FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
-        return [id for (id,) in self._tables.all(linked)]
+        links = self._tables.all(
+            f"SELECT id, linked FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
+        )
+        if unit == RUN:
+            return [child for child, _ in links]
+        found, new = set[int](), {*numbers}
+        while new:
+            found |= new
+            new = {child for child, parent in links if parent in new} - found
+        return found
 
     def _adds_up_by_set(self, query: CostQuery) -> bool:
         """

@@ -237,3 +237,32 @@ async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
     clock.at += 80 * DAY
     await ledger.tidy()
     assert {"(other)", None} == (await asked(ledger, "session", **EVER)).keys()
+
+
+async def test_many_runs_are_asked_for_together(ledgers: Ledgers) -> None:
+    """A filter by more runs than a statement may have rows of constants, with links and without."""
+    log, names = FakeLog(), [f"{number:032x}" for number in range(700)]
+    ledger = await ledgers.open(clock=FakeClock(BEGIN + HOUR))
+    log.add(
+        [
+            call(
+                id=number.to_bytes(16, "big"),
+                session=None,
+                run=name,
+                parent_run=names[number - 1] if number % 2 else None,
+                estimated_cost="1",
+                start_time=BEGIN * NS,
+            )
+            for number, name in enumerate(names)
+        ],
+        at=BEGIN,
+    )
+    await ledger.catch_up(log)
+    shown = [as_shown("run", name) for name in names]
+    assert {name: 1 + (number + 1) % 2 for number, name in enumerate(shown)} == await aggregated(
+        ledger, "run", *shown
+    )
+    await ledger.use_links(UnitLinks(link("run", name, names[0]) for name in names[2::2]))
+    for unit in ("run", "session"):
+        found = await aggregated(ledger, unit, *shown)
+        assert found.get(shown[0]) == (700 if unit == "run" else None)
