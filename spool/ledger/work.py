@@ -83,9 +83,12 @@ MAX_LEVELS = 100  # runs above a run to whose aggregated cost its calls belong
 # number of the unit of each kind, in the order of UNITS, and at the end that of the run that started the call's run
 Units = tuple[int, ...]
 KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each of Units
-# A span id, a UUID, 128 bits in hexadecimal, or a ULID. Any other id may be unique only within its session.
+# A span id, a UUID, 128 bits in hexadecimal, a ULID, or a prefix with a long random part. Any other id may be unique
+# only within its session.
 _UNIQUE = re.compile(
-    "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}", re.ASCII
+    "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}"
+    "|[a-z]{2,8}_[0-9A-Za-z]{20,64}",
+    re.ASCII,
 )
 
 

@@ -28,11 +28,12 @@ _GEMINI = re.compile(
 # the provider of each endpoint; all other endpoints are OpenAI's
 _PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
 _DEEPER = "look one level deeper"  # occurs as often in the prompt of an agent as there are agents above it
-# arguments of the tools with which Claude Code and Copilot CLI start an agent and wait for it
+# arguments of the tools with which Claude Code, Copilot CLI, opencode and Qwen Code start an agent and wait for it
 _STARTS: dict[str, dict[str, Any]] = {
     "": {},
     "Agent": {"subagent_type": "general-purpose", "run_in_background": False},
-    "task": {"agent_type": "general-purpose", "name": "look", "mode": "sync"},
+    "task": {"agent_type": "general-purpose", "name": "look", "mode": "sync", "subagent_type": "general"},
+    "agent": {"subagent_type": "general-purpose"},
 }
 _OPERATIONS = {"embeddings": "embeddings", "generateContent": "generate_content"}
 

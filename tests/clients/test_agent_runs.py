@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.clients.assistants import ASSISTANTS, Place, opencode
 from tests.clients.conftest import Stand
-from tests.clients.journal import assert_same, of_record, without_names
+from tests.clients.journal import Call, assert_same, of_record, without_names
 from tests.clients.test_assistants import OF_OPENCODE, claude_code_cost, told
 
 pytestmark = pytest.mark.clients
@@ -34,16 +34,29 @@ ARRIVES = {
     "pull_request": "acme/shop#42",
     "ticket": "SHOP-7",
 }
+STARTS = {**ASSISTANTS, "opencode": opencode}
 PROGRAMS = ("claude_code", "codex", "gemini_cli", "qwen_code", "copilot_cli", "opencode")
 WITHOUT_RESOURCE_ATTRIBUTES = ("qwen_code",)
-# The tool with which an assistant starts an agent, and whether its main agent has a run.
-TOOLS = {
-    "claude_code": ("Agent", False),
-    "claude_code_traced": ("Agent", False),
-    "copilot_cli": ("task", True),
-}
 # An agent calls the model twice: it starts another agent, and then it answers. The innermost agent only answers.
 CALLS = [2, 2, 1]
+
+
+class Delegating(NamedTuple):
+    """The tool with which an assistant starts agents, whether its main agent has a run, and the calls of each level."""
+
+    tool: str
+    has_main_run: bool = False
+    calls: Sequence[int] = CALLS
+
+
+# A sub-agent of opencode and of Qwen Code starts no other one. One more call of opencode names the session.
+DELEGATING = {
+    "claude_code": Delegating("Agent"),
+    "claude_code_traced": Delegating("Agent"),
+    "copilot_cli": Delegating("task", has_main_run=True),
+    "opencode": Delegating("task", has_main_run=True, calls=[3, 1]),
+    "qwen_code": Delegating("agent", calls=[2, 1]),
+}
 
 
 @pytest.fixture
@@ -52,22 +65,31 @@ def delegating(stand: Stand) -> Iterator[Stand]:
     stand.provider.starts_agents = ""
 
 
-@pytest.mark.parametrize("assistant", TOOLS)
+@pytest.mark.parametrize("assistant", DELEGATING)
 def test_each_call_has_the_run_of_its_agent(delegating: Stand, tmp_path: Path, assistant: str) -> None:
     """A run starts a run that starts a run. Each call is counted once, in the run that made it."""
-    stand, repository = delegating, tmp_path / "shop"
-    stand.provider.starts_agents, has_main_run = TOOLS[assistant]
+    stand, repository, how = delegating, tmp_path / "shop", DELEGATING[assistant]
+    stand.provider.starts_agents = how.tool
     make_repository(repository)
     place = Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key)
-    started = ASSISTANTS[assistant](place)
+    started = STARTS[assistant](place)
     stand.program(started.command, repository, {**started.environment, "HOME": str(tmp_path)})
     calls, records = stand.calls(), stand.records()
-    expected = told(assistant, "prompt", calls)
+    expected = reported(assistant, calls, records)
     assert_same(expected, without_names(records))
-    assert CALLS == calls_by_level(records, has_main_run=has_main_run)
-    assert len({record["session"] for record in records}) == 1
+    assert how.calls == calls_by_level(records, has_main_run=how.has_main_run)
+    sessions = {record["session"] for record in records}
+    assert len(sessions) == (2 if assistant == "opencode" else 1)  # each agent of opencode has a session
     spent = sum(map(claude_code_cost, calls), Decimal(0)) if assistant.startswith("claude_code") else None
     stand.keep(f"{assistant}_agents", "delegation", expected, tmp_path, cost=spent)
+
+
+def reported(assistant: str, calls: list[Call], records: Sequence[Mapping[str, Any]]) -> list[Call]:
+    """Return the calls as the assistant reports them. opencode ends without a final export."""
+    if assistant != "opencode":
+        return told(assistant, "prompt", calls)
+    found = Counter(map(of_record, without_names(records)))
+    return [one for call in calls if found[one := replace(call, **OF_OPENCODE)] > 0]
 
 
 @pytest.mark.parametrize("assistant", PROGRAMS)
@@ -76,13 +98,11 @@ def test_units_of_the_environment_arrive(stand: Stand, tmp_path: Path, assistant
     repository = tmp_path / "shop"
     make_repository(repository)
     place = Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key)
-    started = {**ASSISTANTS, "opencode": opencode}[assistant](place)
+    started = STARTS[assistant](place)
     environment = {**started.environment, "HOME": str(tmp_path), "OTEL_RESOURCE_ATTRIBUTES": STATED}
     stand.program(started.command, repository, environment)
-    calls, records = told(assistant, "prompt", stand.calls()), stand.records()
-    if assistant == "opencode":  # it ends without a final export
-        reported = Counter(map(of_record, without_names(records)))
-        calls = [one for call in calls if reported[one := replace(call, **OF_OPENCODE)] > 0]
+    records = stand.records()
+    calls = reported(assistant, stand.calls(), records)
     assert_same(calls, without_names(records))
     assert len({record["session"] for record in records} - {None}) == 1
     expected = {} if assistant in WITHOUT_RESOURCE_ATTRIBUTES else ARRIVES

@@ -23,10 +23,10 @@ PROGRAMS = {
     "Codex": ("codex/prompt", "codex/units"),
     "Copilot CLI": ("copilot_cli_agents/delegation", "copilot_cli/units"),
     "Gemini CLI": ("gemini_cli/prompt", "gemini_cli/units"),
-    "opencode": ("opencode/units", "opencode/units"),
+    "opencode": ("opencode_agents/delegation", "opencode/units"),
     "OpenAI Agents SDK with OpenInference": ("openai_agents/delegation", ""),
     "OpenAI Agents SDK with OpenTelemetry": ("genai_openai_agents/delegation", ""),
-    "Qwen Code": ("qwen_code/prompt", "qwen_code/units"),
+    "Qwen Code": ("qwen_code_agents/delegation", "qwen_code/units"),
 }
 
 

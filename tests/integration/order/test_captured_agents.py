@@ -2,8 +2,8 @@
 Captured agents that start agents. In any order, split anywhere, with restarts, each call counts once, in the run of
 its agent, and the runs are one tree.
 
-The provider served the calls in the order of LEVELS: an agent starts an agent that starts an agent, and then each
-one answers. So the sums of each level are counted by hand.
+The provider served the calls in a known order: an agent starts an agent that starts an agent, and then each one
+answers. So the sums of each level are counted by hand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog
 
-LEVELS = (0, 1, 2, 1, 0)
 ORDERS = 40 if IS_LONG else 3
 EVER: Any = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime(2030, 1, 1, tzinfo=UTC)}
 LATE = HOLD_S + 1.0
@@ -45,14 +44,24 @@ CLAUDE_BEHIND_LITELLM = "claude_code_litellm"
 
 @dataclass(frozen=True)
 class Family:
-    """`has_main_run` is False if calls of the main agent have no run."""
+    """
+    `levels` has the level of each call, in the order in which the provider served them. `has_main_run` is False if
+    calls of the main agent have no run.
+    """
 
     name: str
     has_main_run: bool = False
+    levels: Sequence[int] = (0, 1, 2, 1, 0)
+    sessions: int = 1
 
     @property
     def capture(self) -> Capture:
         return capture.read(capture.PLACE / self.name / "delegation.jsonl.gz")
+
+    def pieces(self) -> list[Request]:
+        """Return the items of all requests, without the spans of opencode's database."""
+        pieces = [piece for sent in self.capture.requests for piece in pieces_of(sent)]
+        return [piece for piece in pieces if b"ai." in piece.body] if len(pieces) > 200 else pieces
 
 
 FAMILIES = (
@@ -62,6 +71,9 @@ FAMILIES = (
     Family("copilot_cli_agents", has_main_run=True),
     Family("genai_openai_agents", has_main_run=True),
     Family("openai_agents", has_main_run=True),
+    # each agent has a session, and one more call names the first one
+    Family("opencode_agents", has_main_run=True, levels=(0, 0, 1, 0), sessions=2),
+    Family("qwen_code_agents", levels=(0, 1, 0)),
 )
 # The prices of a token in dollars: input, output, cache read and cache write.
 BILLIONTH = Decimal("1e-9")
@@ -88,12 +100,12 @@ def pieces_of(sent: SentRequest) -> Iterator[Request]:
     if path == "metrics":
         yield Request(f"otlp/{path}", sent.body)
         return
-    body = in_protobuf(json.loads(sent.body)) if is_json else sent.body
-    yield from (Request(f"otlp/{path}", piece) for piece in _items(path, body))
+    form = ExportTraceServiceRequest if path == "traces" else ExportLogsServiceRequest
+    body = in_protobuf(json.loads(sent.body), form) if is_json else sent.body
+    yield from (Request(f"otlp/{path}", piece) for piece in _items(path, form, body))
 
 
-def _items(path: str, body: bytes) -> Iterator[bytes]:
-    message: Any = ExportTraceServiceRequest if path == "traces" else ExportLogsServiceRequest
+def _items(path: str, message: Any, body: bytes) -> Iterator[bytes]:
     of_resource, of_scope, items = (
         ("resource_spans", "scope_spans", "spans")
         if path == "traces"
@@ -146,9 +158,9 @@ class Tree:
     aggregated: list[Sums]
 
 
-def by_hand(calls: Sequence[Call], prices: Sequence[str] | None) -> Tree:
+def by_hand(family: Family, calls: Sequence[Call], prices: Sequence[str] | None) -> Tree:
     def sums(levels: Iterable[int]) -> Sums:
-        made = [call for call, level in zip(calls, LEVELS, strict=True) if level in levels]
+        made = [call for call, level in zip(calls, family.levels, strict=True) if level in levels]
         cost = sum((cost_of(call, prices) for call in made), Decimal(0)) if prices else Decimal(0)
         return (
             len(made),
@@ -157,7 +169,8 @@ def by_hand(calls: Sequence[Call], prices: Sequence[str] | None) -> Tree:
             cost,
         )
 
-    return Tree([sums([level]) for level in range(3)], [sums(range(level, 3)) for level in range(3)])
+    levels = range(max(family.levels) + 1)
+    return Tree([sums([level]) for level in levels], [sums(levels[level:]) for level in levels])
 
 
 async def tree_of(
@@ -183,14 +196,17 @@ async def tree_of(
     ledger = await ledgers.open(clock=FakeClock(NOON))
     await ledger.catch_up(log)
     by_run = CostQuery(**EVER, granularity=TOTAL, group_by=("run",))
+    by_session = replace(by_run, group_by=("session",))
     queries = [
         by_run,
         replace(by_run, aggregated=True),
         replace(by_run, group_by=()),
-        replace(by_run, group_by=("session",)),
+        by_session,
+        replace(by_session, aggregated=True),
     ]
-    rows, with_started, [total], sessions = await ledger.costs_of(queries)
-    assert len(sessions) == 1, "one conversation"
+    rows, with_started, [total], sessions, with_children = await ledger.costs_of(queries)
+    assert len(sessions) == family.sessions
+    assert _sums(total) in map(_sums, with_children)  # the conversation includes the sessions of its agents
     own, aggregated = ({row.group[0]: _sums(row) for row in found} for found in (rows, with_started))
     lineage = await ledger.lineage("run", [run for run in own if run is not None], 100, has_below=True)
     parents = {each.run: each.parent for each in lineage}
@@ -226,9 +242,9 @@ async def test_the_runs_are_one_tree(family: Family, pause: float, tmp_path: Pat
     captured, chance = family.capture, random.Random(f"{SEED} {family.name} {pause}")
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     prices = prices_of(family, captured)
-    expected = by_hand(captured.told, prices)
+    expected = by_hand(family, captured.told, prices)
     assert captured.cost in (None, expected.aggregated[0][3])
-    pieces = [piece for sent in captured.requests for piece in pieces_of(sent)]
+    pieces = family.pieces()
     for number in range(ORDERS):
         requests = dealt(pieces, chance)
         ledgers = Ledgers(MEMORY, tmp_path, None)
@@ -266,7 +282,7 @@ async def test_any_reporter_knows_the_tree(laptop: Bearer, tmp_path: Path) -> No
             ledgers = Ledgers(MEMORY, tmp_path, None)
             found = await tree_of(requests, family, ledgers, tmp_path / ", ".join(group), pause=0.0)
             await ledgers.close()
-            assert by_hand(family.capture.told, prices) == found, group
+            assert by_hand(family, family.capture.told, prices) == found, group
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -276,12 +292,12 @@ async def test_each_engine_has_the_tree(
 ) -> None:
     """The totals are read again from the disk."""
     captured = family.capture
-    pieces = [piece for sent in captured.requests for piece in pieces_of(sent)]
+    pieces = family.pieces()
     ledgers = Ledgers.of(engine, request, tmp_path)
     has_cost = captured.cost is not None
     found = await tree_of(pieces, family, ledgers, tmp_path / "spool", pause=0.0, has_cost=has_cost)
     await ledgers.close()
-    assert by_hand(captured.told, prices_of(family, captured)) == found
+    assert by_hand(family, captured.told, prices_of(family, captured)) == found
 
 
 @pytest.mark.parametrize(("family", "workflows"), [("openai_agents", 1), ("genai_openai_agents", 0)])
@@ -312,10 +328,10 @@ async def test_calls_below_no_agent_stay_unplaced(tmp_path: Path) -> None:
     await gateway.start()
     for piece in random.Random(SEED).sample(pieces, len(pieces)):
         await gateway.take(piece)
-    assert {("unplaced", "copilot_cli"): len(LEVELS)} == {
+    assert {("unplaced", "copilot_cli"): len(family.levels)} == {
         term: n for term, n in gateway.observed.terms.items() if "unplaced" in term
     }
     records, _ = await gateway.closed()
     calls = [record for record in records if isinstance(record, Inference)]
-    assert [None] * len(LEVELS) == [call.run for call in calls]
+    assert [None] * len(family.levels) == [call.run for call in calls]
     assert len({call.session for call in calls} - {None}) == 1

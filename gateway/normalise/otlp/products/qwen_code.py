@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.normalise.otlp.metric_rules import CACHE_READ, REASONING, TOOL_INPUT
+from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
@@ -12,6 +15,8 @@ from gateway.normalise.otlp.product import (
     TokenNames,
 )
 from gateway.normalise.otlp.span_rules import never
+from gateway.normalise.reading import values
+from spool.record import Inference
 
 _LOGGED = LogDialect(
     tokens=TokenNames(
@@ -24,14 +29,24 @@ _LOGGED = LogDialect(
     response_id=("response_id",),
 )
 
+_PROMPT_OF_AGENT = re.compile(r"[^#]+#([^#]+)#\d+")  # session, run of the sub-agent, number of the turn
+
+
+def _add_run(attributes: Attributes, call: Inference) -> None:
+    """Fill in the run of a sub-agent, which is a part of its prompt's id. A sub-agent starts no others."""
+    prompt = values.text(attributes.get("prompt_id"))
+    if prompt is not None and (found := _PROMPT_OF_AGENT.fullmatch(prompt)) is not None:
+        call.run = found[1]
+
+
 PRODUCT = Product(
     source="qwen_code",
     scopes=("qwen-code",),
     services=("qwen-code",),
     spans=SpanDialect(operation=never),
     events={
-        "qwen-code.api_response": LogEvent(dialect=_LOGGED),
-        "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True),
+        "qwen-code.api_response": LogEvent(dialect=_LOGGED, refine=_add_run),
+        "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True, refine=_add_run),
     },
     tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
@@ -91,6 +93,20 @@ def _deep(tree: dict[str, Any], name: str) -> Any:
     return next((value for value in below if value is not None), None)
 
 
+_OPENCODE = "opencode"
+_PARENT_SESSION = "ai.request.headers.x-parent-session-id"
+
+
+def _refine(span: Span, call: SpanCall) -> None:
+    """
+    Fill in the run of an agent of opencode, which has a session of its own, and the run that started it, which is that
+    of its parent session.
+    """
+    if span.scope.name == _OPENCODE and call.record.run is None:
+        call.record.run = call.caller.session
+        call.record.parent_run = semconv.first_text(span.attributes, (_PARENT_SESSION,))
+
+
 _METADATA = "ai.response.providerMetadata"
 
 PRODUCT = Product(
@@ -114,5 +130,5 @@ PRODUCT = Product(
     metadata=("ai.telemetry.metadata.",),
     containers={_METADATA: _provider_metadata},
     reductions={_METADATA: _reduced},
-    spans=SpanDialect(without_cache=ai_sdk_without_cache),
+    spans=SpanDialect(without_cache=ai_sdk_without_cache, refine=_refine),
 )

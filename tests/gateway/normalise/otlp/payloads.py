@@ -68,7 +68,7 @@ def in_json(payload: Any) -> bytes:
     return json.dumps(payload).encode()
 
 
-def in_protobuf(payload: dict[str, Any]) -> bytes:
+def in_protobuf(payload: dict[str, Any], form: Any = ExportTraceServiceRequest) -> bytes:
     """
     Encode the request in protobuf. Ids are converted first, because protobuf's own JSON has ids in base64.
     """
@@ -85,10 +85,9 @@ def in_protobuf(payload: dict[str, Any]) -> bytes:
     def as_base64(digits: str) -> str:
         return base64.b64encode(bytes.fromhex(digits)).decode()
 
-    message = json_format.ParseDict(
-        translated(payload), ExportTraceServiceRequest(), ignore_unknown_fields=True
-    )
-    return message.SerializeToString()
+    message = json_format.ParseDict(translated(payload), form(), ignore_unknown_fields=True)
+    encoded: bytes = message.SerializeToString()
+    return encoded
 
 
 def normalised(
