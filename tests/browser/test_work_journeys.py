@@ -20,6 +20,7 @@ from tests.browser.conftest import OpenConsole
 from tests.browser.console import MONTH, Console
 from tests.browser.people.test_limited_person import limited
 from tests.browser.test_journeys import ended
+from tests.browser.test_layout import GLUED, SKIPPED, clipped
 from tests.browser.test_pages import OF_A_PAGE, look, unreached
 
 PULL_REQUEST = "acme/shop#42"
@@ -181,6 +182,33 @@ def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: Op
         assert 0 < files + answers < OF_A_PAGE
         assert [] == unreached(console, is_framed=False)
         look(console, f"work-{unit}")
+        assert [] == clipped(console) + console.page.evaluate(GLUED) + console.page.evaluate(SKIPPED)
+
+
+def test_a_budget_of_a_pull_request(worked: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Costs by pull request: the menu of the row, Set a budget, Create. Views filter by pull request but not by session,
+    and group by no unit.
+    """
+    console = open_console(worked)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    save = page.get_by_role("button", name="Save as view")
+    for address, is_allowed in (
+        (f"team&pull_request={quote(PULL_REQUEST)}", True),
+        ("team&session=stated", False),
+        ("pull_request", False),
+    ):
+        console.open(f"/costs?by={address}")
+        expect(page.locator("tbody tr")).not_to_have_count(0)
+        expect(save).to_be_enabled(enabled=is_allowed)
+    console.choose(PULL_REQUEST, "Set a budget")
+    expect(dialog.get_by_label("Limit per month in dollars")).to_be_focused()
+    page.keyboard.type("100")
+    dialog.get_by_role("button", name=f"Budget for pull request {PULL_REQUEST}").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Created")
+    ended(console, "a budget of a pull request")
+    [view] = console.ask("/views")["views"]
+    assert {"pull_request": [PULL_REQUEST]} == view["filter"]
 
 
 def test_a_wrong_link_says_why(worked: Tollhouse, open_console: OpenConsole) -> None:

@@ -16,11 +16,15 @@ export const FAMILY = "model_family";
 export const WRITTEN = {[FAMILY]: "model", provider_family: "provider"};
 export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_family: "provider", provider: "provider variant", run: "agent run", pull_request: "pull request"};
 
-/** Units of work. There are too many for views and budgets, and they have no costs per hour. */
+/** Units of work. They have no costs per hour. */
 export const WORK = ["session", "run", "repository", "branch", "commit", "pull_request", "ticket"];
+const NOT_IN_VIEWS = ["session", "run", "branch", "commit"]; // there are too many for the filter of a view
+const hasOne = (of, names) => names.some((each) => of.includes(each.replace(/!$/, "")));
+export const hasWork = (names) => hasOne(WORK, names);
+export const fitsView = (names) => !hasOne(NOT_IN_VIEWS, names);
+
 /** Return the address of the page of one unit of work. `when`: its time range. */
 export const toUnit = (unit, id, when) => to("/work", {unit, id, ...when});
-export const isOfWork = (by, filters) => [...by, ...filters.map(([name]) => name.replace(/!$/, ""))].some((field) => WORK.includes(field));
 
 /** Return the label of a dimension: the name of a published one, or its id in reports. */
 export const titleOf = (titles, name) => OWN_TITLES[name] ?? titles?.[name] ?? name;

@@ -3,7 +3,7 @@ import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
-import {FAMILY, WORK, WRITTEN, isOfWork, titleOf, toUnit} from "../lib/dimensions.mjs";
+import {FAMILY, WORK, WRITTEN, fitsView, hasWork, titleOf, toUnit} from "../lib/dimensions.mjs";
 import {ago, amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
@@ -39,12 +39,13 @@ function asked(query, shown) {
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
   const many = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
   const by = query.getAll("by").slice(0, 2);
-  const ofWork = isOfWork(by, filters);
+  const names = filters.map(([name]) => name);
+  const ofWork = hasWork([...by, ...names]);
   const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !((isBilled || ofWork) && each === "hourly"));
   const byDefault = bins.find((each) => many < 2 || (each !== "hourly" && many < BINS[each] / 7)) ?? "monthly";
   const past = pastOf(query, many);
   return {
-    range, filters, kind, isBilled, isPlain, ofWork, zone: zoneOf(query), by: by.length ? by : [FAMILY],
+    range, filters, kind, isBilled, isPlain, ofWork, isForView: fitsView(names) && !hasWork(by), zone: zoneOf(query), by: by.length ? by : [FAMILY],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, days: many, past, compare: past === NOTHING ? undefined : past,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     // billed costs need whole days, so the running day is included whole; then the earlier period splits no day either
@@ -110,12 +111,12 @@ export function Page({query, session}) {
     const ranked = answer.rows.sort((a, b) => Number(b.cost) - Number(a.cost)).map((row) => nameOf(row[field]));
     setChoices({...choices, [field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // with too many values, people type the value
   };
-  const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
+  const titleIn = (field) => titled(field)[1];
+  const available = fields.map((field) => ({field, title: titleIn(field), valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
   const streams = data?.table.report.streams ?? [];
   const hasPlans = data?.table.report.has_plans && session.cost_types.includes(COUNTED);
   const kinds = Object.entries({...KINDS, ...PLAN_KINDS}).filter(([kind]) => kind === at.kind || (PLAN_KINDS[kind] ? hasPlans : session.cost_types.includes(kind)));
-  const titleIn = (field) => titled(field)[1];
   const set = [query.get("against"), second, query.get("cost_type"), query.get("missing"), query.get("bin"), query.get("tz"), query.get("asif"), at.filters.length].filter(Boolean).length;
   return html`
     <div class="bar tools"><${RangePicker} query=${query} isAlone=${true} />
@@ -131,17 +132,17 @@ export function Page({query, session}) {
         <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
         ${at.isPlain && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
       <//>
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length || at.ofWork} onClick=${async () => setSaves(await (await actions()).draft(at))}>Save as view</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length || !at.isForView} onClick=${async () => setSaves(await (await actions()).draft(at))}>Save as view</button>`}</div>
     ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
     ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", saves.typedView({}, given))).view.id}))} />`}
-    ${limits && html`<${limits.QuickBudget} ...${limits} session=${session} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
+    ${limits && html`<${limits.QuickBudget} ...${limits} session=${session} field=${first} title=${titleIn(first)} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}
     ${at.isPlain && query.get("asif") && html`<${Asked} part="WhatIf" model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && !at.ofWork && limit, narrow: mayNarrow && !at.ofWork && narrow}} />`}<//>
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, session, query, copy, titleIn, limit: mayLimit && fitsView(at.by) && limit, narrow: mayNarrow && !at.ofWork && narrow}} />`}<//>
     ${at.isPlain && at.compare && query.get("parts") && html`<${Asked} part="WhatChanged" against=${at.compare} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 

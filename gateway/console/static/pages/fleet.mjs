@@ -144,7 +144,7 @@ const MACHINES = {
   create: {title: "Import a machine list", needs: "operate_spool", run: importList,
     text: () => "The list replaces the inventory. Export all machines from your MDM as CSV.",
     fields: () => [{name: "file", label: "CSV file", type: "file", required: true}, {name: "source", label: "Source", type: "select", options: SOURCES},
-      {name: "admit", label: "Machines without a device", type: "select", options: [["false", "only list them"], ["true", "enrol their serial numbers, for machines that send without an agent"]]}]},
+      {name: "admit", label: "Machines without a device", type: "select", options: [["false", "only list them"], ["true", "enrol their serial numbers"]]}]},
   empty: html`<h2>No machines yet</h2><p>Run <code>tollhouse agent</code> on each laptop, or import the machines of your MDM, to see which report and
     why others do not.</p>`,
 };

@@ -4,7 +4,7 @@ import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {Attention} from "../lib/attention.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
-import {FAMILY} from "../lib/dimensions.mjs";
+import {FAMILY, titleOf} from "../lib/dimensions.mjs";
 import {ago, change, exactCount, fixed, minus, money, per, percent, placesOf, sum} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
@@ -14,7 +14,7 @@ import {RangePicker, day, daysBefore, inAddress, span} from "../lib/range.mjs";
 
 const DAY_MS = 86400000;
 const LISTS = [[FAMILY, "Models", "team"], ["team", "Teams", FAMILY], ["user", "Users", FAMILY]];
-const UNITS = {session: "sessions", run: "agent runs", pull_request: "pull requests"};
+const UNITS = ["session", "run", "pull_request"];
 const OPEN = ["new", "in_progress"];
 const all = () => to("/insights", {status: OPEN});
 
@@ -67,7 +67,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
         note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls)} failed`} />
     </dl>
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /> <span class="faint">Most expensive:</span>
-      ${Object.entries(UNITS).map(([by, title]) => html`<a key=${by} href=${costs({...inAddress(shown), by})}>${title}</a>`)}</div>
+      ${UNITS.map((by) => html`<a key=${by} href=${costs({...inAddress(shown), by})}>${titleOf(null, by)}s</a>`)}</div>
     <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({...inAddress(shown), [FAMILY]: model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}

@@ -1,8 +1,8 @@
 /** One session, agent run, pull request or other unit of work: its cost, its agent runs, its calls and its links. */
 import {to} from "../lib/address.mjs";
-import {addressOf, get, send} from "../lib/api.mjs";
+import {get, send} from "../lib/api.mjs";
 import {FAMILY, WORK, titleOf, toUnit} from "../lib/dimensions.mjs";
-import {ago, exactCount, money} from "../lib/format.mjs";
+import {exactCount, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
@@ -28,32 +28,30 @@ export function Page({query, session}) {
 const Finder = () => html`<section><p>A unit of work is the purpose of calls. Show the most expensive
     ${WORK.map((each, place) => html`${place > 0 && " · "}<a key=${each} href=${to("/costs", {by: each})}>${titled(each)}</a>`)},
     or search for <code>pull_request:acme/shop#42</code>.</p>
-  <h3>How calls get units</h3><p><a href=${to("/connect")}>Assistants and agent SDKs</a> state their sessions and runs. For pull requests, start programs with
+  <h2>How calls get units</h2><p><a href=${to("/connect")}>Assistants and agent SDKs</a> state their sessions and runs. For pull requests, start programs with
     ${" "}<code>OTEL_RESOURCE_ATTRIBUTES=vcs.repository.url.full=https://github.com/acme/shop,vcs.change.id=42</code>, or link a session or a branch on its page.
-    The page <i>Costs and usage</i> of the documentation has all ways.</p></section>`;
+    See <i>Costs and usage</i> in the documentation.</p></section>`;
 
 async function load(unit, id, when) {
-  const [found, {rows}] = await Promise.all([get(pathOf(unit, id), when), get("/report", {...when, where: `${unit}=${id}`, per: "daily", show: "calls"})]);
+  const [found, {rows}] = await Promise.all([get(`/work/${unit}/${encodeURIComponent(id)}`, when), get("/report", {...when, where: `${unit}=${id}`, per: "daily", show: "calls"})]);
   const days = rows.filter((row) => row.calls).map(({period}) => period.slice(0, 10)).sort();
   return {...found, first: days[0], last: days.at(-1)};
 }
 
-const pathOf = (unit, id) => `/work/${unit}/${encodeURIComponent(id)}`;
-
 function Unit({unit, id, query, session}) {
   const range = span(query, RANGE);
-  const [asked, when] = [{from: range.from, to: range.to}, inAddress(range)];
-  const found = useQuery(() => load(unit, id, asked), [range.from, range.to], ["ledger"]);
+  const {from, to: until, name} = range;
+  const when = inAddress(range);
+  const found = useQuery(() => load(unit, id, {from, to: until}), [from, until], ["ledger"]);
   const {data} = found;
   const given = {unit, id: data?.work.id ?? id, when, session};
   return html`<h2>${titled(unit).replace(/^./, (letter) => letter.toUpperCase())} ${given.id}</h2>
     <div class="bar"><${RangePicker} query=${query} byDefault=${RANGE} isOfDays=${true} />
-      ${[FAMILY, "user", "session"].map((by) => by !== unit && html`<a key=${by} href=${to("/costs", {[unit]: given.id, by, ...when})}>Costs by ${titled(by)}</a>`)}
-      <a href=${addressOf(pathOf(unit, id), asked)}>JSON</a></div>
+      ${[FAMILY, "user", "session"].map((by) => by !== unit && html`<a key=${by} href=${to("/costs", {[unit]: given.id, by, ...when})}>Costs by ${titled(by)}</a>`)}</div>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && (data.last || data.aggregated?.calls ? html`
-      <${Figures} ...${data} range=${range.name} /><${Runs} ...${{...data, ...given}} />${data.last && may(session, "view_records") && html`<${Calls} ...${{...data, ...given}} />`}`
-      : html`<section><p>No calls: ${range.name}. Choose other days, or check the id.</p></section>`)}<//>
+      <${Figures} ...${data} range=${name} /><${Runs} ...${{...data, ...given}} />${data.last && may(session, "view_records") && html`<${Calls} ...${{...data, ...given}} />`}`
+      : html`<section><p>No calls: ${name}. Choose other days, or check the id.</p></section>`)}<//>
     ${[...SOURCES, ...TARGETS].includes(unit) && isOpen(session, {isWhole: true}) && html`<${Links} ...${given} changed=${found.reload} />`}`;
 }
 
@@ -63,7 +61,7 @@ const cost = (term, sums, note) => tile(term, money(sums.cost), `${calls(sums)}$
 const Figures = ({work, own, aggregated, first, last, range}) => html`<dl class="numbers">
   ${cost("Cost", own, own.errors > 0 ? `, ${exactCount(own.errors)} failed` : "")}
   ${aggregated && aggregated.calls !== own.calls && cost("With started runs", aggregated, ", also of other sessions")}
-  ${last && tile("Last day with calls", last, `${first === last ? "no other day" : `first day ${first}`} (${range}, UTC)`)}</dl>
+  ${last && tile("Last day with calls", last, `first day ${first} (${range}, UTC)`)}</dl>
   ${work.continues && html`<p role="note">It has more calls in the day before or after this time.</p>`}`;
 
 /** The agent runs as a tree, and the runs or sessions that started them. */
@@ -87,9 +85,9 @@ function Runs({work, own, without_run: without, other_runs: others, started_by: 
 }
 
 /** The most expensive calls, as long as calls are stored, and links to the lists of calls. */
-function Calls({unit, id, first, last}) {
-  const found = useQuery(() => get("/records", {[unit]: id, from: first, to: last, sort_key: "cost", sort_order: "desc", limit: MOST_CALLS}), [first, last], ["ledger"]);
-  const rows = found.data?.records;
+function Calls({unit, id, own, first, last}) {
+  const found = useQuery(() => get("/records", {[unit]: id, from: first, to: last, sort_key: "cost", sort_order: "desc", limit: MOST_CALLS}), [first, last, own.calls]);
+  const {records: rows, looked_through: searched} = found.data ?? {};
   const stated = rows?.[0]?.[unit]; // lists and costs have a digest instead
   const top = {[unit]: id, from: first, to: last, sort: "cost", order: "desc"};
   return html`<section aria-label="Calls"><h2>Calls</h2>
@@ -97,12 +95,13 @@ function Calls({unit, id, first, last}) {
     ${["session", "run"].includes(unit) && stated && html`<p>Reported as <code>${stated}</code>.</p>`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     <${Loading} of=${found}>${rows && (rows.length ? html`<${Table} caption="Calls" columns=${[START, COST, MODEL, ...REST]} rows=${rows} identity=${(row) => row.id}
-      href=${(row) => to("/calls", {...top, open: row.id})} />` : html`<p class="faint">These calls are no longer stored. Their costs are stored longer.</p>`)}<//></section>`;
+      href=${(row) => to("/calls", {...top, open: row.id})} />` : html`<p class="faint">No calls found. Calls are stored for a limited time, their costs longer.</p>`)}
+    ${searched?.records >= searched?.most && html`<p class="faint">Tollhouse searched only the newest ${exactCount(searched.records)} records of these days.</p>`}<//></section>`;
 }
 
 /** The links of the unit, and forms to add and to delete one. */
 function Links({unit, id, when, session, changed}) {
-  const found = useQuery(async () => (await get("/work/links", {[unit]: id, limit: 1000})).work_links, [id], ["ledger"]);
+  const found = useQuery(async () => (await get("/work/links", {[unit]: id, limit: 1000})).work_links, [id]);
   const [form, setForm] = useState(null);
   const mayLink = may(session, "modify_dimension_definitions");
   const isTarget = TARGETS.includes(unit);
@@ -119,17 +118,16 @@ function Links({unit, id, when, session, changed}) {
     title, text: "The link applies to past and later calls that state no pull request or ticket themselves.",
     fields: [{name: "name", label: isTarget ? "Id or name" : "Pull request or ticket", required: true},
       {name: "kind", label: "Kind", type: "select", options: others.map((each) => [each, titled(each)])},
-      ...(isTarget || unit === "branch" ? [["repository", "Repository of the branch"], ["since", "First day of the branch (optional)", "date"], ["until", "Last day of the branch (optional)", "date"]] : [])
-        .map(([name, label, type]) => ({name, label, type}))],
+      ...(isTarget || unit === "branch" ? [{name: "repository", label: "Repository of the branch"}, {name: "since", label: "First day of the branch (optional)", type: "date"},
+        {name: "until", label: "Last day of the branch (optional)", type: "date"}] : [])],
     run: ({kind, name, ...more}) => send("POST", "/work/links", {[unit]: id, [kind]: name.trim(), ...more}).then(done),
   };
-  const unlink = (row) => ({title: "Unlink", danger: true, text: `Calls of ${isTarget ? nameOf(row) : `this ${titled(unit)}`} no longer count for ${isTarget ? `this ${titled(unit)}` : nameOf(row)}.`,
+  const unlink = (row) => ({title: "Unlink", danger: true, text: `The link with ${nameOf(row)} no longer applies, also to past calls.`,
     run: () => send("DELETE", `/work/links/${row.id}`).then(done)});
   const columns = [
     {title: "Linked", value: nameOf},
     {title: "Days", wide: 2, value: (row) => (row.since || row.until ? `${row.since || "beginning"} to ${row.until || "now"}` : "all")},
-    {title: "Linked by", value: (row) => row.author},
-    {title: "When", wide: 1, value: (row) => ago(row.created), exact: (row) => row.created},
+    {title: "Linked by", value: (row) => row.author, exact: (row) => row.created},
     mayLink && menuColumn(nameOf, (row) => [{title: "Unlink", danger: true, act: () => setForm(unlink(row))}]),
   ].filter(Boolean);
   return html`<section aria-label="Links"><h2>Links</h2>
