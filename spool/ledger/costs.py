@@ -569,6 +569,9 @@ _KEPT = "(kept)"  # name of an internal derived dimension, which no query can us
 class GroupTotal(Protocol):
     """The sums of one group in one period."""
 
+    @property
+    def is_nothing(self) -> bool: ...
+
     def size(self, name: str) -> int: ...
 
     def include(self, parts: Collection[Any], sign: int = 1) -> None: ...
@@ -675,10 +678,13 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    # calls without a unit of work, and those of unlisted units, would take the place of a unit
+    # calls without a unit of work, and those of unlisted units,
     place = query.unit_place
+    # would take the place of a unit, and so would one whose calls were corrected
     named = {
-        group: total for group, total in groups.items() if place is None or group[place] not in (None, OTHER)
+        group: total
+        for group, total in groups.items()
+        if place is None or (group[place] not in (None, OTHER) and not total.is_nothing)
     }
     sizes = {group: total.size(query.top_by) for group, total in named.items()}
     max_groups = query.top or 0

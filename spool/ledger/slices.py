@@ -49,6 +49,11 @@ class SlicedLedger:
         return self._slice.is_everything
 
     @property
+    def has_every_call(self) -> bool:
+        """Whether all calls are visible, though maybe not in every cost type."""
+        return self._slice.has_every_call
+
+    @property
     def limits(self) -> Sequence[str]:
         """The dimensions that decide which calls are in the slice."""
         return self._slice.dimensions

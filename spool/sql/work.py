@@ -246,7 +246,7 @@ class SqlWorkRows(ABC):
         return f"{self._seen()} IN ({keys})"
 
     def _seen(self) -> str:
-        return f"SELECT DISTINCT units FROM {self._named(WORK)} WHERE calls <> 0 AND key"
+        return f"SELECT units FROM {self._named(WORK)} WHERE calls <> 0 AND key"
 
     def _few_sets(self, query: CostQuery, *, in_trees: bool = False) -> str:
         """

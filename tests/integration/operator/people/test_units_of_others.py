@@ -56,13 +56,18 @@ LINKS = (
     {"commit": "5eed", "pull_request": "acme/web#3"},
     {"branch": "fix", "repository": "acme/shop", "ticket": "T-2"},
     {"session": "never", "ticket": "T-8"},
+    {"session": "session-4", "parent_session": "session-3"},
+    {"session": "session-3", "parent_session": "session-0"},
+    {"run": RUNS[11], "parent_run": RUNS[8]},
+    {"run": RUNS[8], "parent_run": RUNS[10]},
 )
 Call = tuple[Inference, Identity]
 
 
 def made_calls(chance: random.Random, now: float) -> list[Call]:
     """Make calls of several teams and people. Their runs start runs of each other."""
-    parents = {run: chance.choice(RUNS[:number]) for number, run in enumerate(RUNS) if number}
+    # the last runs state no parent, so that links join them
+    parents = {run: chance.choice(RUNS[:number]) for number, run in enumerate(RUNS[:8]) if number}
     calls = []
     for number in range(60):
         run = chance.choice(RUNS) if chance.random() < 0.7 else None
@@ -187,7 +192,15 @@ async def answers(desk: Desk, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
     paths += [path for unit, known in names.items() for name in known for path in of_unit(unit, name)]
     paths += [f"/work/{unit}/{as_shown(unit, NAMES[unit][0])}" for unit in TREES]
     paths += [f"/records/{id}" for id in ids]
-    paths += ["/work/links", "/work/links?ticket=T-9", "/views", "/ledger", "/overview", "/work/team/search"]
+    paths += [
+        "/work/links",
+        "/work/status",
+        "/work/links?ticket=T-9",
+        "/views",
+        "/ledger",
+        "/overview",
+        "/work/team/search",
+    ]
     for path in paths:
         found[path] = await desk.ask("GET", path)
     for unit in UNITS:
@@ -270,6 +283,7 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
         places = {
             "GET /work/session/session-1": ("view_costs", True),  # without calls, if all are hidden
             "GET /work/links": ("view_costs", access == FULL),
+            "GET /work/status": ("view_costs", access == FULL),
             f"GET /work/links/{link['id']}": ("view_costs", access == FULL),
             "POST /work/links": ("modify_dimension_definitions", access == FULL),
             f"PATCH /work/links/{link['id']}": ("modify_dimension_definitions", access == FULL),
