@@ -65,6 +65,9 @@ class History:
         self._number = 0
         self.calls = dict[bytes, Inference]()
         self.links = list[UnitLink]()
+        self._forgotten = set[
+            tuple[int, int]
+        ]()  # units whose old calls are in `(other)`, so no link finds them
         self.ledger: Ledger
 
     async def open(self) -> None:
@@ -117,7 +120,10 @@ class History:
                 until=since + chance.randrange(1, 60) * DAY,
             )
             units = [(new.unit, new.id), *([(REPOSITORY, new.repository)] if unit == BRANCH else [])]
-            is_unlisted = [await self.ledger.is_unlisted(*each) for each in units]
+            is_unlisted = [
+                (UNITS[unit].number, id) in self._forgotten or await self.ledger.is_unlisted(unit, id)
+                for unit, id in units
+            ]
             if not any(is_unlisted) and not any(map(new.overlaps, self.links)):
                 self.links.append(new)
         await self.ledger.use_links(UnitLinks(self.links))
@@ -140,7 +146,15 @@ class History:
         await self._unlink_expired()
         await self.ledger.use_links(UnitLinks(self.links))
         self._clock.at += self._chance.choice((1, 10, 40, 150)) * DAY
+        before = await self._unlisted()
         await self.ledger.tidy()
+        self._forgotten |= before - await self._unlisted()
+
+    async def _unlisted(self) -> set[tuple[int, int]]:
+        def units(rows: Any) -> set[tuple[int, int]]:
+            return {*rows._tables.all(f"SELECT unit, id FROM {rows._named('work_unlisted')}")}
+
+        return await self.ledger._read(units)
 
     async def unlist(self) -> None:
         await self.ledger.tidy()
