@@ -410,7 +410,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     rows.add_meters(width, meters)
     rows.drop_work(start)
     work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
-    rows.add_work(work, recount.sums.work_names)
+    rows.add_work(work, recount.sums.work_names, recount.sums.work_edges)
     if has_day:
         rows.sum_up_day(day)
     rows.note_periods([(width, start, recount.lowest)])

@@ -313,7 +313,7 @@ def add(
             metered += [amounts for _, _, amounts in meters]
     note_charges(rows, metered)
     if work:
-        rows.add_work(work, sums.work_names)
+        rows.add_work(work, sums.work_names, sums.work_edges)
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     # the missed, damaged and implausible numbers that a rebuild reads again have been counted before

@@ -94,9 +94,12 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
+    def add_work(
+        self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
+    ) -> None:
         """
-        Add measures to the sums of units of work (see `spool.ledger.work`), and store the names of units.
+        Add measures to the sums of units of work (see `spool.ledger.work`), and store the names of units. `edges` are
+        further sets, without sums, of runs above the runs of the sums.
 
         A unit that is no longer listed is counted as REST.
         """

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import msgspec
 
 from spool.ledger import money
+from spool.ledger.work import MAX_LEVELS, Units, edge_of, names_to_store, units_of
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
-from spool.ledger.work import Units, names_to_store, units_of
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
@@ -176,6 +176,7 @@ class HourlySums:
         # sums of calls that have units of work, by hour, dimensions and units
         self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
         self.work_names: dict[int, str] = {}  # names of units, by the numbers of the units
+        self.work_edges: set[Units] = set()  # runs above the calls, each with the run that started it
         self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
         self.absurd = 0
@@ -183,6 +184,7 @@ class HourlySums:
         self._skip = skip
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
         self._units: dict[tuple[str | None, ...], Units] = {}
+        self._chains: set[tuple[str | None, str | None, str]] = set()  # the chains in `work_edges`
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Count every record of the entries. Records for which `skip` returns True are left out."""
@@ -224,6 +226,8 @@ class HourlySums:
         tags, run, parent = call.tags, None, None
         if not isinstance(call, UsageMetric):
             run, parent = call.run, call.parent_run
+            if call.ancestors:
+                self._add_edges(call.session, parent, call.ancestors)
         has_tags = bool(tags) and not tags.keys().isdisjoint(UNIT_TAGS)
         if call.session is None and run is None and not has_tags:
             return None
@@ -244,6 +248,16 @@ class HourlySums:
         if row is None:
             row = rows[units] = [0] * WIDTH
         return row
+
+    def _add_edges(self, session: str | None, parent: str | None, ancestors: str) -> None:
+        chain = session, parent, ancestors
+        if chain in self._chains:
+            return
+        if len(self._chains) >= _MEMO:
+            self._chains.clear()
+        self._chains.add(chain)
+        runs = [] if parent is None else [parent, *ancestors.split()[:MAX_LEVELS]]
+        self.work_edges.update([edge_of(session, run, above) for run, above in pairwise(runs)])
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""

@@ -17,6 +17,7 @@ from struct import pack
 from typing import NamedTuple
 
 REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
+EDGE = -2  # stands for the ticket in a set of units without sums, which only states who started a run
 OTHER = "(other)"  # value of REST in results
 _BITS = 63  # both engines store signed integers of 64 bits
 
@@ -134,6 +135,12 @@ def units_of(session: str | None, run: str | None, parent: str | None, tags: Map
     runs = [_run(session, each) if each else None for each in (run, parent if run != parent else None)]
     names = (session, runs[0], *map(tags.get, TAGS), runs[1] if run else None)
     return tuple([number_of(kind, name) if name else NONE for kind, name in zip(KINDS, names, strict=True)])
+
+
+def edge_of(session: str | None, run: str, parent: str) -> Units:
+    """Return the set of units that states who started a run, for a run whose own calls do not state it."""
+    *units, _, above = units_of(session, run, parent, {})
+    return (*units, EDGE, above)
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spool.ledger.work import MAX_LEVELS, REST, RUN, SESSION, UNITS
+from spool.ledger.work import EDGE, MAX_LEVELS, REST, RUN, SESSION, UNITS
 
 # A run has one parent: of several, the one with the smallest number. If runs start each other in a circle, the one
 # with the smallest number has no parent. Both rules do not depend on the order of the reports.
@@ -78,6 +78,16 @@ WITH RECURSIVE below (run, level) AS (
 )
 SELECT s.id FROM {sets} s WHERE s.unit_run > {rest} AND s.unit_run IN (SELECT run FROM below)
 UNION SELECT s.id FROM {sets} s WHERE s.parent_run > {rest} AND s.parent_run IN (SELECT run FROM below)"""
+# edges are kept while a used set leads to them
+_KEPT = """
+WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
+  SELECT s.parent_run FROM {sets} s WHERE s.id IN (SELECT id FROM used) AND s.parent_run > {rest}
+  UNION SELECT s.parent_run FROM linked l JOIN {sets} s ON s.unit_run = l.run
+  WHERE s.unit_run > {rest} AND s.parent_run > {rest} AND s.unit_ticket = {edge}
+), kept (id) AS (
+  SELECT id FROM used UNION SELECT s.id FROM linked l JOIN {sets} s ON s.unit_run = l.run
+  WHERE s.unit_run > {rest} AND s.unit_ticket = {edge}
+)"""
 _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({numbers})"
 
 
@@ -91,6 +101,11 @@ def below(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
         return _BELOW.format(runs=runs.format(**names), **names)
     runs = "SELECT DISTINCT unit_run, 0 FROM {sets} WHERE unit_session IN ({numbers}) AND unit_run > {rest}"
     return (_BELOW + _SETS_OF_SESSIONS).format(runs=runs.format(**names), **names)
+
+
+def linked_sets(sets: str, used: str) -> str:
+    """Return the beginning of a statement with the table `kept`: used sets, and the edges above their runs."""
+    return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 
 
 def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:

@@ -30,7 +30,7 @@ from spool.sql import work_links
 from spool.sql.columns import insert
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.run_trees import above, below, lineage
+from spool.sql.run_trees import above, below, lineage, linked_sets
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery, Derived
@@ -77,12 +77,15 @@ class SqlWorkRows(ABC):
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
         """Add measures to the rows of a table, by the values of the key's columns."""
 
-    def add_work(self, sums: Iterable[WorkSum], names: Mapping[int, str]) -> None:
+    def add_work(
+        self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
+    ) -> None:
         sums = list(sums)
-        unlisted = self._unlisted({units for _, units, _, _ in sums})
+        found = {*edges, *[units for _, units, _, _ in sums]}
+        unlisted = self._unlisted(found)
         if unlisted:
             self._note_seen(unlisted, max(start for start, *_ in sums))
-        sets = {units: _listed(units, unlisted) for _, units, _, _ in sums}
+        sets = {units: _listed(units, unlisted) for units in found}
         numbers = self._numbers_of_sets({*sets.values()})
         self._add_names(names)
         self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
@@ -452,7 +455,8 @@ class SqlWorkRows(ABC):
         self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE {nothing}")
         sets, used = self._named(SETS), f"SELECT units FROM {self._named(WORK)}"
         # PostgreSQL would compare each row with each used one, because a large NOT IN has no hash table
-        self._tables.run(f"DELETE FROM {sets} WHERE id IN (SELECT id FROM {sets} EXCEPT {used})")
+        unused = f"SELECT id FROM {sets} EXCEPT SELECT id FROM kept"
+        self._tables.run(f"{linked_sets(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})")
         kept = " UNION ".join(
             f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
         )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.work import as_shown
 from spool.record import NS, Inference
@@ -33,6 +34,7 @@ class Made(NamedTuple):
     parent: str | None = None
     session: str = "s"
     day: int = 0
+    ancestors: str | None = None
 
 
 class Vector(NamedTuple):
@@ -98,6 +100,17 @@ VECTORS = {
         {"B": "0.30", "C": "0.10"},
         {"A": "0.40", "B": "0.30", "C": "0.10"},
     ),
+    "no calls on two levels": Vector(
+        [Made("A", "0.02"), Made("D", "0.30", "C", ancestors="B A"), Made("E", "0.10", "C", ancestors="B A")],
+        {"A": "0.02", "D": "0.30", "E": "0.10"},
+        {"A": "0.42", "B": "0.40", "C": "0.40", "D": "0.30", "E": "0.10"},
+    ),
+    "no calls between sessions": Vector(
+        [Made(ONE, "0.04"), Made(THREE, "0.01", TWO, "t", ancestors=ONE), Made(THREE, "0.02", TWO, "t")],
+        {"s": "0.04", "t": "0.03"},
+        {"s": "0.07", "t": "0.03"},
+        unit="session",
+    ),
     "parent known later": Vector(
         [Made("B", "0.30"), Made("B", "0.10", "A"), Made("A", "1")],
         {"A": "1", "B": "0.40"},
@@ -120,6 +133,7 @@ def made(vector: Vector) -> list[Inference]:
             session=each.session,
             run=each.run,
             parent_run=each.parent,
+            ancestors=each.ancestors,
             estimated_cost=each.cost,
             start_time=int(BEGIN + each.day * DAY) * NS,
         )
@@ -165,6 +179,8 @@ async def test_own_and_aggregated_costs(
         assert by_digest(vector, vector.aggregated) == await asked(ledger, vector.unit, aggregated=True)
         whole = await asked(ledger, "team")
         assert sum(whole.values()) == sum(Decimal(each.cost) for each in vector.calls)
+        await ledger._change(lambda rows: rows.drop_unused_units())
+        assert by_digest(vector, vector.aggregated) == await asked(ledger, vector.unit, aggregated=True)
         await ledger.rebuild(log)
         await ledger.catch_up(log)
         assert by_digest(vector, vector.aggregated) == await asked(ledger, vector.unit, aggregated=True)
@@ -182,3 +198,18 @@ async def test_a_circle_is_cut_at_the_same_run_in_each_time_range(ledgers: Ledge
     assert found == {a: Decimal("0.53"), b: Decimal("0.53"), c: Decimal("0.5")}
     everything = await asked(ledger, "run", aggregated=True)
     assert everything == {a: Decimal("0.55"), b: Decimal("0.53"), c: Decimal("0.5")}
+
+
+async def test_a_run_without_calls_is_forgotten_with_the_runs_below_it(ledgers: Ledgers) -> None:
+    ledger, log = await ledgers.open(clock=FakeClock(BEGIN + HOUR)), FakeLog()
+    log.add(made(Vector([Made("C", "0.02", "B", ancestors="A")], {}, {})))
+    await ledger.catch_up(log)
+    above = [as_shown("run", "B", session="s")]
+
+    def forgotten(rows: LedgerRows) -> bool:
+        rows.drop_unused_units()
+        return not rows.lineage("run", above, 10, has_below=False)
+
+    assert not await ledger._change(forgotten)
+    await ledger._change(lambda rows: rows.drop_work(int(BEGIN) // HOUR * HOUR))
+    assert await ledger._change(forgotten)

@@ -25,6 +25,7 @@ from gateway.normalise.otlp.spans.readings import CallNames, SpanOrigin, SpanRea
 from gateway.normalise.otlp.spans.trace_tree import (
     MODEL_CALL,
     NO_WORK,
+    ROOT,
     Key,
     Node,
     TraceTree,
@@ -151,10 +152,7 @@ class SpanReader:
         if key is None:
             return
         self._has_steps = True
-        if (node := self._node(span, shape, product, parent)) is None:
-            self._tree.roots.add(key)
-            return
-        self._nodes[key] = node
+        node = self._nodes[key] = self._node(span, shape, product, parent)
         if node.began is not None:
             self._has_streams = True
             self._has_loose_streams |= parent is None
@@ -191,7 +189,7 @@ class SpanReader:
         if key is not None and node is not None:
             self._nodes[key] = node
         elif key is not None and call is None:
-            self._tree.roots.add(key)
+            self._nodes[key] = ROOT
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """
@@ -201,11 +199,9 @@ class SpanReader:
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
             return
-        everything, rest, roots = self._calls, self._nodes, self._tree.roots
+        everything, rest = self._calls, self._nodes
         whole, self._tree = TraceTree(), TraceTree()
         self._nodes = self._tree.nodes
-        for key in roots:
-            (whole if key[0] in self._ended else self._tree).roots.add(key)
         for key, node in rest.items():
             (whole.nodes if key[0] in self._ended else self._nodes)[key] = node
         calls: list[tuple[SpanCall, Key | None]] = []
@@ -299,8 +295,8 @@ class SpanReader:
             call.why = explain(span, shape, call, product)
         return call
 
-    def _node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node | None:
-        """Return the facts that spans below a span may inherit if it is not a call, or None if there are none."""
+    def _node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
+        """Return the facts that spans below a span may inherit if it is not a call, or ROOT if there are none."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
         # the caller is needed because calls below the span may belong to another product
@@ -317,7 +313,7 @@ class SpanReader:
             and not work
             and not is_run
         ):
-            return None
+            return ROOT
         is_border = is_agents or is_tool_or_agent(span, shape)
         ended = span.end_time or 0
         is_ai = is_border or shape.names_ai or shape.says_kind
@@ -366,7 +362,7 @@ class SpanReader:
         if call.twin_caller is not NO_CALLER:
             caller = nearest(caller, call.twin_caller)
         if parent is not None and parent not in tree.nodes:
-            if record.run is None and parent not in tree.roots:
+            if record.run is None:
                 link = parent[1]
         elif parent is not None:
             above = tree.above(parent)
@@ -477,7 +473,8 @@ def read_alone(span: Span, options: Options) -> ReadSpan | None:
     parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
     call = reader._calls[0][0] if reader._calls else None
     read = ReadSpan(key, parent, call is not None, call=call, left_out=outcome.left_out - of_resource)
-    read.node = None if key is None else reader._nodes.get(key)
+    node = None if key is None else reader._nodes.get(key)
+    read.node = None if node is ROOT else node
     read.ignored = next(iter(outcome.ignored), None)
     read.shown = next(iter(outcome.unrecognised), None)
     if call is None and key is not None:

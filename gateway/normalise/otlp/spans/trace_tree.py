@@ -68,20 +68,25 @@ class Node(Struct, gc=False):
     below: Above | None = None  # cache of the values that spans below this span inherit
 
 
+# A span without a parent from which no span inherits anything. One object stands for all.
+ROOT = Node(None, NO_CALLER, None, False, None)
+
+
 class TraceTree:
     """All spans of a payload. Callers first add all spans to `nodes`, and then query the tree."""
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
-        self.roots: set[Key] = set()  # spans without a parent from which no span inherits anything
         self._outside: dict[Key, Key | None] = {}  # cache of `outside` for each span on the path
         # by position of a call: end time and key of the span
         self._last_below: dict[int, tuple[int, Key]] = {}
 
     def above(self, parent: Key | None) -> Above:
         """Return everything that a span under `parent` inherits."""
-        if parent is None or (node := self.nodes.get(parent)) is None:
-            return self._over(parent)
+        if parent is None:
+            return NOTHING
+        if (node := self.nodes.get(parent)) is None:
+            return Above(missing=parent[1])
         chain: list[tuple[Key, Node]] = []
         seen: set[int] = set()
         key: Key | None = parent
@@ -91,17 +96,14 @@ class TraceTree:
             seen.add(id(node))
             key = node.parent
             node = self.nodes.get(key) if key is not None else None
-        if node is None:
-            above = self._over(key)
-        else:
-            above = NOTHING if node.below is None else node.below
+        above = NOTHING
+        if node is None and key is not None:
+            above = Above(missing=key[1])
+        elif node is not None and node.below is not None:
+            above = node.below
         for (_, span_id), node in reversed(chain):
             above = node.below = _below(node, above, span_id)
         return above
-
-    def _over(self, key: Key | None) -> Above:
-        """Return what a span without a node passes on: nothing, or that it is missing."""
-        return NOTHING if key is None or key in self.roots else Above(missing=key[1])
 
     def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
         """Yield the spans that may link calls of other payloads to runs, without the calls that are counted."""
@@ -117,8 +119,6 @@ class TraceTree:
                 link = self.above(parent).link
                 is_linked = link is not None and (node.is_ai or node.call is not None)
                 yield trace, span, link, STEP if is_linked else PLAIN
-        for trace, span in self.roots:
-            yield trace, span, None, PLAIN
 
     def outside(self, parent: Key | None) -> Key | None:
         """
@@ -127,7 +127,7 @@ class TraceTree:
         """
         chain: list[Key] = []
         top = parent
-        while top is not None and (node := self.nodes.get(top)) is not None:
+        while top is not None and (node := self.nodes.get(top, ROOT)) is not ROOT:
             # each span of the current chain is stored first, with None, so a cycle ends here
             if top in self._outside:
                 top = self._outside[top]
