@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.sync_api import Route, expect
 
@@ -37,7 +38,12 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
     expect(console.page.get_by_role("heading", name="Models last 30 days")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("demo-month")
-    for page in ("/costs?by=team", "/calls", "/reconciliation"):
+    [dearest] = {row["pull_request"] for row in console.ask("/demo/report?by=pull_request&top=1")["rows"]} - {
+        None,
+        "(other)",
+    }
+    unit = f"/work?unit=pull_request&id={quote(dearest)}"
+    for page in ("/costs?by=team", "/calls", "/reconciliation", unit):
         console.page.goto(f"{house.url}/console/demo/#{page}")
         console.settle()
         expect(console.page.locator("main tbody tr, main ul li").first).to_be_visible()
