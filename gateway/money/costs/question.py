@@ -15,8 +15,6 @@ from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
 from spool.ledger.queries import (
     BILLED_TYPES,
-    METERED_COST,
-    PAID_COST,
     PLAN_TYPES,
     TOTAL,
     CostQuery,
@@ -146,8 +144,6 @@ def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
         raise AskedTooMuch(
             f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type"
         )
-    if cost_type == PAID_COST:
-        raise AskedTooMuch(f"fees of seats belong to no {unit}; use cost_type={METERED_COST}")
     if query.meter:
         raise AskedTooMuch(f"quantities of meters are not summed by {unit}; leave the meter or {unit} out")
     if query.granularity == "hourly":

@@ -99,7 +99,6 @@ REFUSED = (
     ("/report?by=team&unit=session&show=units&range=ytd", "at most 92 days"),
     ("/report?by=session&cost_type=billed_cost", "use a counted cost_type"),
     ("/report?by=team&where=run=a&cost_type=amortized_cost&missing=counted", "use a counted cost_type"),
-    ("/report?by=session&cost_type=paid_cost", "cost_type=metered_cost"),
     ("/report?by=team&scope=aggregated", "by=session or by=run"),
     ("/report?by=pull_request&scope=aggregated", "by=session or by=run"),
     ("/report?by=team&unit=run&scope=aggregated&show=units", "cannot be used with unit"),

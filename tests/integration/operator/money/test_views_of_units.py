@@ -204,7 +204,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     view = await made(server, "/views", name="shop", **SHOP_FILTER)
     await use_links(server)
     old = [
-        call(number, at=NOW.timestamp() - 1800, tags={"repository": f"r{number}"}, cost="9", cost_source="reported")
+        call(number, at=NOW.timestamp() - 1800, tags={"repository": f"r{number}"}, cost="19", cost_source="reported")
         for number in range(100, 130)
     ]  # fmt: skip
     await add(server.services.spool.log, *old)

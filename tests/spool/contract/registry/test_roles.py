@@ -75,11 +75,8 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
     await registry.close()
     again = (await open_registry()).roles
     assert [*BUILTIN.values(), made] == again.all()
-    assert (
-        rights
-        == again.rights(Holder(person=BOB))
-        == again.rights(Holder(person="eve@x.y", groups=("finance",)))
-    )
+    assert rights == again.rights(Holder(person=BOB))
+    assert replace(rights, person="eve@x.y") == again.rights(Holder(person="eve@x.y", groups=("finance",)))
     assert [made] * 3 == [again.get(made.id), again.find_any(made.id), again.find_any(" SEARCH")]
     assert BUILTIN["member"] == again.find_any("Member")
     with pytest.raises(NotThere):
@@ -96,7 +93,7 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
     clock.move(60)
     changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
     assert replace(made, members=(ADA,), last_updated=made.created + 60) == changed
-    assert (Rights(), ("Search",)) == tuple(
+    assert (Rights(person=BOB), ("Search",)) == tuple(
         registry.roles.rights(Holder(person=each))
         if each == BOB
         else registry.roles.rights(Holder(person=each)).roles
