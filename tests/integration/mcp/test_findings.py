@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
@@ -151,10 +152,10 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     assert total["metered"] == "0.0006"
     assert [("Claude", 1)] == [(plan["name"], plan["seats"]) for plan in found["plans"]]
     paid = await assistant.content("get_cost_data", cost_type="paid_cost", group_by=["charge"])
-    by_charge = {row["group"]["charge"]: Decimal(row["cost"]) for row in paid["rows"]}
+    by_charge = {row["group"]["charge"]: Fraction(row["cost"]) for row in paid["rows"]}
     assert by_charge.keys() >= {"seat_fee", "overage"}
-    assert Decimal("0.00075") == by_charge["overage"]
-    assert Decimal(paid["total"]["cost"]) == sum(by_charge.values())
+    assert Fraction("0.00075") == by_charge["overage"]
+    assert Fraction(paid["total"]["cost"]) == sum(by_charge.values())
     only = await assistant.content("get_cost_data", cost_type="paid_cost", filters={"charge": ["overage"]})
     assert only["total"]["cost"] == "0.00075"
     metered = await assistant.content("get_cost_data", cost_type="metered_cost")
