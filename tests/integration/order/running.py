@@ -49,7 +49,7 @@ prices = cache(PriceBook.load)
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 # number of orders per case; mixed reports use five times this number
-ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "2"))
+ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "1"))
 
 Row = dict[str, Any]
 Told = tuple[list[Row], int]  # the sorted records, and the number of conflicts

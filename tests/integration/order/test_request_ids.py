@@ -97,7 +97,7 @@ def assistant(request_id: str = REQUEST, *, failed: bool = False) -> Request:
     return Request("otlp/logs", json.dumps(logs).encode())
 
 
-def orders(requests: Sequence[Request], at_most: int = 12 * ORDERS) -> Sequence[Sequence[Request]]:
+def orders(requests: Sequence[Request], at_most: int = max(24, 12 * ORDERS)) -> Sequence[Sequence[Request]]:
     every = list(permutations(requests))
     return every if len(every) <= at_most else Random(SEED).sample(every, at_most)
 
