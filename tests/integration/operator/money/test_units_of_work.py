@@ -23,7 +23,10 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from spool.ledger.work import UNITS, as_shown, number_of
-from tests.integration.operator.server import OperatorServer, operator_server
+from spool.registry.operators import Actor
+from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
@@ -232,6 +235,41 @@ async def test_a_session_over_midnight_continues(server: OperatorServer) -> None
         server, "work", "show", "session", "both", "--range", "yesterday"
     )
     assert words not in await command(server, "work", "show", "session", "evening", "--range", "yesterday")
+
+
+async def test_a_session_continues_only_by_visible_calls(server: OperatorServer) -> None:
+    """A person with restricted access does not learn that a session has calls of another team on the next day."""
+    midnight = NOW.replace(hour=0, minute=0, second=0).timestamp()
+    spent = (
+        (-1800, "ours", "ads"),
+        (1800, "ours", "ads"),
+        (-1800, "mixed", "ads"),
+        (1800, "mixed", "search"),
+    )
+    added = [
+        call(number, at=midnight + s, session=session, team=team, cost="1", cost_source="reported")
+        for number, (s, session, team) in enumerate(spent, start=50)
+    ]
+    await add(server.services.spool.log, *added)
+    draft = RoleDraft(
+        name="Ads",
+        data_access=LIMITED,
+        filters=(RoleFilter(dimension="team", values=("ads",)),),
+        members=("eva@example.com",),
+        permission_sets=("view_costs",),
+    )
+    known = server.services.money.ledger.dimensions()
+    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=Actor(ADA, "tests"))
+    eva = await signed_in(server, "none", "eva@example.com")
+    path = "/report?by=session&range=yesterday"
+    for rows, expected in (
+        ((await server.over_http("GET", path, headers=eva)).payload["rows"], {"ours": True, "mixed": False}),
+        ((await server.ask("GET", path)).payload["rows"], {"ours": True, "mixed": True}),
+    ):
+        found = {row["session"]: row["continues"] for row in rows}
+        assert {as_shown("session", name): continues for name, continues in expected.items()} == found
+    one = await server.over_http("GET", "/work/session/mixed?range=yesterday", headers=eva)
+    assert one.payload["work"]["continues"] is False
 
 
 async def command(server: OperatorServer, *arguments: str) -> str:
