@@ -163,6 +163,22 @@ def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: 
     assert {"work_link.create", "work_link.delete"} <= console.actions()
 
 
+def test_a_fork_is_shown_with_its_session(worked: Tollhouse, open_console: OpenConsole) -> None:
+    """A session linked to the one that started it is on the page of that session, and the other way round."""
+    words = ("work", "link", "--session", "unlinked", "--parent-session", "stated", "--json")
+    link = worked.json(*words)["work_link"]
+    console = open_console(worked)
+    console.open("/work?unit=session&id=stated")
+    runs = console.page.locator("section[aria-label='Agent runs']")
+    expect(runs).to_contain_text(f"Linked as started by it: session {link['session']}")
+    runs.get_by_role("link", name=link["session"]).click()
+    expect(runs).to_contain_text(f"Started by session {link['parent_session']}")
+    rows = console.page.locator("section[aria-label=Links] tbody tr")
+    expect(rows).to_contain_text(f"session {link['parent_session']}")
+    assert [] == console.audit()
+    worked.run("work", "unlink", link["id"])
+
+
 def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
     As test_pages.py checks other pages: Tab reaches each control, axe finds nothing, nothing overflows, the page is
