@@ -616,7 +616,7 @@ class Ledger:
         return await self._read(lambda rows: [answer(rows, query) for query in prepared])
 
     async def lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: Derived | None = None
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         """Return the runs of some sessions or runs (see `LedgerRows.lineage`)."""
         return await self._read(lambda rows: rows.lineage(unit, names, most, has_below=has_below, of=of))

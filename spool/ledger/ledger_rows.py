@@ -167,11 +167,11 @@ class LedgerRows(Protocol):
         ...
 
     def lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: Derived | None = None
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         """
         Return the runs of some sessions or runs and all runs above them, at most `most`. With `has_below`, the result
-        also has the runs that they started. If `of` is given, only calls that have a value of it count.
+        also has the runs that they started. If `of` has `trees_of`, they are as its calls state them.
         """
         ...
 

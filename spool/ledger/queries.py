@@ -227,7 +227,8 @@ class CostQuery:
     arranged: int = 0
     # True if the costs of a run or session include those of the runs that it started. Such costs overlap.
     aggregated: bool = False
-    # If given, trees of runs consist only of calls that have a value of this dimension.
+    # If given, trees of runs consist only of calls that have a value of this dimension, of the time of the query and
+    # the days before and after it.
     trees_of: Derived | None = None
 
     def shown(self, group: Group) -> Group:

@@ -96,10 +96,10 @@ class SlicedLedger:
         return replace(cut, derived={**query.derived, _NAME: self._membership}, trees_of=trees_of)
 
     async def lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool
+        self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
     ) -> Sequence[Lineage]:
-        """Return the runs that `Ledger.lineage` returns, as calls in the slice state them."""
-        of = None if self._slice.has_every_call else self._membership
+        """Return the runs that `Ledger.lineage` returns, as calls in the slice state them at the time of a query."""
+        of = self._cut(replace(query, aggregated=True))
         return await self._ledger.lineage(unit, names, most, has_below=has_below, of=of)
 
     async def values(self, dimension: str) -> Sequence[str]:

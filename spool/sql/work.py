@@ -246,10 +246,12 @@ class SqlWorkRows(ABC):
         if query.trees_of is None:
             return ""
         keys = self.listed.format(",".join(map(str, self.numbers_with(query.trees_of))))
-        return f"{self._seen()} IN ({keys})"
+        since, until = _days_around(query)
+        return self._seen(f"({keys})", str(since), str(until))
 
-    def _seen(self) -> str:
-        return f"SELECT units FROM {self._named(WORK)} WHERE calls <> 0 AND key"
+    def _seen(self, keys: str, since: str, until: str) -> str:
+        work = self._named(WORK)  # without DISTINCT, which would take most of the time
+        return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
     def _few_sets(self, query: CostQuery, *, in_trees: bool = False) -> str:
         """
@@ -440,12 +442,13 @@ class SqlWorkRows(ABC):
         )
 
     def lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: Derived | None = None
+        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         seen, values = "", dict[str, object](numbers=numbers_of(unit, names), most=most)
-        if of is not None:
-            seen = f"{self._seen()} IN :keys"
-            values["keys"] = self.numbers_with(of)
+        if of is not None and of.trees_of is not None:
+            seen = self._seen(":keys", ":since", ":until")
+            since, until = _days_around(of)
+            values |= {"keys": self.numbers_with(of.trees_of), "since": since, "until": until}
         statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
         rows = self._tables.all(statement, **values)
         return [Lineage(*(number and shown(number) for number in row)) for row in rows]
@@ -497,6 +500,11 @@ class SqlWorkRows(ABC):
         if UNITS[unit].is_named:
             name = f"COALESCE((SELECT n.name FROM {self._named(NAMES)} n WHERE n.id = {column}), '{OTHER}')"
         return f"CASE {column} WHEN {NONE} THEN '' WHEN {REST} THEN '{OTHER}' ELSE {name} END"
+
+
+def _days_around(query: CostQuery) -> tuple[int, int]:
+    """Return the time of a query with the days before and after it."""
+    return int(query.since.timestamp()) - DAY_S, int(query.until.timestamp()) + DAY_S
 
 
 def _chosen(query: CostQuery) -> list[tuple[str, Sequence[int]]]:

@@ -141,7 +141,7 @@ async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit:
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
-    lineage, linked = await _lineage(ledger, links, *asked, has_below=is_tree)
+    lineage, linked = await _lineage(ledger, links, query, *asked, has_below=is_tree)
     parents = await asyncio.to_thread(parents_of, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
     below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
@@ -169,7 +169,13 @@ async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit:
 
 
 async def _lineage(
-    ledger: SlicedLedger, links: UnitLinks, unit: str, names: Sequence[str], *, has_below: bool
+    ledger: SlicedLedger,
+    links: UnitLinks,
+    query: CostQuery,
+    unit: str,
+    names: Sequence[str],
+    *,
+    has_below: bool,
 ) -> tuple[Sequence[Lineage], Sequence[Lineage]]:
     """
     Return the runs of some units with their trees, also with those that links join to them. Then return the parents
@@ -177,7 +183,7 @@ async def _lineage(
     """
     most = 10 * MOST_RUNS
     new = [*(names if unit == RUN else ())]
-    rows = {each.run: each for each in await ledger.lineage(unit, names, most, has_below=has_below)}
+    rows = {each.run: each for each in await ledger.lineage(query, unit, names, most, has_below=has_below)}
     new += [run for each in rows.values() for run in (each.run, each.parent) if run is not None]
     linked, reached = dict[str, Lineage](), set(new)
     while new:
@@ -191,7 +197,7 @@ async def _lineage(
             near |= set(map(shown, links.started_by(RUN, number))) if has_below else set()
         new = [*(near - reached)] if len(rows) < most else []
         if new:
-            more = await ledger.lineage(RUN, new, most, has_below=has_below)
+            more = await ledger.lineage(query, RUN, new, most, has_below=has_below)
             rows |= {each.run: each for each in more}
             new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
             reached |= {*new}

@@ -32,6 +32,7 @@ VALUES = {
     "tag:service": ("web", "batch", ""),
     "status": ("ok", "error"),
 }
+ALWAYS = CostQuery(**EVER)
 Sums = dict[tuple[str | None, ...], tuple[int, Decimal]]
 
 
@@ -183,24 +184,17 @@ async def check_aggregated(
     sliced: SlicedLedger, own: Sequence[Inference], unit: str, chance: random.Random
 ) -> None:
     """
-    The tree consists of the visible calls of all times. A run above a visible one is part of it only if it has visible
-    calls itself.
+    The tree consists of the visible calls of the time and of the days around it. A run above a visible one is part of
+    it only if it has visible calls itself.
     """
+    day = {"since": datetime.fromtimestamp(BEGIN, UTC), "until": datetime.fromtimestamp(BEGIN + DAY, UTC)}
+    of_day, of_days = (
+        [record for record in own if (record.start_time or 0) / NS < BEGIN + days * DAY] for days in (1, 2)
+    )
+    tree = Tree(of_days)
+    await check_tree(sliced, of_day, tree, unit, chance, **day)
     tree = Tree(own)
-    day = {
-        "since": datetime.fromtimestamp(BEGIN + DAY, UTC),
-        "until": datetime.fromtimestamp(BEGIN + 2 * DAY, UTC),
-    }
-    of_day = [record for record in own if BEGIN + DAY <= (record.start_time or 0) / NS < BEGIN + 2 * DAY]
-    for counted, times in ((own, EVER), (of_day, day)):
-        expected = recounted(counted, lambda record: [(each,) for each in tree.units_of(record, unit)])
-        assert expected == await sums_of(sliced, unit, aggregated=True, **times)
-        for name in chance.sample([*NAMES], 2):
-            passing = [record for record in counted if unit_of(record, name) is not None]
-            expected = recounted(passing, lambda record: [(each,) for each in tree.units_of(record, unit)])
-            if name not in TREES:
-                filters = {"exclude": {name: ("",)}, **times}
-                assert expected == await sums_of(sliced, unit, aggregated=True, **filters)
+    await check_tree(sliced, own, tree, unit, chance)
     everything = recounted(own, lambda record: [(each,) for each in tree.units_of(record, unit)])
     named = sorted(everything.keys() - {(None,)}, key=lambda group: (-everything[group][1], group))
     for group in named[:3]:
@@ -208,6 +202,26 @@ async def check_aggregated(
         assert one == {(): everything[group]}
     top = await sums_of(sliced, unit, aggregated=True, top=2)
     assert top == {group: everything[group] for group in everything if group in (*named[:2], (None,))}
+
+
+async def check_tree(
+    sliced: SlicedLedger,
+    counted: Sequence[Inference],
+    tree: Tree,
+    unit: str,
+    chance: random.Random,
+    **times: Any,
+) -> None:
+    """Each unit has its calls and those of the runs below it, also of calls with a further unit."""
+
+    def groups(record: Inference) -> list[tuple[str | None]]:
+        return [(each,) for each in tree.units_of(record, unit)]
+
+    assert recounted(counted, groups) == await sums_of(sliced, unit, aggregated=True, **times)
+    for name in chance.sample([name for name in NAMES if name not in TREES], 2):
+        passing = [record for record in counted if unit_of(record, name) is not None]
+        found = await sums_of(sliced, unit, aggregated=True, exclude={name: ("",)}, **times)
+        assert recounted(passing, groups) == found
 
 
 async def check_lineage(sliced: SlicedLedger, calls: Sequence[Inference], own: Sequence[Inference]) -> None:
@@ -218,13 +232,13 @@ async def check_lineage(sliced: SlicedLedger, calls: Sequence[Inference], own: S
     }
     for unit in TREES:
         names = sorted({name for record in calls if (name := unit_of(record, unit))})
-        found = {each.run: each for each in await sliced.lineage(unit, names, 10_000, has_below=True)}
+        found = {each.run: each for each in await sliced.lineage(ALWAYS, unit, names, 10_000, has_below=True)}
         if unit == "run":
             assert found == expected
         assert found.items() <= expected.items()
     hidden = {unit_of(record, "run") for record in calls} - {unit_of(record, "run") for record in own}
     for run in filter(None, hidden):
-        of_hidden = {each.run for each in await sliced.lineage("run", [run], 10_000, has_below=True)}
+        of_hidden = {each.run for each in await sliced.lineage(ALWAYS, "run", [run], 10_000, has_below=True)}
         assert run not in of_hidden
 
 
@@ -258,6 +272,8 @@ async def test_a_visible_run_under_a_hidden_one_is_a_root(ledgers: Ledgers) -> N
     costs = {group[0]: sums[1] for group, sums in (await sums_of(whole, "run", aggregated=True)).items()}
     assert costs == {a: 15, b: 14, c: 12, d: 8}
     for run in (b, d, as_shown("run", "f" * 32)):  # the last one does not exist
-        assert not await own.lineage("run", [run], 10, has_below=True)
+        assert not await own.lineage(ALWAYS, "run", [run], 10, has_below=True)
         assert not await sums_of(own, aggregated=True, include={"run": (run,)})
-    assert [Lineage(c, b, as_shown("session", "of c"))] == await own.lineage("run", [c], 10, has_below=True)
+    assert [Lineage(c, b, as_shown("session", "of c"))] == await own.lineage(
+        ALWAYS, "run", [c], 10, has_below=True
+    )
