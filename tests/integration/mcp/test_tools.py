@@ -351,7 +351,6 @@ async def test_costs_by_pull_request(assistant: Assistant) -> None:
         ({"group_by": ["run"], "granularity": "hourly"}, "use daily periods"),
         ({"group_by": ["run"], "date_range": days}, "at most 92 days"),
         ({"group_by": ["run"], "cost_type": "billed_cost"}, "run"),
-        ({"group_by": ["run"], "cost_type": "paid_cost"}, "cost_type=metered_cost"),
         ({"filters": {"run": ["a"]}, "measure": "usage", "meter": "web_searches"}, "leave the meter"),
     ):
         result = await assistant.call("get_cost_data", **arguments)
