@@ -56,7 +56,7 @@ class LinkedSpan(NamedTuple):
 class _Index:
     """The spans of one trace by id, and the spans directly below each span."""
 
-    def __init__(self, items: bytes | bytearray = b"") -> None:
+    def __init__(self, items: bytes = b"") -> None:
         self.spans: dict[bytes, tuple[bytes, int]] = {}
         self.below: dict[bytes, list[bytes]] = {}
         for span, above, place in _ITEM.iter_unpack(items):
@@ -122,7 +122,7 @@ class _Index:
                 waiting.append(each)
 
 
-_Trace = bytearray | _Index  # the items of a trace, or their index if there are many
+_Trace = bytes | _Index  # the items of a trace, or their index if there are many
 
 
 class _Sender:
@@ -141,14 +141,13 @@ class _Sender:
         """Add a span to a trace. Return False if the span is known."""
         found = self.traces.get(trace)
         if found is None:
-            self.traces[trace] = bytearray(item)
-        elif isinstance(found, bytearray):
+            self.traces[trace] = item
+        elif isinstance(found, bytes):
             span = item[:8]
             if span in found and span in _Index(found).spans:
                 return False
             found += item
-            if len(found) > MANY * _ITEM.size:
-                self.traces[trace] = _Index(found)
+            self.traces[trace] = _Index(found) if len(found) > MANY * _ITEM.size else found
         elif not found.add(*_ITEM.unpack(item)):
             return False
         self.count += 1
@@ -157,9 +156,9 @@ class _Sender:
     def remove(self, row: bytes) -> None:
         trace, span = row[:_TRACE].hex(), row[_TRACE : _TRACE + 8]
         found = self.traces[trace]
-        if isinstance(found, bytearray):
+        if isinstance(found, bytes):
             at = next(at for at in range(0, len(found), _ITEM.size) if found.startswith(span, at))
-            del found[at : at + _ITEM.size]
+            found = self.traces[trace] = found[:at] + found[at + _ITEM.size :]
             is_empty = not found
         else:
             found.remove(span)
@@ -210,7 +209,7 @@ class PendingSpans:
             trace = record.trace_id
             assert trace is not None
             if trace not in traces:
-                traces[trace] = bytearray(row[_TRACE:])
+                traces[trace] = row[_TRACE:]
                 sender.count += 1
             elif sender.add(trace, row[_TRACE:]):
                 related.append((LinkedSpan(name, trace, row[_TRACE : _TRACE + 8]), call))
@@ -248,7 +247,7 @@ class PendingSpans:
         """Yield the places of calls below a new span, with the runs around each call, if there are any."""
         sender = self._senders.get(span.sender)
         found = None if sender is None else sender.traces.get(span.trace)
-        if sender is None or found is None or (isinstance(found, bytearray) and found.count(span.id) < 2):
+        if sender is None or found is None or (isinstance(found, bytes) and found.count(span.id) < 2):
             return
         index = sender.index(span.trace)
         if span.id not in index.below or not index.runs_above(span.id):
