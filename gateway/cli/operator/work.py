@@ -118,6 +118,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
     shown = ("unit", "listed", "limit", "unlisted")
     show_table(lines, shown, {"listed": "listed this month", "unlisted": "in (other)"})
     click.echo(f"{status['links']:,} of {status['max_links']:,} links")
+    spans, most = status["pending_spans"], status["max_pending_spans"]
+    click.echo(f"{spans:,} of {most:,} spans that may still link a call to its agent's run")
 
 
 @work.command()

@@ -46,6 +46,8 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     `listed` are the units with calls since the first day of the month (UTC), and may reach `ids_per_month`.
     `unlisted` are the units of any time whose calls are in `(other)`. `links` may reach `max_links`.
+    `pending_spans` are the spans of the last day that may link a call to its agent's run, and may reach
+    `max_pending_spans`.
     """
     services, most = request.services, request.shared.most
     await services.ledger.catch_up(services.log)
@@ -62,6 +64,8 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
             "ids_per_month": most("work.ids_per_month"),
             "links": request.registry.table(WorkLinkTable).count(),
             "max_links": most(WorkLinkTable.limit),
+            "pending_spans": (await services.log.stats()).pending_spans,
+            "max_pending_spans": most("spool.pending_spans"),
         }
     }
 

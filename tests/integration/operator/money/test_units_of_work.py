@@ -398,6 +398,7 @@ async def test_the_command_shows_how_many_units_are_listed(server: OperatorServe
     assert ["session", "2", "100,000", "0"] in lines
     assert ["run", "3", "100,000", "0"] in lines
     assert ["0", "of", "10,000", "links"] in lines
+    assert ["0", "of", "200,000", "spans"] in [line[:4] for line in lines]
 
 
 async def test_the_command_shows_percentiles_per_run(server: OperatorServer, tmp_path: Path) -> None:
