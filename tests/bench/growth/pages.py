@@ -48,6 +48,7 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation(
         "/calls", "dearest of 30 days", f"/records?{month}&sort_key=cost&sort_order=desc&limit=40"
     )
+    yield Operation("/work", "a session", f"/work/session/s?{month}")
     yield Operation("/connect", "newest of a sender", "/records?sender=SENDER&limit=1")
     yield Operation("/views", "list", "/views?limit=50")
     yield Operation("/budgets", "list", "/budgets?expand=current&expand=forecast&limit=50")
