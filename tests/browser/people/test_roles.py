@@ -45,7 +45,9 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     total = tried.locator("dd").first.get_attribute("title")
     report = console.ask("/report?range=last_30d&where=team%3Dsearch&by=team&show=cost")
     assert f"${report['total']['cost']}" == total
-    expect(tried).to_contain_text("Overview, Costs, Views, Budgets, Plans, Annotations, Insights")
+    expect(tried).to_contain_text(
+        "Overview, Costs, Unit of work, Views, Budgets, Plans, Annotations, Insights"
+    )
     expect(tried).not_to_contain_text("Billing")
     assert [] == console.audit()
     console.screenshot("roles-tried")
