@@ -31,7 +31,7 @@ from tests.clients.journal import Call
 from tests.clients.provider import Provider
 from tests.clients.test_agent_runs import CALLS, calls_by_level
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1200)]  # each run starts a proxy
 
 DELEGATION = "delegation"
 # Per run: the model that Claude Code requests, and the number of the provider's calls. Each of the two requests is
@@ -76,6 +76,8 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
             before, sent = len(provider.journal.calls()), len(relay.sent())
             # The generic callback sends one batch after the last call, so that it loses no report.
             sends: dict[str, Any] = {"generic": relay.url, "batch": served, "flush_s": 3600, "redacts": True}
+            if run == DELEGATION:  # the spans of all calls are part of the capture
+                sends["spans_after_ms"] = 200
             proxy = Proxy(place / run, provider=provider.url, tollhouse=relay.url, key=key, **sends)
             ends.callback(proxy.stop)
             proxy.start()

@@ -62,8 +62,8 @@ class Proxy:
     """
     One proxy process. Its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
 
-    The generic callback sends after `batch` events or `flush_s`. It loses events that are logged while it
-    sends a batch. With `redacts`, LiteLLM reports no prompts.
+    The OTel callback sends after `spans_after_ms`, the generic one after `batch` events or `flush_s`. The latter loses
+    events that are logged while it sends a batch. With `redacts`, LiteLLM reports no prompts.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Proxy:
         batch: int,
         flush_s: int,
         redacts: bool = False,
+        spans_after_ms: int = 5000,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
@@ -84,7 +85,7 @@ class Proxy:
         self._config = directory / "litellm.json"  # JSON is valid YAML
         self._config.write_text(json.dumps(_config(provider, redacts=redacts)))
         self._tollhouse, self._generic, self._key = tollhouse, generic, key
-        self._batch, self._flush_s = batch, flush_s
+        self._batch, self._flush_s, self._spans_after_ms = batch, flush_s, spans_after_ms
         self._http = urllib3.PoolManager(retries=False, timeout=30.0)
         self._process: subprocess.Popen[bytes] | None = None
         with socket.socket() as free:
@@ -137,7 +138,7 @@ class Proxy:
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "DEFAULT_BATCH_SIZE": str(self._batch),
             "DEFAULT_FLUSH_INTERVAL_SECONDS": str(self._flush_s),
-            "OTEL_BSP_SCHEDULE_DELAY": "200",  # milliseconds
+            "OTEL_BSP_SCHEDULE_DELAY": str(self._spans_after_ms),
             **settings,
             "GENERIC_LOGGER_ENDPOINT": to_generic,
         }
