@@ -73,12 +73,12 @@ def test_quantities_are_exact(quantity: int | str, units: int) -> None:
 
 def test_a_record_without_meters_is_as_it_was() -> None:
     """
-    Without meters, charges and runs, a packed record has four more bytes, and the JSON nothing more. With meters it
+    Without meters, charges and runs, a packed record has five more bytes, and the JSON nothing more. With meters it
     is read back completely.
     """
     plain = call(**COUNTS)
     assert "meters" not in as_json(plain)
-    assert pack([plain]).endswith(b"\x80\x80\xc0\xc0")
+    assert pack([plain]).endswith(b"\x80\x80\xc0\xc0\xc0")
     heard = call(**COUNTS)
     heard.meters = {"input_audio_tokens": 5, "audio_seconds": "1.5"}
     assert unpack(pack([heard])) == [heard]
