@@ -55,7 +55,8 @@ class PostgresContainerRows(SqlContainerRows):
             file.id: file
             for file in (*(known_file for known_file, _ in pairs if known_file is not None), *gone)
         }
-        is_bounded = most is not None and sum(known_file is None for known_file, _ in pairs) > len(gone)
+        new = sum(known_file is None for known_file, _ in pairs)
+        is_bounded = most is not None and new > len(gone)
         is_answered = most is not None or bool(expects)  # True if a sender waits for the result
         sql = self._database.sql
 
@@ -69,8 +70,9 @@ class PostgresContainerRows(SqlContainerRows):
                     raise ContainerFileMoved
             hold_keys(on, sql, expects)
             check_bearers(on, sql, expects, now=self._database.now())
-            # lock, so that of two transactions that add rows, the second one sees the rows of the first
-            if is_bounded:
+            # Lock, so that of two transactions that add rows, the second one sees the rows of the first. Otherwise two
+            # that add a file of the same name would wait for each other: one for the books, the other for the name.
+            if new:
                 connection.all(_LOCK_BOOKS)
             write_rows(connection, pairs, gone, changes)
             if is_bounded:
