@@ -125,8 +125,10 @@ def checked(rows: LedgerRows, query: CostQuery) -> CostQuery:
 
 
 def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
-    for value, number in zip(values, work.numbers_of(unit, values), strict=True):
-        if number > work.REST and rows.is_unlisted(unit, number):
+    numbers = work.numbers_of(unit, values)
+    unlisted = rows.unlisted(unit, numbers)
+    for value, number in zip(values, numbers, strict=True):
+        if number in unlisted:
             name = f" {value}" if work.UNITS[unit].is_named else ""
             raise NotKept(
                 f"the {unit}{name} is no longer listed, and its calls are part of {OTHER}. work.ids_per_month, "
@@ -678,9 +680,9 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    # calls without a unit of work, and those of unlisted units,
+    # Three groups would take the place of a unit of work: the calls without a unit, those of unlisted units, and a unit
+    # whose calls were all corrected.
     place = query.unit_place
-    # would take the place of a unit, and so would one whose calls were corrected
     named = {
         group: total
         for group, total in groups.items()

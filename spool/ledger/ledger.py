@@ -68,9 +68,8 @@ ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
 # age in seconds at which hourly sums are deleted, so that only the sum of the day stays
 HOURS_KEPT_S = 62 * DAY_S
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
-MOST_UNLISTED = (
-    5000  # units of work that are unlisted in one transaction, which takes a few tenths of a second
-)
+# units of work that are unlisted in one transaction, which takes a few tenths of a second
+MOST_UNLISTED = 5000
 MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
 
 _log = logging.getLogger(__name__)
@@ -515,7 +514,7 @@ class Ledger:
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of work is no longer listed, so that its calls cannot be found."""
-        return await self._read(lambda rows: rows.is_unlisted(unit, id))
+        return bool(await self._read(lambda rows: rows.unlisted(unit, [id])))
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both still contain. Reads the whole log."""

@@ -147,8 +147,8 @@ class LedgerRows(Protocol):
         """List units of a kind again that are counted as REST and had no calls since a time."""
         ...
 
-    def is_unlisted(self, unit: str, id: int) -> bool:
-        """Return True if a unit of a kind is counted as REST."""
+    def unlisted(self, unit: str, ids: Collection[int]) -> Collection[int]:
+        """Return the units of a kind, among some of them, that are counted as REST."""
         ...
 
     def count_unlisted(self) -> Mapping[str, int]:

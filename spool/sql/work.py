@@ -113,8 +113,8 @@ class SqlWorkRows(ABC):
         places = (((start, units, key), measures) for start, units, key, measures in sums)
         self._add(WORK, ("start", "units", "key"), places)
 
-    def is_unlisted(self, unit: str, id: int) -> bool:
-        return bool(self._noted(UNITS[unit].number, [id]))
+    def unlisted(self, unit: str, ids: Collection[int]) -> Collection[int]:
+        return {id for _, id in self._noted(UNITS[unit].number, ids)}
 
     def count_unlisted(self) -> Mapping[str, int]:
         counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._named(UNLISTED)} GROUP BY unit"))
@@ -136,11 +136,8 @@ class SqlWorkRows(ABC):
     def _noted(self, kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
         statement = f"SELECT id, {_PARENT} FROM {self._named(UNLISTED)} WHERE unit = :kind AND id IN :ids"
         ids = sorted(number for number in numbers if number > REST)
-        return (
-            {(kind, id): parent for id, parent in self._tables.all(statement, kind=kind, ids=ids)}
-            if ids
-            else {}
-        )
+        rows = self._tables.all(statement, kind=kind, ids=ids) if ids else ()
+        return {(kind, id): parent for id, parent in rows}
 
     def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
         """Note that calls of unlisted units were counted until about `start`."""
@@ -209,7 +206,7 @@ class SqlWorkRows(ABC):
 
         `sums` is a statement that replaces the table of sums.
         """
-        pairs, named = self.state().get(work_links.PAIRS, 0), UNITS if query is None else query.named
+        pairs, named = self._pairs(), UNITS if query is None else query.named
         linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
         joined = (
@@ -275,8 +272,7 @@ class SqlWorkRows(ABC):
                 if name == SESSION and (runs := self._linked_below(RUN, ())):
                     found.append(f"SELECT id FROM ({below(sets, runs, of_runs=True)}) linked")
             elif name in TARGETS:
-                pairs = self.state().get(work_links.PAIRS, 0)
-                found += work_links.linked_sets(pairs, links, sets, _COLUMNS, name, numbers)
+                found += work_links.linked_sets(self._pairs(), links, sets, _COLUMNS, name, numbers)
             rows = self._tables.all(f"SELECT id FROM ({' UNION '.join(found)}) few LIMIT {_MOST_SETS + 1}")
             if len(rows) <= _MOST_SETS:
                 ids = {id for (id,) in rows}
@@ -288,7 +284,7 @@ class SqlWorkRows(ABC):
         Return the sessions that links place below some sessions. Of runs, return all linked ones, because they may be
         below a run that only reports place below.
         """
-        if not work_links.has_parents(self.state().get(work_links.PAIRS, 0), unit):
+        if not work_links.has_parents(self._pairs(), unit):
             return ()
         links = self._tables.all(
             f"SELECT id, linked FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
@@ -307,11 +303,11 @@ class SqlWorkRows(ABC):
         so a set may belong to several.
         """
         is_by_unit = query.unit is not None and [*query.group_by] == [query.unit]
-        return is_by_unit and not work_links.has_times(self.state().get(work_links.PAIRS, 0), query.named)
+        return is_by_unit and not work_links.has_times(self._pairs(), query.named)
 
     def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
         """Return the condition for the sets of units that can pass a query's filters and have sums in a time range."""
-        pairs = self.state().get(work_links.PAIRS, 0)
+        pairs = self._pairs()
         terms = [
             f" AND p.{_COLUMNS[name]} IN ({_listing(numbers)})"
             for name, numbers in _chosen(query)
@@ -323,11 +319,15 @@ class SqlWorkRows(ABC):
         # with the plus sign, SQLite reads the range and does not look up the sums of each set
         return f"+units IN (SELECT p.id FROM {self._named(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
+    def _pairs(self) -> int:
+        """Return which kinds of links there are, as the functions of `work_links` take them."""
+        return self.state().get(work_links.PAIRS, 0)
+
     def _linked(self, unit: str) -> str:
         return work_links.linked_units(unit, self._named(work_links.LINKS))
 
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
-        pairs = self.state().get(work_links.PAIRS, 0)
+        pairs = self._pairs()
         linked = {unit: self._linked(unit) for unit in TREES if work_links.has_parents(pairs, unit)}
         return {
             (unit, number)
@@ -471,7 +471,7 @@ class SqlWorkRows(ABC):
     def _of_units(self, query: CostQuery, sums: str = "") -> str:
         """
         Return the sums that pass a query's filters by unit, as a table and the beginning of a condition. `sums`
-        replaces the table of sums.
+        replaces the table of sums, and has only those of the sets that can pass.
         """
         terms = [f"{_COLUMNS[name]} IN ({_listing(numbers)})" for name, numbers in _chosen(query)]
         terms += [
@@ -481,8 +481,8 @@ class SqlWorkRows(ABC):
         ]
         if not terms and query.unit_place is None:
             return f"{self._named(WORK)} WHERE"
-        few = self._few_sets(query)
-        terms += [few] if few else []
+        if not sums and (few := self._few_sets(query)):
+            terms.append(few)
         return f"{self._work(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
     def _group_terms(self, query: CostQuery, first: int) -> list[str]:
