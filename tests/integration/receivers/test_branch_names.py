@@ -20,6 +20,7 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_topics import kept, said
 from tests.integration.receivers.test_work_link_events import until
+from tests.stored_files import contents_of
 
 CANARY = "ada-lovelace/fix-totals"
 REPOSITORY = "https://github.com/acme/shop"
@@ -46,9 +47,9 @@ async def stored(serving: Serving) -> list[str | None]:
 
 
 def is_on_disk(directory: Path) -> bool:
-    files = [file for file in directory.rglob("*") if file.is_file()]
-    assert files
-    return any(CANARY.encode() in file.read_bytes() for file in files)
+    contents = contents_of(directory)
+    assert contents
+    return any(CANARY.encode() in data for data in contents.values())
 
 
 async def linked(serving: Serving, key: str) -> Any:

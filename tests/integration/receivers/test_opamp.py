@@ -33,6 +33,7 @@ from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.receivers.opamp import ALL, Agent, config, connect, find, post, read, tell, until
 from tests.integration.receivers.test_enrolment_tokens import make
 from tests.moved_clock import MovedClock
+from tests.stored_files import contents_of
 
 
 async def started(serve: Serve, **devices: Any) -> tuple[Serving, str]:
@@ -176,8 +177,7 @@ async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
     body = agent.message(full=True).SerializeToString() + bytes((6 << 3 | 2, len(config_file))) + config_file
     assert read(await post(server, body, key)).flags == 0
     await server.app.services.topics.devices.table.flush()
-    data = server.app.config.data_dir
-    stored = b"".join(path.read_bytes() for path in data.rglob("*") if path.is_file())
+    stored = b"".join(contents_of(server.app.config.data_dir).values())
     assert b"otelcol" in stored
     assert b"secret-word" not in stored
 

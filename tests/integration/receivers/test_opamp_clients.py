@@ -23,6 +23,7 @@ from tests.clients import environments
 from tests.free_ports import free_port
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.receivers.opamp import ALL, config, find, until
+from tests.stored_files import contents_of
 
 pytestmark = pytest.mark.clients
 
@@ -131,7 +132,7 @@ async def test_opamp_go(serve: Serve, transport: str) -> None:
             assert "BadRequest" in (await event(agent, "error"))["detail"]
     assert [id] == [device.id for device in table.all()]
     await table.flush()
-    stored = [path.read_bytes() for path in server.app.config.data_dir.rglob("*") if path.is_file()]
+    stored = contents_of(server.app.config.data_dir).values()
     assert not [data for data in stored if b"canary of" in data or b"canary-of" in data]
 
 

@@ -35,6 +35,7 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer
 from tests.integration.payloads import json_span, json_traces
 from tests.moved_clock import MovedClock
+from tests.stored_files import contents_of
 
 CASES = Path(__file__).parents[2] / "cases"
 SIGNALS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics": "metrics"}
@@ -60,9 +61,10 @@ def requests() -> Iterator[tuple[str, bytes]]:
 
 def files_with(directory: Path, ids: Collection[str]) -> set[str]:
     """Return the names of the files that contain one of the ids."""
-    contents = {file.name: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
-    assert "ledger.sqlite" in contents
-    return {name for name, data in contents.items() if any(id.encode() in data for id in ids)}
+    contents = contents_of(directory)
+    names = {path: Path(path).name for path in contents}
+    assert "ledger.sqlite" in names.values()
+    return {names[path] for path, data in contents.items() if any(id.encode() in data for id in ids)}
 
 
 async def counted(serving: Serving) -> None:

@@ -15,6 +15,7 @@ from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream
 from tests.integration.exporters.notifications.receivers import verified
 from tests.integration.operator.test_notifications import Console
+from tests.stored_files import contents_of
 
 CHANNELS = "/notification-channels"
 
@@ -67,7 +68,7 @@ async def test_one_that_was_made_sends_also_after_a_restart(console: Console, tm
     assert {"one": "configuration", "mine": "console"} == origins
     told = [made, listed, await console.ask("GET", f"{CHANNELS}/mine"), await console.ask("GET", "/audit")]
     assert SECRET.removeprefix("whsec_") not in str(told)
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+    kept = b"".join(contents_of(tmp_path / "data").values())
     assert SECRET.removeprefix("whsec_").encode() not in kept
 
 
