@@ -98,13 +98,17 @@ class Attribution:
 
     def _protect_emails(self, record: AiRecord) -> None:
         user, session, api_key, team = record.user, record.session, record.api_key, record.team
-        runs = (record.run, record.parent_run) if isinstance(record, Inference) else ()
+        run = parent = ancestors = None
+        if isinstance(record, Inference):
+            run, parent, ancestors = record.run, record.parent_run, record.ancestors
         if not (
             (user is not None and "@" in user)
             or (session is not None and "@" in session)
             or (team is not None and "@" in team)
             or (api_key is not None and "@" in api_key)
-            or any(run is not None and "@" in run for run in runs)
+            or (run is not None and "@" in run)
+            or (parent is not None and "@" in parent)
+            or (ancestors is not None and "@" in ancestors)
             or "@" in "".join(record.tags.values())
         ):
             return
@@ -112,6 +116,8 @@ class Attribution:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
                 setattr(record, name, self._people.carried(value))
+        if ancestors is not None and isinstance(record, Inference):
+            record.ancestors = " ".join(filter(None, map(self._people.carried, ancestors.split()))) or None
         if any("@" in value for value in record.tags.values()):
             record.tags = self._people.carried_values(record.tags)
 

@@ -127,18 +127,20 @@ def test_emails_are_hashed() -> None:
         api_key="key-1",
         run="ann.lee@example.com",
         parent_run="bob@example.com",
+        ancestors="0102030405060708 ann.lee@example.com",
         tags={"end_user": "ann.lee@example.com", "repo": "git@example.com:a/b", "package": "react@18.2.0"},
     )
     Attribution(Config(), secret=b"s").apply(record, {})
     assert record.user is not None and record.user.startswith("email:") and len(record.user) == 22
     assert {record.user} == {record.session, record.run, record.tags["end_user"]}
     assert record.parent_run is not None and record.parent_run.startswith("email:")
+    assert f"0102030405060708 {record.user}" == record.ancestors
     assert record.api_key == "key-1"
     assert record.tags["repo"] == "git@example.com:a/b"
     assert record.tags["package"] == "react@18.2.0"
 
 
-@pytest.mark.parametrize("field", ["user", "session", "run", "parent_run", "api_key", "team"])
+@pytest.mark.parametrize("field", ["user", "session", "run", "parent_run", "ancestors", "api_key", "team"])
 def test_one_address_is_enough(field: str) -> None:
     """No other field needs an address as well."""
     record = call(**{field: "ann@example.com"})
