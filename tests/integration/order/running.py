@@ -158,6 +158,19 @@ async def _told(
     return await gateway.end()
 
 
+async def records_of(requests: Sequence[Request], directory: Path, *, pause: float) -> list[Record]:
+    """Return the records of requests, with a restart after each one and no conflicts between them."""
+    gateway = Gateway(directory)
+    await gateway.start()
+    for each in requests:
+        await gateway.take(each)
+        await gateway.pass_time(pause)
+        await gateway.restart()
+    records, conflicts = await gateway.closed()
+    assert conflicts == 0
+    return records
+
+
 def told_in_memory(requests: Sequence[Request], pauses: Sequence[float] = ()) -> Told:
     return asyncio.run(_told(requests, (), pauses, None))
 

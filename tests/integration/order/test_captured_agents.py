@@ -29,7 +29,7 @@ from tests.clients import capture
 from tests.clients.capture import Capture, SentRequest
 from tests.clients.journal import Call
 from tests.gateway.normalise.otlp.payloads import in_protobuf
-from tests.integration.order.running import HOLD_S, SEED, SENDER, Gateway, Request, cut
+from tests.integration.order.running import HOLD_S, SEED, SENDER, Gateway, Request, cut, records_of
 from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
 from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON
@@ -183,14 +183,7 @@ async def tree_of(
     has_cost: bool = True,
 ) -> Tree:
     """Send the requests with a restart after each one, and read the tree from the totals."""
-    gateway = Gateway(directory)
-    await gateway.start()
-    for each in requests:
-        await gateway.take(each)
-        await gateway.pass_time(pause)
-        await gateway.restart()
-    records, conflicts = await gateway.closed()
-    assert conflicts == 0
+    records = await records_of(requests, directory, pause=pause)
     log = FakeLog()
     log.add(records, at=NOON)
     ledger = await ledgers.open(clock=FakeClock(NOON))

@@ -16,7 +16,7 @@ import pytest
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import as_shown
 from tests.gateway.normalise.otlp.payloads import span, traces
-from tests.integration.order.running import HOLD_S, Gateway, Request
+from tests.integration.order.running import HOLD_S, Request, records_of
 from tests.integration.order.test_claude_code_behind_litellm import of_litellm
 from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import MEMORY, Ledgers
@@ -62,14 +62,7 @@ AGAIN = of_litellm(
 async def told(requests: Sequence[Request], pause: float, directory: Path) -> tuple[Any, ...]:
     """Return calls and cost by run, aggregated cost by run, and the calls in all."""
     directory.mkdir()
-    gateway = Gateway(directory)
-    await gateway.start()
-    for each in requests:
-        await gateway.take(each)
-        await gateway.pass_time(pause)
-        await gateway.restart()
-    records, conflicts = await gateway.closed()
-    assert conflicts == 0
+    records = await records_of(requests, directory, pause=pause)
     ledger, log = await Ledgers(MEMORY, directory, None).open(clock=FakeClock(NOON)), FakeLog()
     log.add(records, at=NOON)
     await ledger.catch_up(log)
