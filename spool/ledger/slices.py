@@ -24,7 +24,6 @@ from spool.ledger.work import OF_PEOPLE, Lineage
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
-_NAME = SLICE
 _YES = "yes"
 _MEMO = 10_000
 # maximum combinations of included values for which the values of a derived dimension are computed
@@ -84,16 +83,16 @@ class SlicedLedger:
             return query
         if self._selects_others:
             self._ledger.check_people((*query.named, "user"))
-        if _NAME in query.named:
-            check_dimension(_NAME)
-        cut = within(query, include={_NAME: (_YES,)}, exclude={})
+        if SLICE in query.named:
+            check_dimension(SLICE)
+        cut = within(query, include={SLICE: (_YES,)}, exclude={})
         if query.arranged:  # bill amounts that belong to no call are in no slice
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
             cut = within(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
         trees_of = self._membership if query.aggregated else None
-        return replace(cut, derived={**query.derived, _NAME: self._membership}, trees_of=trees_of)
+        return replace(cut, derived={**query.derived, SLICE: self._membership}, trees_of=trees_of)
 
     async def lineage(
         self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
@@ -191,7 +190,7 @@ class SlicedLedger:
         def value(values: tuple[str, ...]) -> str:
             return _YES if self.holds(lambda name: values[places[name]]) else ""
 
-        return Derived(name=_NAME, label="", sources=sources, value=value)
+        return Derived(name=SLICE, label="", sources=sources, value=value)
 
     @cached_property
     def _selects_others(self) -> bool:

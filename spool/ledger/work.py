@@ -73,11 +73,8 @@ UNITS: Mapping[str, WorkUnit] = {
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
-BOUNDED = (
-    "repository",
-    "pull_request",
-    "ticket",
-)  # units with names that people choose, so that views may name them
+# units with names that people choose, so that views may name them
+BOUNDED = ("repository", "pull_request", "ticket")
 TREES = (SESSION, RUN)  # units whose runs start further runs, so they have an aggregated cost
 OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
 MAX_LEVELS = 100  # runs above a run to whose aggregated cost its calls belong

@@ -198,7 +198,9 @@ class PendingSpans:
         self._new.clear()
 
     def add_calls(self, name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
-        """Add calls of a key. Return those with other spans in their trace, which may be above or below them."""
+        """
+        Remember calls of a key. Return those whose trace has other spans, because these may be above or below the call.
+        """
         sender = self._senders.setdefault(name, _Sender())
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:

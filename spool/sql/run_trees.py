@@ -92,7 +92,7 @@ _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({
 
 
 def below(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
-    """Return the query for the sets of some runs or sessions and of all runs that they started."""
+    """Return the query that finds the sets of units of some runs or sessions, and of all runs below them."""
     names = {"sets": sets, "rest": REST, "most": MAX_LEVELS, "numbers": ", ".join(map(str, numbers))}
     # SQLite accepts 500 rows of VALUES before UNION. A run without calls is only known as a parent.
     runs = """SELECT unit_run, 0 FROM {sets} WHERE unit_run IN ({numbers}) AND unit_run > {rest}

@@ -205,9 +205,8 @@ async def _lineage(
             rows |= {each.run: each for each in more}
             new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
             reached |= {*new}
-    if (
-        not ledger.has_every_call
-    ):  # a link of or to a run without visible calls is left out, as in aggregated costs
+    # a link of or to a run without visible calls is left out, as in aggregated costs
+    if not ledger.has_every_call:
         linked = {run: each for run, each in linked.items() if {run, each.parent} <= rows.keys()}
     return [*rows.values()], [*linked.values()]
 

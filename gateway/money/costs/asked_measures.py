@@ -197,10 +197,8 @@ def _count_values(
         *group, value = row.group
         if value is None:
             continue
-        row_measures, cost = (
-            measures[bisect_right(starts, row.start) - 1, tuple(group)],
-            money.units(row.cost),
-        )
+        row_measures = measures[bisect_right(starts, row.start) - 1, tuple(group)]
+        cost = money.units(row.cost)
         if value == OTHER:
             row_measures.other_calls += row.calls
             row_measures.other_cost += cost

@@ -13,14 +13,7 @@ from functools import cached_property
 from gateway.money.costs.measures import REAL_COST
 from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import (
-    BILLED_TYPES,
-    PLAN_TYPES,
-    TOTAL,
-    CostQuery,
-    Wanted,
-    within,
-)
+from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
 from spool.registry.views import View
@@ -141,13 +134,15 @@ def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
     if unit is None:
         return
     if cost_type in BILLED_TYPES:
-        raise AskedTooMuch(
-            f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type"
-        )
+        raise not_billed(unit)
     if query.meter:
         raise AskedTooMuch(f"quantities of meters are not summed by {unit}; leave the meter or {unit} out")
     if query.granularity == "hourly":
         raise AskedTooMuch(f"costs by {unit} are per day or longer; use daily periods")
+
+
+def not_billed(unit: str) -> AskedTooMuch:
+    return AskedTooMuch(f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type")
 
 
 def _wrong(message: str) -> Refusal:

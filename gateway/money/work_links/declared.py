@@ -61,10 +61,8 @@ if TYPE_CHECKING:
 _PARENTS = {f"parent_{unit}": unit for unit in TREES}
 _SOURCES = (*LINKED, RUN)  # units that can be linked
 _TARGETS = (*TARGETS, *_PARENTS)
-DIGESTS = {
-    **dict.fromkeys(TREES),
-    **_PARENTS,
-}  # fields that are stored as digests, with their unit if it differs
+# fields that are stored as digests, with their unit
+DIGESTS = {**{unit: unit for unit in TREES}, **_PARENTS}
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again
 EXPIRE_EVERY_S = 86_400.0
@@ -171,7 +169,7 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
 
 def _digest(name: str, text: str) -> str:
     """Return the digest of a session or run that is given by its digest or by its id."""
-    unit = DIGESTS[name] or name
+    unit = DIGESTS[name]
     [number] = numbers_of(unit, [text])
     digest = shown(number or number_of(UNITS[unit].number, text))
     if unit == RUN and text != digest and not is_unique(text):

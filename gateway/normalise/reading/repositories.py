@@ -1,5 +1,5 @@
 """
-Names of repositories, branches and pull requests. Reporters state them in several forms, and all forms become one name.
+Names of repositories, branches and pull requests. Reporters write them in several forms, of which Tollhouse stores one.
 """
 
 from __future__ import annotations

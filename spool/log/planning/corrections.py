@@ -25,7 +25,7 @@ SAME_CALL: Final = "same_call"  # a report showed that an earlier record counts 
 LATE_RUN: Final = "late_run"  # the spans between the call and the agent's run that made it arrived
 
 # A report becomes a correction only if it changes a measure or a run. The correction then includes its other fields.
-# A run often has a reporter of its own: the gateway of its calls does not know it.
+# Runs are in this list because a gateway that reports a call first often does not know its run.
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
 _COUNTED: Final = _MEASURED | {*RUNS}
 # Fields that a correction leaves unchanged: a call stays in its hour and keeps its latency, and its names are

@@ -543,7 +543,7 @@ def _lines(
 
 
 def _group(name: str, row: JsonObject) -> object:
-    """Return a value of a row's group. Calls without a unit of work are labelled as such."""
+    """Return a row's value in a dimension. For calls without a unit of work, it says so: "(no session)"."""
     value = row.get(name)
     return f"(no {name.replace('_', ' ')})" if value is None and name in WORK_UNITS and name in row else value
 

@@ -27,7 +27,7 @@ from gateway.money.costs.measures import (
     needed_for,
 )
 from gateway.money.costs.past import earlier
-from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS, CostQuestion
+from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS, CostQuestion, not_billed
 from gateway.money.costs.times import parse_moment
 from spool.currencies import DECIMALS
 from spool.errors import AskedTooMuch, Invalid
@@ -120,7 +120,8 @@ async def report_question(
     if unit in UNITS:
         if base_question.lists_units:
             raise AskedTooMuch(
-                f"unit={unit} cannot be used if by={','.join(base_question.by)}; filter by it instead"
+                f"by={','.join(base_question.by)} already groups by a unit of work, so {unit} cannot be the unit; "
+                "filter by it instead"
             )
         replace(base_question, by=(*base_question.by, unit), cost_type=cost_type).check_span()
     if has_lines:
@@ -203,9 +204,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
 
 def _has_no_units(unit: str, cost_type: str | None) -> AskedTooMuch:
     if cost_type in BILLED_TYPES:
-        return AskedTooMuch(
-            f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type"
-        )
+        return not_billed(unit)
     return AskedTooMuch(
         f"a {unit} is only in reports, comparisons and forecasts of counted costs; use GET /report"
     )
