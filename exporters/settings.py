@@ -78,7 +78,7 @@ class UpstreamSettings:
     )
     in_flight: int = setting(4, "maximum number of requests at once, for AI telemetry", least=1)
     keys: tuple[UpstreamKey, ...] = setting(
-        (), "keys for the service; each is used only for its use cases or scopes"
+        (), "keys for the service; each delivery uses the key with the fewest scopes that allows it"
     )
     paths: Mapping[str, str] = setting(
         {}, "paths that differ from the usual ones, as STREAM = PATH; an empty path sends nothing"

@@ -25,28 +25,27 @@ class KeyringEntry:
     settings: UpstreamKey
     secret: SecretSource
 
-    def grants(self, scope: str) -> bool:
+    @property
+    def granted(self) -> frozenset[str]:
         """
-        Return whether the key has a scope. This is computed for each call, because the catalogue of use
-        cases may change.
+        Return the scopes of the key. This is computed for each call, because the catalogue of use cases may change.
         """
-        return scope in scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
+        return scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
 
 
 class Keyring:
-    """The keys of the upstream. Keys with use cases come first."""
+    """The keys of the upstream, in the order of the configuration."""
 
     def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
-        # sorted() is stable, so both kinds of keys keep the order of the configuration
-        ordered = sorted(keys, key=lambda key: not key.use_cases)
-        self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in ordered]
+        self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in keys]
 
     def covering(self, scope: str) -> KeyringEntry | None:
         """
-        Return the first key with a use case that grants the scope. Without such a key, return the first key
-        with this scope, or None.
+        Return the key with the fewest scopes that grants this scope, or None. If several have equally few, return the
+        first of them.
         """
-        return next((key for key in self._keys if key.grants(scope)), None)
+        granting = (key for key in self._keys if scope in key.granted)
+        return min(granting, key=lambda key: len(key.granted), default=None)
 
     def secret_for(self, scope: str) -> str:
         """

@@ -2,26 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from exporters.check import check
 from exporters.errors import Misconfigured
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.upstream_client import Keyring
 from exporters.settings import UpstreamKey, UpstreamSettings
+from spool.clock import SystemClock
 from spool.registry import scopes
 
-WIDE = UpstreamKey(name="wide", secret_env="WIDE", scopes=(scopes.INGEST, scopes.ENROLL))
 NARROW = UpstreamKey(name="narrow", secret_env="NARROW", use_cases=(scopes.SEND_AI_TELEMETRY,))
-ENVIRON = {"WIDE": "secret-wide", "NARROW": "secret-narrow"}
+ENVIRON = {"NARROW": "secret-narrow"}
 
 
-def test_a_managed_use_case_goes_first() -> None:
-    """If two keys grant a scope, the key with a use case sends it, in any order of the file."""
-    keyring = Keyring([WIDE, NARROW], ENVIRON)
-    assert "secret-narrow" == keyring.secret_for(scopes.INGEST)
-    assert "secret-wide" == keyring.secret_for(scopes.ENROLL)
+ROUNDS = 200
+# few scopes, so that many keys grant the same one
+GRANTED = (scopes.INGEST, scopes.BILLING_DROP, scopes.VALIDATE_BILLING_DROP, scopes.ENROLL, scopes.PING)
+
+
+def _random_keys(random: Random) -> list[UpstreamKey]:
+    """Return up to six keys in random order, with use cases or with scopes."""
+    names = random.sample("abcdef", random.randint(0, 6))
+    return [_random_key(name, random) for name in names]
+
+
+def _random_key(name: str, random: Random) -> UpstreamKey:
+    if random.random() < 0.4:
+        use_cases = tuple(random.sample(sorted(scopes.USE_CASES), random.randint(1, 2)))
+        return UpstreamKey(name=name, secret_env=name, use_cases=use_cases)
+    fixed = tuple(random.sample(GRANTED, random.randint(1, len(GRANTED))))
+    return UpstreamKey(name=name, secret_env=name, scopes=fixed)
+
+
+def _narrowest(keys: Sequence[UpstreamKey], scope: str) -> str | None:
+    """Return the name of the key that must send a scope, found by comparing all keys by hand."""
+    best: tuple[int, str] | None = None
+    for key in keys:
+        granted = {*key.scopes}
+        for use_case in key.use_cases:
+            granted |= scopes.USE_CASES[use_case]
+        if scope in granted and (best is None or len(granted) < best[0]):
+            best = len(granted), key.name
+    return best and best[1]
+
+
+def test_the_key_with_the_fewest_scopes_sends() -> None:
+    """Of the keys that grant a scope, the one with the fewest scopes is used, and the first of equal ones."""
+    random = Random(7)
+    for _ in range(ROUNDS):
+        keys = _random_keys(random)
+        keyring = Keyring(keys, {key.name: f"secret-{key.name}" for key in keys})
+        for scope in GRANTED:
+            name = _narrowest(keys, scope)
+            covering = keyring.covering(scope)
+            assert name == (covering and covering.settings.name)
+            assert name is None or f"secret-{name}" == keyring.secret_for(scope)
+
+
+async def test_check_names_the_key_that_sends() -> None:
+    """`tollhouse check` names the key with the fewest scopes for each stream, whatever the order of the keys."""
+    random = Random(11)
+    for _ in range(ROUNDS // 20):
+        keys = tuple(_random_keys(random))
+        settings = UpstreamSettings(base_url="http://127.0.0.1:9", keys=keys, connection_id="one", timeout=1)
+        found = await check(settings, clock=SystemClock())
+        assert {"traces", "metrics", "billing-drops"} <= {stream.stream for stream in found}
+        assert [_narrowest(keys, stream.scope) for stream in found] == [stream.key for stream in found]
 
 
 def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
