@@ -218,6 +218,28 @@ async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.
     return await export("traces", request)
 
 
+@otlp_row(
+    "/opentelemetry/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at HoneyHive's address",
+    JsonTraces,
+    key=AS_BEARER,
+)
+async def honeyhive_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@otlp_row(
+    "/api/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at Keywords AI's address",
+    JsonTraces,
+    key=AS_BEARER,
+)
+async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
 @Address(
     methods=("GET",),
     path="/api/public/health",

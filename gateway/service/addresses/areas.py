@@ -55,6 +55,8 @@ FOR_SENDERS = (
             "/v1/ai-telemetry",
             "/api/public",
             "/api/otel/v1/traces",
+            "/opentelemetry/v1/traces",
+            "/api/v1/traces",
             "/api/v1/events",
         ),
         endpoints=(

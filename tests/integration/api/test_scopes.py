@@ -220,5 +220,5 @@ async def test_addresses_of_other_products_are_few() -> None:
     free = {each.address.path for each in OPERATIONS if not (each.address.checks_query or each.address.lists)}
     assert {
         "/api/public/ingestion", "/api/public/otel/v1/traces", "/api/otel/v1/traces", "/api/public/projects",
-        "/api/v1/events", "/v1/ai-telemetry/helicone/{hook}",
+        "/opentelemetry/v1/traces", "/api/v1/traces", "/api/v1/events", "/v1/ai-telemetry/helicone/{hook}",
     } == free  # fmt: skip

@@ -101,6 +101,8 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
         "langfuse_ingestion": Sent("/api/public/ingestion", case("langfuse/batch-create-update"), headers=basic),
         "langfuse_traces": Sent("/api/public/otel/v1/traces", traces, headers=basic),
         "langwatch_traces": Sent("/api/otel/v1/traces", traces, headers={"Authorization": f"Bearer {key}"}),
+        "honeyhive_traces": Sent("/opentelemetry/v1/traces", traces, headers={"Authorization": f"Bearer {key}"}),
+        "keywords_ai_traces": Sent("/api/v1/traces", traces, headers={"Authorization": f"Bearer {key}"}),
         "openmeter_events": Sent(
             "/api/v1/events", case("openmeter/cloudevent-single"), "application/cloudevents+json",
             headers={"Authorization": f"Bearer {key}"},

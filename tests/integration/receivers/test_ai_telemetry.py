@@ -224,12 +224,13 @@ async def test_langfuse_otlp_takes_basic(serving: Serving) -> None:
     assert answer.body == b"{}"
 
 
-async def test_langwatchs_sdk_sends_to_its_own_address(serving: Serving) -> None:
-    """LangWatch's SDK adds a path of its own to the endpoint, and sends the key as a Bearer token."""
+@pytest.mark.parametrize("path", ["/api/otel/v1/traces", "/opentelemetry/v1/traces", "/api/v1/traces"])
+async def test_sdks_of_other_products_send_to_their_own_address(serving: Serving, path: str) -> None:
+    """LangWatch, HoneyHive and Keywords AI add a path of their own to the endpoint, and send a Bearer token."""
     how = {"Authorization": f"Bearer {serving.key}", "X-Auth-Token": serving.key}
-    answer = await serving.send("/api/otel/v1/traces", b"{}", headers=how)
+    answer = await serving.send(path, b"{}", headers=how)
     assert (answer.status, answer.body) == (200, b"{}")
-    wrong = await serving.send("/api/otel/v1/traces", b"{}", headers={"Authorization": "Bearer wrong"})
+    wrong = await serving.send(path, b"{}", headers={"Authorization": "Bearer wrong"})
     assert wrong.status == 401
 
 

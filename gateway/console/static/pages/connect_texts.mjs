@@ -432,7 +432,16 @@ export const TOOLS = [
     "text": "Go: otlptracehttp.New(ctx) of go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
    },
    {
-    "text": "LangWatch's SDKs send to Tollhouse with LANGWATCH_ENDPOINT=http://HOST:4318 and LANGWATCH_API_KEY=KEY."
+    "text": "SDKs that add a path of their own to the address need two variables:"
+   },
+   {
+    "text": "LangWatch: LANGWATCH_ENDPOINT=http://HOST:4318, LANGWATCH_API_KEY=KEY"
+   },
+   {
+    "text": "HoneyHive: HH_API_URL=http://HOST:4318, HH_API_KEY=KEY"
+   },
+   {
+    "text": "Keywords AI: KEYWORDSAI_BASE_URL=http://HOST:4318/api, KEYWORDSAI_API_KEY=KEY"
    },
    {
     "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes of the sender. With sampling, calls are missing, so keep the default OTEL_TRACES_SAMPLER=parentbased_always_on."
