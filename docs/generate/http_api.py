@@ -47,7 +47,15 @@ PAGES = (
         "telemetry",
         "Send telemetry",
         "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
-        ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api", "/opentelemetry"),
+        (
+            "/v1/traces",
+            "/v1/metrics",
+            "/v1/logs",
+            "/v1development",
+            "/v1/ai-telemetry",
+            "/api",
+            "/opentelemetry",
+        ),
     ),
     ApiPage(
         "devices",
