@@ -14,8 +14,7 @@ from typing import Final
 
 from gateway.normalise.otlp import admission, semconv
 from gateway.normalise.otlp.admission import RULES, reduced
-from gateway.normalise.otlp.decoding.protobuf_decoder import EXCEPTION
-from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.otlp.products.litellm import CACHE_HIT
 from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_service_of_product
 from gateway.normalise.otlp.shapes import (
@@ -139,7 +138,7 @@ def plan() -> dict[str, object]:
         "secrets": [word.encode() for word in SECRET_STARTS],
         "parts": [part.encode() for part in PARTS],
         "sums": [list(sum) for sum in SUMS],
-        "events": [EXCEPTION.encode()],
+        "events": [name.encode() for name in sorted(READ_EVENTS)],
         "hashed": (TEXTS["request_id"], identity.RESPONSE_PERSON, identity.LONG_ENOUGH),
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
 from gateway.normalise.otlp.metrics import find_family, is_repeat
-from gateway.normalise.otlp.model import Attributes, LogRecord
+from gateway.normalise.otlp.model import DETAILS, Attributes, LogRecord
 from gateway.normalise.otlp.product import AttributeShape, LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders, sender_of
@@ -33,8 +33,6 @@ from spool.identity import (
     of_relayed,
 )
 from spool.record import Inference
-
-DETAILS = "gen_ai.client.inference.operation.details"  # event name in the semantic conventions
 
 
 def _is_call(attributes: Attributes) -> bool:

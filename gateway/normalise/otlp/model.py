@@ -33,11 +33,31 @@ class Scope(msgspec.Struct, gc=False):
     version: str
 
 
+EXCEPTION = "exception"
+DETAILS = "gen_ai.client.inference.operation.details"  # event of a call in the semantic conventions
+OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # span events with attributes of the call
+READ_EVENTS = OF_CALL | {EXCEPTION}  # names of the events that decoders read
+
+
 class SpanEvent(msgspec.Struct, gc=False):
-    """A span event. Decoders keep only events named `exception`."""
+    """A span event. Spans keep only exceptions."""
 
     name: str
     attributes: Attributes
+
+
+def take_events(attributes: Attributes, events: list[SpanEvent]) -> list[SpanEvent]:
+    """
+    Return the exceptions of a span. Add the attributes of other events to `attributes`, unless the span states them
+    itself. The last event counts.
+    """
+    stated: Attributes = {}
+    for event in events:
+        if event.name in OF_CALL:
+            stated.update(event.attributes)
+    for name, value in stated.items():
+        attributes.setdefault(name, value)
+    return [event for event in events if event.name == EXCEPTION]
 
 
 class Span(msgspec.Struct, gc=False):

@@ -18,7 +18,7 @@ from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.otlp.model import Resource, Scope, Span
+from gateway.normalise.otlp.model import READ_EVENTS, Resource, Scope, Span
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.service.monitoring.metrics import Metrics
@@ -26,7 +26,7 @@ from spool.packed.native import Native
 from spool.record import Inference, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans, real_spans
 from tests.bench.load.traces import captured_spans, spans_of_kinds, tree_spans
-from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
+from tests.gateway.normalise.otlp.payloads import attribute, in_protobuf, span, traces
 from tests.packed.memory.both_ways import by_rules, differences, run
 from tests.packed.memory.varied import varied
 from tests.rounds import IS_LONG
@@ -106,6 +106,20 @@ def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], na
         assert remembered is None or expected == remembered
     assert memory.spans["reading"] > 0.8 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
+
+
+@pytest.mark.parametrize("name", sorted(READ_EVENTS))
+def test_spans_with_events_that_count_are_the_rules(name: str, native: Native) -> None:
+    """The memory never answers for a span whose usage or failure is in an event."""
+    memory = SpanMemory(native, AT_ONCE)
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.provider.name": "x"}
+    for number in range(40):
+        usage = [attribute("gen_ai.usage.input_tokens", 100 + number), attribute("exception.type", "Timeout")]
+        counted = span(2 * number + 2, attributes, events=[{"name": name, "attributes": usage}])
+        body = in_protobuf(traces(span(2 * number + 1, attributes), counted))
+        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+    assert 0 == memory.compared["different"]
+    assert memory.misses["events"]
 
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,17 @@ from gateway.normalise.otlp.decoding.json_schema import (
 )
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, TraceEnds
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
-from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
+from gateway.normalise.otlp.model import (
+    READ_EVENTS,
+    LogRecord,
+    Point,
+    Resource,
+    Scope,
+    Span,
+    SpanEvent,
+    moment,
+    take_events,
+)
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_hold_more
 from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
@@ -301,7 +311,7 @@ def _read_large(
 
 def _large_span(large: LargeItem, resource: Resource, scope: Scope) -> Span:
     span: Any = decoded(large.text, schema.SPAN)
-    span.attributes, span.events = large.attributes, large.exceptions
+    span.attributes, span.events = large.attributes, large.events
     return _span(span, resource, scope)
 
 
@@ -313,6 +323,12 @@ def _large_log_record(large: LargeItem, resource: Resource, scope: Scope) -> Log
 
 def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
     code = span.status.code if span.status else None
+    attributes = attributes_of(span.attributes)
+    events = [
+        SpanEvent(event.name, attributes_of(event.attributes))
+        for event in span.events or ()
+        if event is not None and event.name in READ_EVENTS
+    ]
     return Span(
         resource,
         scope,
@@ -322,13 +338,9 @@ def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
         _hex_id(span.parentSpanId, 8, "parentSpanId"),
         _time(span.startTimeUnixNano, "startTimeUnixNano") or None,
         _time(span.endTimeUnixNano, "endTimeUnixNano") or None,
-        attributes_of(span.attributes),
+        attributes,
         2 if code in (2, "STATUS_CODE_ERROR") else 0,
-        [
-            SpanEvent(event.name, attributes_of(event.attributes))
-            for event in span.events or ()
-            if event is not None and event.name == "exception"
-        ],
+        take_events(attributes, events) if events else events,
     )
 
 

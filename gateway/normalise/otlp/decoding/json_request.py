@@ -20,7 +20,7 @@ from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_of
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
-from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 from gateway.service.errors import BadPayload, Refusal
@@ -40,7 +40,7 @@ class LargeItem(NamedTuple):
 
     text: bytes  # JSON text with only the small members
     attributes: Attributes
-    exceptions: list[schema.JsonEvent]
+    events: list[schema.JsonEvent]
 
 
 def entries(
@@ -103,15 +103,15 @@ def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Lar
         if allowance.is_due(0):
             yield
     attributes.update(attributes_of(pairs))
-    exceptions: list[schema.JsonEvent] = []
+    events: list[schema.JsonEvent] = []
     for element in members.pop(b"events", ()):
         size = memoryview(element).nbytes
         if allowance.is_due(size):
             yield
         event = decoded(element, schema.EVENT, ".events") if size <= _LARGEST_EVENT else None
-        if event is not None and event.name == "exception":
-            exceptions.append(event)
-    return LargeItem(small_members(members), attributes, exceptions)
+        if event is not None and event.name in READ_EVENTS:
+            events.append(event)
+    return LargeItem(small_members(members), attributes, events)
 
 
 def small_members(members: Mapping[bytes, memoryview]) -> bytes:

@@ -22,6 +22,7 @@ from gateway.normalise.otlp.decoding.wire import Path, check_count, requests
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
+    READ_EVENTS,
     Attributes,
     LogRecord,
     Point,
@@ -30,6 +31,7 @@ from gateway.normalise.otlp.model import (
     Span,
     SpanEvent,
     moment,
+    take_events,
 )
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
@@ -256,7 +258,6 @@ _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
-EXCEPTION = "exception"  # name of the only event that is read
 _PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # a span without attributes counts as this number of parts
 _UNCHECKED_PARTS = 64  # number of parts to read between two checks of the time, which take as long as a part
 MANY = 1024  # number of attributes or events of one item to read before the event loop gets a turn
@@ -375,7 +376,8 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
                     attributes = attributes_of(encoded)
                 else:
                     attributes = yield from _attributes(encoded, allowance)
-                exceptions = (yield from _exceptions(events, allowance)) if events else _NO_EVENTS
+                read = (yield from _events(events, allowance)) if events else _NO_EVENTS
+                exceptions = take_events(attributes, read) if read else _NO_EVENTS
                 try:
                     part.items.append((at, _span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
@@ -469,9 +471,7 @@ def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Pie
     return attributes
 
 
-def _exceptions(
-    events: Sequence[bytes], allowance: Allowance
-) -> Generator[Piece[Any], None, list[SpanEvent]]:
+def _events(events: Sequence[bytes], allowance: Allowance) -> Generator[Piece[Any], None, list[SpanEvent]]:
     span_events: list[SpanEvent] = []
     for raw in events:
         if allowance.is_due(len(raw)):
@@ -479,7 +479,7 @@ def _exceptions(
         if len(raw) > _LARGEST_EVENT:
             continue
         event = wire.Event.FromString(raw)
-        if event.name == EXCEPTION:
+        if event.name in READ_EVENTS:
             encoded = [attribute.SerializeToString() for attribute in event.attributes]
             span_events.append(SpanEvent(event.name, attributes_of(encoded)))
     return span_events
@@ -584,15 +584,16 @@ def one_scope(encoded: bytes) -> Scope:
 def one_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
     """Decode a span. Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
-    events: list[SpanEvent] = []
+    attributes = attributes_of(span.attributes)
+    exceptions: list[SpanEvent] = []
     if span.events:
-        reading = _exceptions(span.events, Allowance())
+        reading = _events(span.events, Allowance())
         try:
             while True:
                 next(reading)
         except StopIteration as done:
-            events = done.value
-    return _span(resource, scope, span, attributes_of(span.attributes), events)
+            exceptions = take_events(attributes, done.value)
+    return _span(resource, scope, span, attributes, exceptions)
 
 
 def _check_id(raw: bytes, size: int, field: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise import otlp
+from gateway.normalise.otlp.model import READ_EVENTS
 from gateway.normalise.outcome import Options, Outcome
 from gateway.service.errors import BadPayload
 from spool.record import as_json
@@ -141,6 +142,7 @@ def add_canaries(payload: dict[str, Any]) -> None:
         if "spanId" in item and "startTimeUnixNano" in item:
             item.setdefault("events", []).append({"name": "gen_ai.content.prompt", "attributes": canaries()})
             item["events"].append({"name": "gen_ai.choice", "attributes": canaries('{"content": "')})
+            item["events"] += [{"name": name, "attributes": canaries()} for name in sorted(READ_EVENTS)]
             item.setdefault("links", []).append({"attributes": canaries()})
             item.setdefault("status", {})["message"] = CANARY
             item["traceState"] = f"vendor={CANARY}"

@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
+from gateway.normalise.otlp.model import DETAILS, OF_CALL
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
 from spool.identity import of_call
 from spool.record import Inference
 from tests.gateway.normalise.formats.payloads import read
-from tests.gateway.normalise.otlp.items import NOW, SECOND
-from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
+from tests.gateway.normalise.otlp.items import NOW, SECOND, log, read_logs
+from tests.gateway.normalise.otlp.payloads import (
+    ENCODINGS,
+    attribute,
+    normalised,
+    only,
+    records,
+    said,
+    span,
+    traces,
+)
 from tests.gateway.normalise.outcomes import inferences
 
 OPENAI = {"provider": "openai", "request_model": "gpt-4o", "operation": "chat", "status": "ok"}
@@ -1204,6 +1214,23 @@ def test_the_error_type_of_a_span() -> None:
         )
     )
     assert ["429", "openai.RateLimitError", "503", "_OTHER"] == [record.error_type for record in found]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("name", sorted(OF_CALL))
+def test_a_span_event_states_what_its_span_leaves_out(name: str, encoding: str) -> None:
+    """Usage in an event of the span is that of the span and of a log event. The span's own attributes count first."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.system": "openai"}
+    usage = {**USAGE, "gen_ai.usage.total_tokens": 120, "gen_ai.usage.thoughts_tokens": 8}
+    event = {"name": name, "attributes": [attribute(*pair) for pair in usage.items()]}
+    on_span = only(traces(span(1, call | usage)), encoding=encoding)
+    in_event = only(traces(span(1, call, events=[{"name": "other"}, event])), encoding=encoding)
+    [logged] = inferences(read_logs(log(call | usage, event_name=DETAILS)))
+    counts = {"input_tokens": 100, "output_tokens": 20, "reasoning_tokens": 8}
+    assert on_span == in_event
+    assert [counts] * 3 == [said(record, *counts) for record in (on_span, in_event, logged)]
+    first = only(traces(span(1, call | {"gen_ai.usage.input_tokens": 90}, events=[event])), encoding=encoding)
+    assert (90, 20) == (first.input_tokens, first.output_tokens)
 
 
 @pytest.mark.parametrize(

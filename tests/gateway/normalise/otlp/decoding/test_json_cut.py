@@ -132,11 +132,13 @@ def test_a_large_span_is_read_without_its_content() -> None:
     made["events"] = [
         {"name": "exception", "attributes": [attribute("exception.type", "Timeout")]},
         {"name": "gen_ai.content.prompt", "attributes": [attribute("gen_ai.prompt", "y" * 1_000_000)]},
+        {"name": "gen_ai.usage", "attributes": [attribute("gen_ai.usage.output_tokens", 11)]},
     ]
     made["unread"] = {"list": [[]] * 200_000}
     part = in_one(json_decoder.traces(in_json(traces(made))))
     ((_, found),) = part.items
     assert found.attributes["gen_ai.usage.input_tokens"] == 7
+    assert found.attributes["gen_ai.usage.output_tokens"] == 11
     assert found.attributes["n4999"] == 4_999
     assert found.attributes.get("gen_ai.input.messages") is None
     assert [{"exception.type": "Timeout"}] == [event.attributes for event in found.events]
