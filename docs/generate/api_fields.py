@@ -222,6 +222,7 @@ FIELDS: Mapping[str, str] = {
     "first_number": "The number of the first record.",
     "last_number": "The number of the last record.",
     "unidentified": "The number of records without an id, for which repeats cannot be recognized.",
+    "ignored.guard": "The number of guardrails without a model.",
     "ignored.not_ai": "The number of items that are not AI calls.",
     "ignored.unrecognised_ai": "The number of items that look like AI calls but that no rule reads.",
     "balanced": "Whether all counts add up.",

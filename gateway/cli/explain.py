@@ -33,6 +33,7 @@ from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.outcome import (
     DUPLICATE,
+    GUARD,
     MERGED,
     NOT_AI,
     TEST_SPAN,
@@ -60,6 +61,7 @@ MOST_ITEMS = 2_000_000
 _WHY_IGNORED = {
     NOT_AI: "recognized, but not an AI call",
     UNRECOGNISED_AI: "mentions a model or tokens, but no rule reads it",
+    GUARD: "is a guardrail without a model, and not a call",
     TEST_SPAN: "tests the export, and is not a call",
     MERGED: "reports a call or counter that another item also reports: see dropped",
     DUPLICATE: "repeats an earlier record: see dropped",

@@ -126,7 +126,10 @@ class PriceBook:
         return name
 
     def estimate(self, record: Inference) -> str | None:
-        """Return the cost of a call as plain decimal text, or None if any part of it is unknown."""
+        """
+        Return the cost of a call as plain decimal text. Return None if any part of it is unknown, or if the call
+        succeeded and reports no quantity with a price.
+        """
         return self._estimated(record)[0]
 
     def _estimated(self, record: Inference) -> tuple[str | None, Missing | None]:
@@ -158,6 +161,8 @@ class PriceBook:
             record.reasoning_tokens or 0,
             record.cache_write_1h_tokens or 0,
         )
+        if not (amount or input_tokens or record.output_tokens) and record.status == "ok":
+            return None, missing  # it used something that its source does not report
         return text_of(amount, rate.digits), missing
 
     def quote(self, record: Inference) -> Quote:
@@ -372,7 +377,11 @@ def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) ->
     if rate is None:
         return None
     charged = leaves.leaves(rate, leaves.quantities_of(record))
-    return None if isinstance(charged, Unpriced) else leaves.amount_of(rate, charged)
+    if isinstance(charged, Unpriced):
+        return None
+    if not charged and not rate.per_request and record.status == "ok":
+        return None  # it used something that its source does not report
+    return leaves.amount_of(rate, charged)
 
 
 def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:

@@ -27,6 +27,7 @@ NOT_AI = "not_ai"  # reason: understood, but not an AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # reason: contains names of models or tokens that no dialect reads
 MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
+GUARD = "guard"  # reason: a guardrail without a model; if it calls a model, that is a span of its own
 TEST_SPAN = "test_span"  # reason: a span that a product sends only to test its export
 CHECK = "check"  # reason: the marked test call that the command `check` of another Tollhouse sent
 

@@ -34,6 +34,7 @@ from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.payload.provider_bodies import (
     CohereMeta,
     PagesRead,
+    images,
     images_in,
     of_billed_units,
     searches_in_output,
@@ -43,7 +44,7 @@ from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.meters import BilledUnits, merged
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import RERANK, of_function
+from gateway.normalise.reading.operations import IMAGE, RERANK, of_function
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.request_ids import names_of_stated
 from gateway.normalise.reading.times import instant
@@ -117,6 +118,7 @@ class LiteLLMResponse(msgspec.Struct):
 
 
 class LiteLLMAsked(msgspec.Struct):
+    n: Any = None
     size: Any = None
     quality: Any = None
 
@@ -327,14 +329,13 @@ def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     Add facts that only the response has: searches among its steps, images, pages, and the searches of
     a rerank call.
     """
-    answer = event.response
-    if not isinstance(answer, LiteLLMResponse):
-        return tokens
+    answer = nested(event.response, LiteLLMResponse)
     extra_meters = searches_in_output(answer.output) if answer.output else None
-    if answer.data:
-        parameters = nested(event.model_parameters, LiteLLMAsked)
-        extra_meters = images_in(
-            answer.data, answer.size or parameters.size, answer.quality or parameters.quality
+    if answer.data or _is_image_without_data(event, tokens):
+        asked = nested(event.model_parameters, LiteLLMAsked)
+        size, quality = answer.size or asked.size, answer.quality or asked.quality
+        extra_meters = (
+            images_in(answer.data, size, quality) if answer.data else images(asked.n, size, quality)
         )
     if answer.usage_info is not None:
         extra_meters = nested(answer.usage_info, PagesRead).tokens().meters
@@ -342,6 +343,13 @@ def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
         billed = nested(answer.meta, CohereMeta).billed_units
         extra_meters = of_billed_units(billed).meters if isinstance(billed, BilledUnits) else extra_meters
     return tokens if extra_meters is None else tokens._replace(meters=merged(tokens.meters, extra_meters))
+
+
+def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
+    """Return True for an image call without usage whose response was left out of the log."""
+    if event.status == "failure" or tokens.meters or tokens.input or tokens.output:
+        return False
+    return of_function(text(event.call_type) or "") == IMAGE
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

@@ -195,15 +195,16 @@ _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_sea
 def images_in(data: Any, size: Any, quality: Any) -> meters.Meters:
     """Return the number of images in a response, and the number by size and quality."""
     listed = data if isinstance(data, list) else []
-    if not listed or not _is_image(listed[0]):
+    return images(len(listed), size, quality) if listed and _is_image(listed[0]) else None
+
+
+def images(number: Any, size: Any, quality: Any) -> meters.Meters:
+    """Return a number of images in total, and by size and quality."""
+    image_count = meters.quantity(number)
+    if not image_count:
         return None
-    image_count = len(listed)
     of_kind = of_images(size, quality)
-    return (
-        {"output_images": image_count}
-        if of_kind is None
-        else {"output_images": image_count, of_kind: image_count}
-    )
+    return {"output_images": image_count} | ({} if of_kind is None else {of_kind: image_count})
 
 
 def searches_in_output(output: Any) -> meters.Meters:

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.intake.price_lines import itemise
@@ -171,7 +172,6 @@ def call(
             call("priced-not", response="gpt-4o"), "0.0035", id="the response model when it is priced"
         ),
         pytest.param(call("gpt-4o", response="priced-not"), "0.0035", id="else the request model"),
-        pytest.param(call("gpt-4o", input=0, output=0), "0", id="no tokens at a known price cost nothing"),
         pytest.param(
             call("sonar", provider="perplexity"), "0.0131", id="a fee per request: 0.012 + 1100 x 1"
         ),
@@ -208,11 +208,25 @@ def test_known_prices(record: Inference, expected: str) -> None:
             id="more for an hour than written",
         ),
         pytest.param(call("gpt-4o", input=10, read=11), id="more cached than went in"),
+        pytest.param(
+            call("gpt-4o-mini-tts", input=0, output=0), id="no usage: a speech whose source writes 0"
+        ),
+        pytest.param(call("gpt-audio", input=10, output=5), id="tokens of an unknown kind"),
     ],
 )
 def test_unknown_is_none(record: Inference) -> None:
     """An unknown cost is None, never "0"."""
     assert BOOK.estimate(record) is None
+
+
+@pytest.mark.parametrize("status", ["error", "cached"])
+def test_without_usage_only_a_failure_or_a_cache_is_free(status: str) -> None:
+    """A call that succeeded used something. A failure or a response from a cache without usage costs nothing."""
+    for meters in ({}, {"output_audio_tokens": 0}):
+        record = msgspec.structs.replace(call("gpt-4o", input=0, output=0), meters=meters)
+        assert BOOK.estimate(record) is None
+        record.status = status
+        assert BOOK.estimate(record) == "0"
 
 
 @pytest.mark.parametrize(
@@ -458,7 +472,8 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
 def test_sums_cost_what_their_calls_cost(
     sold: tuple[str, str], tokens: list[tuple[int, int, float]], time: str
 ) -> None:
-    """Pricing a sum of the ledger equals the sum of the prices exactly, for any tiers."""
+    """Pricing a sum of the ledger equals the sum of the prices exactly, for any tiers. Each call has usage."""
+    assume(all(given or made for given, made, _ in tokens))
     provider, model = sold
     calls = [
         call(

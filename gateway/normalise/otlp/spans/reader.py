@@ -36,6 +36,7 @@ from gateway.normalise.otlp.spans.trace_tree import (
 )
 from gateway.normalise.outcome import (
     DUPLICATE,
+    GUARD,
     MERGED,
     NOT_AI,
     PART,
@@ -328,6 +329,8 @@ class SpanReader:
             self._outcome.ignored[TEST_SPAN] += 1
         elif shape.names_ai and (not is_known or _is_strange(span, shape, product)):
             self._show(span.attributes)
+        elif (shape.says_kind or shape.names_operation) and _is_guard(span, shape):
+            self._outcome.ignored[GUARD] += 1
         else:
             self._outcome.ignored[NOT_AI] += 1
 
@@ -561,6 +564,11 @@ def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
     if has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None:
         return True
     return bool(shape.meters) and meters_of(span.attributes, shape) is not None
+
+
+def _is_guard(span: Span, shape: AttributeShape) -> bool:
+    stated = [semconv.OPERATION_NAME, *[kind.attribute for kind in shape.kinds]]
+    return any("guard" in str(span.attributes.get(name)).lower() for name in stated)
 
 
 def _is_step(span: Span, shape: AttributeShape) -> bool:

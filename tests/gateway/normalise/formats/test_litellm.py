@@ -557,3 +557,27 @@ def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]) ->
     (found,) = read("litellm", event | {"id": None, "session_id": ""}).identities
     assert found.certain
     assert litellm.NAME == "litellm"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"response": {"data": [{"url": "x"}, {"b64_json": "y"}]}},
+        {"response": json.dumps({"data": [{"url": "x"}, {"url": "y"}]})},
+        {"response": {"data": [{"url": "x"}, {"url": "y"}]}, "model_parameters": {"n": 3}},
+        {"response": "redacted-by-litellm", "model_parameters": {"n": 2}},
+        {"response": {}, "model_parameters": {"n": 2}, "prompt_tokens": 0, "completion_tokens": 0},
+        {"model_parameters": {"n": "2"}},
+    ],
+)
+def test_images_without_usage_are_counted(stated: dict[str, Any], event: dict[str, Any]) -> None:
+    """An image call without usage made the images of its response, or else those that the caller asked for."""
+    about = ("response", "model_parameters", "metadata", "prompt_tokens", "completion_tokens")
+    base = {name: value for name, value in event.items() if name not in about}
+    call = base | {"call_type": "aimage_generation", "model": "dall-e-3", "status": "success"} | stated
+    record = inferences(read("litellm", call))[0]
+    assert {"output_images": 2} == record.meters
+    failed = inferences(read("litellm", call | {"status": "failure", "response": {}}))[0]
+    assert failed.meters == {}
+    chat = inferences(read("litellm", call | {"call_type": "acompletion", "response": {}}))[0]
+    assert chat.meters == {}

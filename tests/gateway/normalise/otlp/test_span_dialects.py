@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.otlp.model import DETAILS, OF_CALL
-from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
+from gateway.normalise.outcome import GUARD, NOT_AI, UNRECOGNISED_AI
 from spool.identity import of_call
 from spool.record import Inference
 from tests.gateway.normalise.formats.payloads import read
@@ -1374,3 +1374,19 @@ def test_bifrosts_retries_are_calls_beside_the_attempt_before() -> None:
         )
     )
     assert [("error", None), ("ok", 100)] == [(record.status, record.input_tokens) for record in found]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai.operation.name": "apply_guardrail", "gen_ai.provider.name": "aws.bedrock"},
+        {"openinference.span.kind": "GUARDRAIL", "llm.token_count.prompt": 5},
+        {"langfuse.observation.type": "guardrail"},
+        {"traceloop.span.kind": "guardrail"},
+        {"gen_ai.span.kind": "GUARDRAIL"},
+    ],
+)
+def test_guards_without_a_model_are_counted_as_guards(attributes: dict[str, Any]) -> None:
+    """The span of a guardrail is no call, and the accounting names it."""
+    outcome = normalised(traces(span(1, attributes)))
+    assert ([], {GUARD: 1}) == (outcome.records, outcome.ignored)
