@@ -8,9 +8,10 @@ records. For all other streams and destinations only the connection is tested, a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from exporters.destinations.catalogue import TYPES, secret_of
@@ -26,6 +27,7 @@ from exporters.problems import url as url_problems
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.billing_drops import try_validation
+from exporters.service.container_metrics import STREAMS as CONTAINER_STREAMS
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.paths import STREAMS, UPSTREAM, Paths
 from exporters.service.unit_cost import STREAM as UNIT_COST
@@ -33,11 +35,21 @@ from exporters.service.upstream_client import Keyring, client_of
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from spool.clock import Clock
 from spool.errors import Invalid
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, BILLING_DATA, USAGE_EVENTS
+from spool.record import UNIT_COST as UNIT_COST_TOPIC
 
 # A gateway sends nothing to these streams. An agent sends to the first two.
 TYPED_TIMEOUT_S = 10.0
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
+# stream -> topics of the routes that send to it
+_TOPICS = {
+    TRACES: (AI_TELEMETRY,),
+    METRICS: (AI_TELEMETRY,),
+    EVENTS: (USAGE_EVENTS,),
+    UNIT_COST: (UNIT_COST_TOPIC, USAGE_EVENTS),
+    BILLING_DROPS: (BILLING_DATA, "billing-hours"),
+    **dict.fromkeys(CONTAINER_STREAMS, ("container-metrics",)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +71,9 @@ class DestinationCheck:
     to: str  # the file, or the address without its path, because a path may contain a secret
     status: str  # status of a Probe
     words: str | None = None
+
+
+AnyCheck = TypeVar("AnyCheck", StreamCheck, DestinationCheck)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +144,28 @@ async def _result_of(probe: Awaitable[Probe]) -> Probe:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
         return Probe(status=UNAVAILABLE, words=f"fault: {type(error).__name__}")
+
+
+def overruled(
+    streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck], stopped: Mapping[str, str]
+) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
+    """
+    Return the results, with the state of stopped routes before that of any test request. `stopped` has the reason why
+    a route delivers nothing, by name.
+    """
+    return (
+        [_overruled(check, stopped, UPSTREAM, _TOPICS.get(check.stream, ())) for check in streams],
+        [_overruled(check, stopped, check.name, check.topics) for check in destinations],
+    )
+
+
+def _overruled(
+    check: AnyCheck, stopped: Mapping[str, str], destination: str, topics: Iterable[str]
+) -> AnyCheck:
+    names = [name for topic in topics if (name := f"{destination}/{topic}") in stopped]
+    if not names:
+        return check
+    return replace(check, status=REFUSED, words="; ".join(f"route {name}: {stopped[name]}" for name in names))
 
 
 def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:

@@ -243,8 +243,8 @@ def _check_rights(settings: Config, key: str, *, has_file: bool) -> None:
         fail(f"the key {name} may not send AI telemetry", 2)
     if answer["may_chain"]:
         fail(f"server.chain_keys names the key {name}, so it may not be on laptops; create another key", 2)
-    if answer["key"]["status"] != ENABLED:
-        fail(f"the key {name} is disabled", 2)
+    if (state := answer["key"]["state"]) != ENABLED:
+        fail(f"the key {name} is {state.lower()}", 2)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------

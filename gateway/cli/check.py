@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,6 +18,7 @@ from exporters.check import (
     check_channels,
     check_destinations,
     check_gateway,
+    overruled,
 )
 from exporters.check import check as check_upstream
 from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
@@ -25,6 +27,7 @@ from exporters.service.events import needs_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, configured
 from gateway.cli.data_directory import need_data
+from gateway.cli.output import in_words
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.assembly.sent_secrets import secret_problems
@@ -32,9 +35,11 @@ from gateway.service.configuration.problems import warnings
 from gateway.service.configuration.secret_file import SecretFile
 from gateway.service.configuration.sections import Config, ConfigError, SourceSettings
 from spool.clock import SystemClock
+from spool.deliveries.values import RUNNING
 from spool.disks import mount_of
 from spool.installation import FILE, kept_id
 from spool.printable import json_for_people
+from spool.registry.notices import CRITICAL
 from spool.settings import SQLITE
 
 VALIDATED_HERE = "billing files are then validated only by this gateway"
@@ -59,8 +64,8 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     Check the configuration without starting anything.
 
     Checks the settings, the files they name, your cost service, the destinations, the notification channels and
-    the OpenID provider. If a server is running, the command also shows whether the key in
-    server.api_key_file is usable.
+    the OpenID provider. If a server is running, the command also shows its stopped routes, the API keys that end
+    soon or are used after their end, and whether the key in server.api_key_file is usable.
 
     File destinations get a test file, and OTLP endpoints an empty export. If a destination is a Tollhouse, it
     also gets one test call and does not count it. Its response shows whether it rejects records from this key
@@ -72,7 +77,10 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     if config is None:  # without a configuration, only the data directory can be checked
         need_data(settings, config)
     problems = list(file_problems(settings))
-    streams, destinations = asyncio.run(try_receivers(settings, send=send))
+    server = asyncio.run(ask_server(settings))
+    problems += server.problems
+    streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
+    problems += unlisted(server.stopped, streams, destinations)
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
     sign_in = asyncio.run(try_provider(settings))
     missing = asyncio.run(missed_by_assistants(settings))
@@ -81,7 +89,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
         channel.status for channel in channels
     ]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in statuses)
-    warned = list(_warnings(settings))
+    warned = [*_warnings(settings), *server.warnings]
     warned += asyncio.run(key_warnings(settings))
     if as_json:
         report = {
@@ -109,11 +117,61 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     sys.exit(1 if failed else 0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerState:
+    """
+    What the running server reports: problems and warnings of keys, and the reason why a route delivers nothing, by the
+    name of the route. Empty if no server runs.
+    """
+
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    stopped: Mapping[str, str] = field(default_factory=dict)
+
+
+async def ask_server(config: Config) -> ServerState:
+    from gateway.cli.operator.client import OperatorClient
+
+    client = OperatorClient(config, "tollhouse check")
+    status = await client.ask_running("/status")
+    attention = await client.ask_running("/attention")
+    causes = attention["attention"]["causes"] if attention else []
+    keys = [cause for cause in causes if cause["kind"] == "key"]
+    return ServerState(
+        problems=[cause["text"] for cause in keys if cause["severity"] == CRITICAL],
+        warnings=[cause["text"] for cause in keys if cause["severity"] != CRITICAL],
+        stopped=stopped_routes(status),
+    )
+
+
+def stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return why routes deliver nothing, by name, from a response of /status."""
+    return {
+        route["route"]: (
+            f"{in_words('state', route['state'])}, {route['queued']} records wait: "
+            f"{route['reason'] or 'no reason is known'}"
+        )
+        for route in status.get("routes", ())
+        if route["state"] != RUNNING
+    }
+
+
+def unlisted(
+    stopped: Mapping[str, str], streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck]
+) -> Sequence[str]:
+    """Return the stopped routes that no line of a stream or destination names."""
+    listed = [stream.words or "" for stream in streams]
+    listed += [destination.words or "" for destination in destinations]
+    texts = [f"route {name}: {reason}" for name, reason in stopped.items()]
+    return [text for text in texts if not any(text in words for words in listed)]
+
+
 async def try_receivers(
-    config: Config, *, send: bool = False
+    config: Config, stopped: Mapping[str, str], *, send: bool = False
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
     """
-    Test whether the cost service and the destinations would accept records. `send` is the option --send of `check`.
+    Test whether the cost service and the destinations would accept records. The state of a stopped route overrules its
+    test. `send` is the option --send of `check`.
     """
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
@@ -124,7 +182,7 @@ async def try_receivers(
     )
     if config.agent.gateway:
         destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
-    return streams, destinations
+    return overruled(streams, destinations, stopped)
 
 
 def _secret_file(config: Config) -> Path | None:

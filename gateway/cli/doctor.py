@@ -30,10 +30,16 @@ from exporters.check import StreamCheck, check_channels
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
 from gateway.cli import config_option, configured, data_option, fail
-from gateway.cli.check import file_problems, missed_by_assistants, try_provider, try_receivers
+from gateway.cli.check import (
+    file_problems,
+    missed_by_assistants,
+    stopped_routes,
+    try_provider,
+    try_receivers,
+)
 from gateway.cli.data_directory import need_data
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.output import in_words, show_json
+from gateway.cli.output import show_json
 from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.demo.note import read_note
 from spool.clock import EARLIEST, SystemClock
@@ -105,7 +111,11 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     # machine() must check permissions first, because opening the data directory makes it private
     diagnoses: list[Diagnosis] = list(machine(settings))
     state, trouble = read_state(settings)
-    diagnoses += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
+    diagnoses += [
+        *shared_storage(settings),
+        *installation(settings, state, trouble),
+        *receivers(settings, state),
+    ]
     problems = sum(diagnosis.status == PROBLEM for diagnosis in diagnoses)
     if as_json:
         show_json({"doctor": {"problems": problems, "found": [asdict(diagnosis) for diagnosis in diagnoses]}})
@@ -393,11 +403,12 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(about="database", status=WARNING, words=message)
 
 
-def receivers(config: Config) -> Iterator[Diagnosis]:
+def receivers(config: Config, state: State) -> Iterator[Diagnosis]:
     """
     Test the cost service, the destinations, the channels and the OpenID provider, as `tollhouse check` does.
     """
-    streams, destinations = asyncio.run(try_receivers(config))
+    stopped = stopped_routes(state.get("/status", {}))
+    streams, destinations = asyncio.run(try_receivers(config, stopped))
     if not streams:
         yield Diagnosis(
             about="cost service", status=NOTE, words="none: records are stored, priced and shown here"
@@ -454,11 +465,10 @@ def spool_status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
         yield Diagnosis(
             about="checkpoints", status=WARNING, words=f"the write-ahead log {space['wal_problem']}"
         )
+    stopped = stopped_routes(status)
     for route in status["routes"]:
-        if route["state"] != "running":
-            state, reason = in_words("state", route["state"]), route["reason"] or "no reason is known"
-            message = f"{state}, {route['queued']} records wait: {reason}"
-            yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=message)
+        if reason := stopped.get(route["route"]):
+            yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=reason)
         if (route["oldest_age_s"] or 0) > LATE_S:
             words = (
                 f"the oldest record waits for {route['oldest_age_s'] / DAY_S:.1f} days. A call that another program "
@@ -527,7 +537,7 @@ def _books(books: Mapping[str, Any]) -> Diagnosis:
 
 
 def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
-    enabled = [key for key in keys if key["status"] == ENABLED]
+    enabled = [key for key in keys if key["state"] == ENABLED]
     wide = [key["name"] for key in enabled if key["scope_count"] > 1]
     if not enabled:
         yield Diagnosis(about="keys", status=NOTE, words="no key is enabled, so nobody can send")

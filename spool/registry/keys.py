@@ -20,6 +20,12 @@ from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
 
 ENABLED = "Enabled"
 DISABLED = "Disabled"
+EXPIRED = "Expired"
+STATES = (
+    ENABLED,
+    DISABLED,
+    EXPIRED,
+)  # states of a key; the published interface has only the first two, as its status
 NOT_IN_USE = "Not In Use"
 # name of the key whose secret is in the deployment's file (server.api_key_file)
 LEGACY_NAME = "Legacy API Key"
@@ -112,11 +118,13 @@ class Key:
 
     @property
     def expires_at(self) -> float | None:
-        """Return the time from which the key is treated as unknown. Return None if it does not expire."""
+        """Return the time from which the key is refused. Return None if it does not expire."""
         return self.secrets[-1].ends_at if self.secrets else None
 
-    def is_expired(self, now: float) -> bool:
-        return self.expires_at is not None and self.expires_at <= now
+    def state(self, now: float) -> str:
+        """Return one of STATES: the status, or EXPIRED if the key would be enabled without its expiry."""
+        is_over = self.expires_at is not None and self.expires_at <= now
+        return EXPIRED if is_over and self.status == ENABLED else self.status
 
     def expiring(self, at: float | None) -> Key:
         """

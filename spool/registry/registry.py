@@ -23,6 +23,7 @@ from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.roles import RoleTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
+from spool.registry.tables.expired_tries import ExpiredTryTable
 from spool.registry.tables.export_tests import ExportTestTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.inventory import InventoryTable
@@ -73,6 +74,7 @@ class Registry:
         self.late_reports = LateReportTable(changes)
         self.sender_hours = SenderHoursTable(changes)
         self.export_tests = ExportTestTable(changes)
+        self.expired_tries = ExpiredTryTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
         self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)

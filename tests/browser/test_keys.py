@@ -9,7 +9,7 @@ import re
 
 from playwright.sync_api import Locator, expect
 
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE, Console
 from tests.browser.test_calls import send
@@ -151,6 +151,34 @@ def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
         dialog.get_by_role("button", name="Edit").click()
         expect(dialog).to_have_count(0)
         assert shown == house.json("keys", "show", "gateway")["key"].get("expires_at")
+
+
+def test_an_expired_key_that_is_still_used(house: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Overview says that a key has expired and is still used, and leads to the key, which shows its state and the number
+    of refused requests. With a later date, the key works again.
+    """
+    send(house, house.key("other"), "gpt-4o")
+    secret = house.key("short", "--use-case", "Send AI Telemetry", "--expires-in", "1s")
+    wait_for(lambda: house.asked("/keys/short")["key"]["state"] == "Expired", 60, "the end of the key")
+    assert not accepted(house, secret)
+    refused = house.asked("/keys/short")["key"]["refused_since_expiry"]
+    console = open_console(house)
+    console.open("/")
+    attention = console.page.locator("details.attention")
+    expect(attention).to_contain_text("The API key short expired on")
+    attention.locator("summary").click()
+    attention.get_by_role("link", name="Show key").click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_text("Expired", exact=False).first).to_be_visible()
+    expect(dialog.get_by_text("Refused since expiry")).to_be_visible()
+    expect(dialog.locator("div", has_text="Refused since expiry").last).to_contain_text(str(refused))
+    assert [] == console.audit(ALL, within="dialog")
+    dialog.get_by_role("button", name="Edit", exact=True).click()
+    dialog.get_by_label("Expires").fill("2100-01-31")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(console.page.get_by_role("row", name="short")).to_contain_text("Enabled")
+    assert accepted(house, secret)
 
 
 def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(

@@ -14,7 +14,7 @@ from spool.registry.scopes import USE_CASES
 
 COLUMNS = (
     "name",
-    "status",
+    "state",
     "scope_count",
     "labels",
     "created_by",
@@ -24,11 +24,13 @@ COLUMNS = (
     "last_test",
     "last_record",
     "expires_at",
+    "refused_since_expiry",
 )
 DETAILS = (
     "name",
     "description",
     "status",
+    "state",
     "scopes",
     "use_cases",
     "scope_count",
@@ -40,6 +42,8 @@ DETAILS = (
     "last_test",
     "last_record",
     "expires_at",
+    "refused_since_expiry",
+    "last_refused",
     "allowed_addresses",
 )
 
@@ -99,6 +103,7 @@ list_command(
     filters={
         "name": "",
         "status": "Filter by status: Enabled or Disabled.",
+        "state": "Filter by state: Enabled, Disabled or Expired.",
         "scope": "Filter by a scope that the key grants.",
         "use_case": "Filter by a use case of the key.",
         "created_by": "",

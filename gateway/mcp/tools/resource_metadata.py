@@ -135,13 +135,14 @@ async def _connections(services: SenderServices) -> Sequence[ResourceRow]:
 
 async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
     access = services.access
+    now = services.clock.now()
     return [
         ResourceRow(
             kind="key",
             id=key.name,
             name=key.name,
             source="keys",
-            state=key.status.lower(),
+            state=key.state(now).lower(),
             tags=key.labels,
             last_seen=key.last_accessed,
         )

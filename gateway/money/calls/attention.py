@@ -28,6 +28,7 @@ from gateway.money.calls.reports.declared import (
     state_of_report,
 )
 from gateway.money.insights.findings import finding_key
+from gateway.money.insights.key_troubles import key_troubles
 from gateway.service.errors import Refusal
 from gateway.service.monitoring.route_trouble import by_cause, listed, trouble_of
 from spool.listing import ASCENDING, ListQuery, SortField
@@ -40,7 +41,15 @@ from spool.registry.insights import (
     STATUSES,
     Insight,
 )
-from spool.registry.notices import CRITICAL, NOT_ARRIVING, PARKED, WARNING, ChannelState, insight_severity
+from spool.registry.notices import (
+    CRITICAL,
+    INFO,
+    NOT_ARRIVING,
+    PARKED,
+    WARNING,
+    ChannelState,
+    insight_severity,
+)
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 NEARLY_FULL = 0.9  # of spool.max_bytes
@@ -171,6 +180,7 @@ async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Ca
         title = f"Tollhouse could not count {_some(uncounted, 'record')}"
         problems.append(Cause(kind="ledger", title=title, finding=finding_key("missed_records", ())))
     problems += await _of_routes(services)
+    problems += await _of_keys(services)
     if services.senders.devices:
         counts = services.senders.devices.counts()
         if silent := counts[SILENT] + counts[MUTE]:
@@ -200,6 +210,24 @@ async def _of_routes(services: OperatorServices) -> list[Cause]:
             key = finding_key("unknown_arrival", (route.name,))
             problems.append(Cause(kind="unknown", title=title, subject=route.name, finding=key))
     return problems
+
+
+async def _of_keys(services: OperatorServices) -> list[Cause]:
+    """Return the keys in use that end soon, and the expired keys with which somebody still sends."""
+    access = services.senders.access
+    troubles = key_troubles(access.keys(), await access.expired_tries(), now=services.senders.clock.now())
+    return [
+        Cause(
+            kind="key",
+            title=trouble.title,
+            text=f"{trouble.title}. {trouble.seen}",
+            subject=trouble.key.name,
+            severity=trouble.severity,
+            finding=trouble.finding,
+        )
+        for trouble in troubles
+        if trouble.severity != INFO
+    ]
 
 
 async def _of_channels(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:

@@ -24,6 +24,7 @@ from spool.log.counted_names import EventType
 from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
+from spool.registry.tables.expired_tries import ExpiredTries
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
 from spool.shares import KeyShare
@@ -136,6 +137,7 @@ class Facts:
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
     keys: Sequence[Key] = ()
+    expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived
     devices: Sequence[Device] = ()
     fleet: Sequence[FleetRow] = ()  # devices, and expected machines that never reported

@@ -29,6 +29,7 @@ from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.keys import Key
+from spool.registry.tables.expired_tries import ExpiredTries
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
 from spool.shares import KeyShare
@@ -45,6 +46,10 @@ MAX_DEAD = 5_000  # maximum dead letters that are read per route; further dead l
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")
 _MEASURES = ("cost", "calls", "errors", "unpriced", "input_tokens", "output_tokens")
+
+
+async def _no_tries() -> Mapping[int, ExpiredTries]:
+    return {}
 
 
 async def _none_reconciled() -> Sequence[ReconciledMonth]:
@@ -79,6 +84,7 @@ class FactSources:
     keys: Callable[[], Sequence[Key]]
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
+    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_tries
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
@@ -138,6 +144,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         node_settings=await sources.leases.settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,
         keys=sources.keys(),
+        expired_tries=await sources.expired_tries(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
         fleet=await sources.fleet(),
@@ -159,6 +166,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
         now=now,
         routes=await sources.deliveries.routes(),
         keys=sources.keys(),
+        expired_tries=await sources.expired_tries(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
         fleet=await sources.fleet(),

@@ -157,7 +157,7 @@ def stops(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> S
     running = next((each for each in all_hours if (each.source, each.key) == RUNNING), None)
     if running is None:
         return Stops()
-    may_send = {key.name for key in keys if key.status == ENABLED and not key.is_expired(now)} | {""}
+    may_send = {key.name for key in keys if key.state(now) == ENABLED} | {""}
     pairs = [each for each in all_hours if each.source and each.key in may_send]
     of_sources, of_keys = defaultdict(list), defaultdict(list)
     for pair in pairs:
@@ -192,7 +192,7 @@ def gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> 
     reports. Further names would cost a series each.
     """
     of_sources, of_keys = newest_records(hours)
-    enabled = {key.name for key in keys if key.status == ENABLED}
+    enabled = {key.name for key in keys if key.state(now) == ENABLED}
     found = stops(hours, keys, now=now).reported[:MAX_FINDINGS]
     return SenderGauges(
         sources=dict(islice(of_sources.items(), MOST_SHOWN)),

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.service.attempts import Buckets, neighbourhood
@@ -24,13 +24,14 @@ from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
-from spool.record import DEVICE_KEYS
+from spool.record import DEVICE_KEYS, moment
 from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken
-from spool.registry.keys import DELETED, ENABLED, OPENS, WAITS, Key
+from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import CREATE_EVENT, ENROLL, INGEST, SEND_AI_TELEMETRY, granting_use_case
+from spool.registry.tables.expired_tries import ExpiredTries
 
 if TYPE_CHECKING:
     from gateway.people.authentication.assistant_people import AssistantPerson
@@ -124,12 +125,18 @@ class Bearer:
 class ListedKey(Key):
     """
     A key with facts that are not stored with it: when a product last tested its export with the key, when its newest
-    record arrived, and the networks from which the key may be used. Without networks, it may be used from everywhere.
+    record arrived, the requests since it expired, and the networks from which the key may be used. Without networks, it
+    may be used from everywhere. The facts are those of the time `listed_at`.
     """
 
+    listed_at: float
     last_test: float | None
     last_record: float | None
+    expired_tries: ExpiredTries | None
     addresses: tuple[str, ...]
+
+
+AnyKey = TypeVar("AnyKey", bound=Key)
 
 
 class KnownKey(NamedTuple):
@@ -182,6 +189,7 @@ class Access:
         self._unwritten: set[int] = set()
         self._tests: dict[int, float] = {}  # last test of an export with each key since the start
         self._unwritten_tests: set[int] = set()
+        self._unwritten_tries: dict[int, ExpiredTries] = {}  # by key number
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
         self.newest_records: Callable[[], Awaitable[Mapping[str, float]]] = (
@@ -324,24 +332,41 @@ class Access:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
-    async def listed_keys(self) -> Sequence[Key]:
-        """Return every key as a ListedKey, with the tests of exports that all gateways received."""
+    async def listed_keys(self) -> Sequence[ListedKey]:
+        """Return every key as a ListedKey, with the facts of all gateways."""
         tests = dict({} if self._registry is None else await self._registry.export_tests.all())
         tests |= {id: max(at, tests.get(id, 0.0)) for id, at in self._tests.items()}
         records = await self.newest_records()
+        tries = await self.expired_tries()
+        now = self._clock.now()
         return [
             ListedKey(
                 **{field.name: getattr(key, field.name) for field in fields(key)},
+                listed_at=now,
                 last_test=tests.get(key.id),
                 last_record=records.get(key.name),
+                expired_tries=tries.get(key.id),
                 addresses=tuple(name for names, _ in self._places_of(key.name) for name in names),
             )
             for key in self.keys()
         ]
 
+    async def expired_tries(self) -> Mapping[int, ExpiredTries]:
+        """Return the refused requests since a key expired, of all gateways, by the number of an expired key."""
+        if self._registry is None:
+            return {}
+        tries = dict(await self._registry.expired_tries.all())
+        tries |= {id: each.joined(tries.get(id)) for id, each in self._unwritten_tries.items()}
+        now = self._clock.now()
+        expired = {key.id: key.expires_at for key in self.keys() if key.state(now) == EXPIRED}
+        return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
+
     def identified(self, secret: str) -> tuple[Key, bool] | None:
-        """Return the key with a secret, and whether its senders may be other gateways. None if there is no such key."""
-        key = self._find(secret)
+        """
+        Return the key with a secret, even if the key has expired, and whether its senders may be other gateways. None
+        if there is no such key.
+        """
+        key = self._find(secret) or self._find_expired(secret)
         return None if key is None else (key, bool(self._chaining(key.name)))
 
     def note_test(self, bearer: Bearer) -> None:
@@ -378,7 +403,7 @@ class Access:
         """Return a key by its exact name. Raises NotThere."""
         return _named(self.keys(), name)
 
-    async def listed_key(self, name: str) -> Key:
+    async def listed_key(self, name: str) -> ListedKey:
         """Return a key of `listed_keys` by its exact name. Raises NotThere."""
         return _named(await self.listed_keys(), name)
 
@@ -406,7 +431,7 @@ class Access:
             return ""
         if registry.keys.has_ended(legacy.secret):
             return NOT_OPEN[DELETED]
-        is_known = registry.keys.find(legacy.secret)
+        is_known = registry.keys.find(legacy.secret) or registry.keys.find_expired(legacy.secret)
         is_waiting = self._is_adopted and not is_known
         return NOT_OPEN[WAITS] if is_waiting else ""
 
@@ -444,6 +469,8 @@ class Access:
             return
         if self._unwritten_tests:
             await self._store_tests(self._registry)
+        if self._unwritten_tries:
+            await self._store_tries(self._registry)
         if not self._unwritten:
             return
         batch = {key_id: self._seen[key_id] for key_id in self._unwritten}
@@ -464,6 +491,16 @@ class Access:
             self._unwritten_tests.update(batch)
             extra = {"action": "export_test_not_stored"}
             _log.warning("times of test spans could not be stored and are retried: %s", error, extra=extra)
+
+    async def _store_tries(self, registry: Registry) -> None:
+        batch, self._unwritten_tries = self._unwritten_tries, {}
+        try:
+            await registry.expired_tries.add(batch, keys=registry.keys.all())
+        except SpoolError as error:
+            for id, tries in batch.items():
+                self._unwritten_tries[id] = tries.joined(self._unwritten_tries.get(id))
+            extra = {"action": "expired_tries_not_stored"}
+            _log.warning("uses of expired keys could not be stored and are retried: %s", error, extra=extra)
 
     async def adopt(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
@@ -541,11 +578,13 @@ class Access:
                 raise Refusal(
                     503, "keys_unavailable", "the key table cannot be read; retry later", retry_after_s=30
                 )
+            if expired := self._find_expired(secret):
+                raise self._refused_expired(expired)
             if self._registry.keys.was_deleted(secret):
                 raise self._unknown()  # this is no guess, because the installation had this key before
             raise self._guessed(address)
-        if key.status != ENABLED:
-            raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
+        if key.status == DISABLED:
+            raise self._disabled()
         self._check_address(key.name, address)
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
@@ -615,7 +654,7 @@ class Access:
             # another gateway returned the address, and may have created the key just before
             await self._registry.followed()
         key = self._registry.keys.numbered(number)
-        if key is None or key.status != ENABLED or key.is_expired(self._clock.now()):
+        if key is None or key.state(self._clock.now()) != ENABLED:
             raise KeyEnded("the key for which the address was given has ended")
         return self._registry.keys.expectation_of(number)
 
@@ -631,6 +670,25 @@ class Access:
         ):
             return self._legacy.key if self._legacy.matches(secret) else None
         return key
+
+    def _find_expired(self, secret: str) -> Key | None:
+        return None if self._registry is None else self._registry.keys.find_expired(secret)
+
+    def _refused_expired(self, key: Key) -> Refusal:
+        """Count a request with the secret of an expired key, and return its refusal."""
+        if key.status == DISABLED:
+            return self._disabled()
+        now = self._clock.now()
+        expiry = key.expires_at or now
+        tried = ExpiredTries(expires_at=expiry, count=1, newest=now)
+        self._unwritten_tries[key.id] = tried.joined(self._unwritten_tries.get(key.id))
+        message = (
+            f"this API key expired on {moment(expiry)}; use another key, or ask an operator to move the date"
+        )
+        return self._failed("expired_key", message)
+
+    def _disabled(self) -> Refusal:
+        return self._failed("disabled_key", "this API key is disabled; an operator can enable it")
 
     def _guessed(self, address: str) -> Refusal:
         network = neighbourhood(address)
@@ -654,7 +712,7 @@ class Access:
         return Refusal(401, type, message)
 
 
-def _named(keys: Iterable[Key], name: str) -> Key:
+def _named(keys: Iterable[AnyKey], name: str) -> AnyKey:
     for key in keys:
         if key.name == name:
             return key

@@ -20,7 +20,7 @@ from gateway.people.calls.scopes import empty_scopes
 from gateway.service.schemas import TEXT, array
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
-from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key
+from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, Key
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable
@@ -61,20 +61,23 @@ class Rotation(RequestBody):
     overlap_s: float = DEFAULT_OVERLAP_S
 
 
-def describe(key: Key) -> dict[str, object]:
+def describe(key: Key, now: float) -> dict[str, object]:
     """
-    Describe a key for lists and responses. `expires_at` is present only if the key expires, and the facts of a
-    listed key only if they apply.
+    Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if the key
+    expires, and the facts of a listed key only if they apply.
     """
     more: dict[str, object] = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
     if isinstance(key, ListedKey):
         more |= {} if key.last_test is None else {"last_test": moment(key.last_test)}
         more |= {} if key.last_record is None else {"last_record": moment(key.last_record)}
         more |= {"allowed_addresses": list(key.addresses)} if key.addresses else {}
+        if tries := key.expired_tries:
+            more |= {"refused_since_expiry": tries.count, "last_refused": moment(tries.newest)}
     return {
         "name": key.name,
         "description": key.description,
         "status": key.status,
+        "state": key.state(now),
         "scopes": list(key.scopes),
         "use_cases": list(key.use_cases),
         "scope_count": key.scope_count,
@@ -88,14 +91,15 @@ def describe(key: Key) -> dict[str, object]:
     }
 
 
-KEYS: List[Key] = List(
+KEYS: List[ListedKey] = List(
     root="keys",
-    show=describe,
+    show=lambda key: describe(key, key.listed_at),
     identity=Sort(value=lambda key: key.id),
     sorts={
         "name": Sort(value=lambda key: key.name),
         "description": Sort(value=lambda key: key.description),
         "status": Sort(value=lambda key: key.status),
+        "state": Sort(value=lambda key: key.state(key.listed_at)),
         "scope_count": Sort(value=lambda key: key.scope_count),
         "created_by": Sort(value=lambda key: key.created_by),
         "updated_by": Sort(value=lambda key: key.updated_by),
@@ -107,6 +111,7 @@ KEYS: List[Key] = List(
     filters={
         "name": Filter(values=lambda key: (key.name,)),
         "status": Filter(values=lambda key: (key.status,), valid_values=(ENABLED, DISABLED)),
+        "state": Filter(values=lambda key: (key.state(key.listed_at),), valid_values=STATES),
         "scope": Filter(values=lambda key: tuple(key.granted), valid_values=tuple(sorted(SCOPES))),
         "use_case": Filter(values=lambda key: key.use_cases, valid_values=tuple(USE_CASES)),
         "created_by": Filter(values=lambda key: (key.created_by,)),
@@ -145,7 +150,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
         expires_at=_expiry(body.expires_at),
         actor=request.actor,
     )
-    return {"key": describe(key), "secret": secret, **await _told_of_empty(request, key)}
+    return {"key": describe(key, request.now()), "secret": secret, **await _told_of_empty(request, key)}
 
 
 @call(
@@ -178,7 +183,7 @@ async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> R
     if found is None:
         raise NotThere("no API key has this secret")
     key, may_chain = found
-    return {"key": describe(key), "granted": sorted(key.granted), "may_chain": may_chain}
+    return {"key": describe(key, request.now()), "granted": sorted(key.granted), "may_chain": may_chain}
 
 
 @call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")
@@ -187,7 +192,10 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     key = await request.services.access.listed_key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
     over = overlap_ends_at is not None and overlap_ends_at <= request.now()
-    return {"key": describe(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
+    return {
+        "key": describe(key, request.now()),
+        "previous_secret_until": None if over else moment(overlap_ends_at),
+    }
 
 
 @call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key")
@@ -217,7 +225,11 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     if access.has_legacy() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
     key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
-    return {"key": describe(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
+    return {
+        "key": describe(key, request.now()),
+        "secret": secret,
+        "previous_secret_until": moment(key.overlap_ends_at),
+    }
 
 
 @call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key")
@@ -263,7 +275,7 @@ def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
 
 
 def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    return {"key": describe(request.services.access.key(key.name))}
+    return {"key": describe(request.services.access.key(key.name), request.now())}
 
 
 async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:

@@ -26,7 +26,7 @@ from spool.settings import MAX_SENDERS
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.money.budgets.evaluator import BudgetEvaluator
-    from gateway.service.monitoring.snapshot import BudgetGauge, SenderGauges
+    from gateway.service.monitoring.snapshot import BudgetGauge, KeyGauges, SenderGauges
     from gateway.service.monitoring.spend import SpendSeries
 
 
@@ -85,6 +85,7 @@ def exposition(
             spend=spend.counts if spend else None,
             lakes=await lake_states(parts.config, storage),
             senders=await _senders(parts, receivers),
+            keys=await _keys(parts, receivers),
             limits=[
                 *limits(
                     parts.config,
@@ -137,6 +138,17 @@ async def _senders(parts: Assembler, receivers: ReceiverServices) -> SenderGauge
 
     hours = await parts.sender_hours.current()
     return await asyncio.to_thread(gauges, hours, receivers.access.keys(), now=parts.clock.now())
+
+
+async def _keys(parts: Assembler, receivers: ReceiverServices) -> KeyGauges | None:
+    if parts.storage.registry is None:
+        return None
+    from gateway.money.insights.key_troubles import key_gauges
+    from gateway.money.insights.rhythms import MOST_SHOWN
+
+    access = receivers.access
+    tries = await access.expired_tries()
+    return key_gauges(access.keys(), tries, now=parts.clock.now(), most=MOST_SHOWN)
 
 
 def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:

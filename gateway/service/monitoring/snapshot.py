@@ -63,6 +63,18 @@ class SenderGauges:
     stopped: Sequence[tuple[str, str]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyGauges:
+    """
+    The number of API keys by state, the expiry of keys in use, and the number of refused requests by name of an expired
+    key. The last two are limited in length.
+    """
+
+    states: Mapping[str, int]
+    ends: Mapping[str, float]
+    tries: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class Limit:
     """A limit and its use. `name` is the name of the setting."""
@@ -107,6 +119,7 @@ class Snapshot:
     reconciled: Sequence[ReconciledRatio] = ()
     spend: SpendCounts | None = None
     senders: SenderGauges | None = None
+    keys: KeyGauges | None = None
     lakes: Sequence[LakeState] = ()
 
 
@@ -240,6 +253,8 @@ class SnapshotCollector:
         yield from _lakes(self.snapshot.lakes)
         if self.snapshot.senders is not None:
             yield from _senders(self.snapshot.senders, self.snapshot.now)
+        if self.snapshot.keys is not None:
+            yield from _keys(self.snapshot.keys)
         if self.snapshot.spend is not None:
             yield from self.snapshot.spend.families()
 
@@ -376,6 +391,21 @@ def _senders(senders: SenderGauges, now: float) -> Iterator[Metric]:
     for kind, sender in senders.stopped:
         stopped.add_metric([kind, sender], 1.0)
     yield stopped
+
+
+def _keys(keys: KeyGauges) -> Iterator[Metric]:
+    yield _by_state("keys", "API keys by state", keys.states)
+    ends = GaugeMetricFamily(
+        "tollhouse_key_end_timestamp_seconds", "Time at which an API key in use expires", labels=["key"]
+    )
+    for name, at in keys.ends.items():
+        ends.add_metric([name], at)
+    tries = GaugeMetricFamily(
+        "tollhouse_expired_key_requests", "Refused requests since the API key expired", labels=["key"]
+    )
+    for name, count in keys.tries.items():
+        tries.add_metric([name], count)
+    yield from (ends, tries)
 
 
 def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:

@@ -85,16 +85,33 @@ class KeyTable:
 
         A lookup of a nearly correct secret takes as long as a lookup of the correct one.
         """
+        owner = self._owner(secret)
+        if owner is None:
+            return None
+        key, ends_at = owner
+        return None if ends_at is not None and ends_at <= self._changes.now() else key
+
+    def find_expired(self, secret: str) -> Key | None:
+        """
+        Return the key of a secret that was valid until the key expired. Return None for any other secret. A secret
+        that a rotation ended before is not valid again if the expiry moves.
+        """
+        owner = self._owner(secret)
+        if owner is None:
+            return None
+        key, ends_at = owner
+        if ends_at is None or ends_at != key.expires_at or ends_at > self._changes.now():
+            return None
+        return key
+
+    def _owner(self, secret: str) -> tuple[Key, float | None] | None:
+        """Return the key of a secret, and the time at which the secret ends or ended."""
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
             return None
         key = self._keys[owner[1]]
-        for key_secret in key.secrets:
-            if key_secret.digest == digest:
-                is_over = key_secret.ends_at is not None and key_secret.ends_at <= self._changes.now()
-                return None if is_over else key
-        return None
+        return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
     def expectation(self, secret: str) -> Expectation | None:
         """

@@ -86,8 +86,8 @@ def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -
     assert {"key", "secret"} == set(created)
     assert created["secret"].startswith("th_")
     assert {
-        "name", "description", "status", "scopes", "use_cases", "scope_count", "labels", "created_by", "updated_by",
-        "last_modified", "last_accessed", "version",
+        "name", "description", "status", "state", "scopes", "use_cases", "scope_count", "labels", "created_by",
+        "updated_by", "last_modified", "last_accessed", "version",
     } == set(created["key"])  # fmt: skip
     assert created["key"]["labels"] == {"team": "search"}
     assert created["key"]["description"] == "d"

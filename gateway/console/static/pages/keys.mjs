@@ -13,7 +13,8 @@ import {span} from "../lib/range.mjs";
 const PATH = "/keys";
 const at = (name) => `/keys/${encodeURIComponent(name)}`;
 const used = (text) => (/^\d/.test(text) ? ago(text) : text);
-const expires = (text) => (!text ? "never" : Date.parse(text) <= Date.now() ? "expired" : text.slice(0, 10));
+const expires = (text) => text?.slice(0, 10) ?? "never";
+const KINDS = {Enabled: "good", Disabled: "bad", Expired: "bad"};
 const act = (verb) => (row) => send("POST", `${at(row.name)}/${verb}`, {}).then(() => null);
 const isScope = (name) => name.includes(":");
 
@@ -88,13 +89,15 @@ const KEYS = {
   show: at, one: (answer) => ({...answer.key, previous_secret_until: answer.previous_secret_until}),
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
-    {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${row.status === "Enabled" ? "good" : "bad"} />`, sort: "status"},
+    {title: "State", value: (row) => html`<${State} word=${row.state} kind=${KINDS[row.state]} />`, sort: "state"},
     {title: "Access", wide: true, value: (row) => row.use_cases.join(", ") || "fixed scopes"},
     {title: "Scopes", wide: true, kind: "number", value: (row) => row.scope_count, exact: (row) => row.scopes.join("\n"), sort: "scope_count"},
     {title: "Last used", value: (row) => used(row.last_accessed), exact: (row) => row.last_accessed, sort: "last_accessed"},
     {title: "Last record", value: (row) => (row.last_record ? ago(row.last_record) : "none"), exact: (row) => row.last_record},
     {title: "Last test", wide: true, value: (row) => (row.last_test ? ago(row.last_test) : ""), exact: (row) => row.last_test},
     {title: "Expires", wide: true, value: (row) => expires(row.expires_at), exact: (row) => row.expires_at, sort: "expires_at"},
+    {title: "Refused since expiry", wide: true, kind: "number", value: (row) => (row.refused_since_expiry ? exactCount(row.refused_since_expiry) : ""),
+      exact: (row) => row.last_refused},
     {title: "Last modified", wide: true, value: (row) => ago(row.last_modified), exact: (row) => row.last_modified, sort: "last_modified"},
     {title: "Created by", wide: true, value: (row) => row.created_by, sort: "created_by"},
     {title: "Updated by", wide: true, value: (row) => row.updated_by, sort: "updated_by"},

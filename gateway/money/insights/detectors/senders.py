@@ -13,12 +13,20 @@ from gateway.clusters.clusters import UnappliedConfig
 from gateway.devices.states import is_mute
 from gateway.money.insights.facts import DAY_S, Facts
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
+from gateway.money.insights.key_troubles import (
+    EXPIRED_KEY,
+    EXPIRING_KEY,
+    IDLE_S,
+    KeyTrouble,
+    key_troubles,
+)
 from gateway.money.insights.rhythms import SOURCE, Stop, stops
 from spool.clusters import Cluster
 from spool.devices.device import ENROLLED, Device
 from spool.record import moment
 from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.keys import ENABLED, Key
+from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING
 from spool.registry.scopes import (
     BILLING_DROP,
     CREATE_EVENT,
@@ -35,7 +43,6 @@ from spool.settings import COUNTED_ITEMS, MAX_SENDERS
 from spool.shares import KeyShare
 
 ALIVE_S = 86_400.0
-IDLE_S = 30 * DAY_S
 MAX_SCOPES = 4
 _AGENT = frozenset(GROUPS["Container agent"])
 _STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
@@ -43,7 +50,11 @@ SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )
 AGENT_READS = "insights:read_insights"  # scope with which the container agent checks its key at startup
-SOON_S = 14 * DAY_S
+_CATEGORIES = {
+    INFO: "keys",
+    WARNING: "reliability",
+    CRITICAL: NOT_ARRIVING,
+}  # of findings about a key's expiry
 _GIVES_WAY = {
     MAX_SENDERS: (
         "above the limit, its oldest senders are forgotten, and counters that they send later may be "
@@ -172,11 +183,7 @@ def _unapplied(config: UnappliedConfig) -> Finding:
 def idle_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that were never used, or not for a month. Keys that stopped sending have their own detector."""
     stopped = stops(facts.sender_hours, facts.keys, now=facts.now).keys
-    open_keys = [
-        key
-        for key in facts.keys
-        if key.status == ENABLED and not key.is_expired(facts.now) and key.name not in stopped
-    ]
+    open_keys = [key for key in facts.keys if key.state(facts.now) == ENABLED and key.name not in stopped]
     return ordered(_idle(key) for key in open_keys if facts.now - _last(key) >= IDLE_S)
 
 
@@ -206,7 +213,7 @@ def wide_key(facts: Facts) -> Sequence[Finding]:
     Find keys that can both send telemetry and read or change data. If such a key leaks from a client, the
     data is exposed.
     """
-    open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
+    open_keys = [key for key in facts.keys if key.state(facts.now) == ENABLED]
     sending = [key for key in open_keys if key.granted & SENDING]
     beyond = [(key, _beyond(key)) for key in sending]
     return ordered(_wide(key, scopes) for key, scopes in beyond if scopes)
@@ -237,26 +244,30 @@ def _wide(key: Key, beyond: frozenset[str]) -> Finding:
 
 
 def expiring_key(facts: Facts) -> Sequence[Finding]:
-    return ordered(_expiring(key, key.expires_at) for key in facts.keys if _expires_soon(key, facts.now))
+    """Find keys that expire within two weeks."""
+    return _of_expiry(facts, EXPIRING_KEY)
 
 
-def _expires_soon(key: Key, now: float) -> bool:
-    at = key.expires_at
-    return key.status == ENABLED and at is not None and now < at <= now + SOON_S
+def expired_key(facts: Facts) -> Sequence[Finding]:
+    """Find keys that have expired and are still used, so that the records of their senders are missing."""
+    return _of_expiry(facts, EXPIRED_KEY)
 
 
-def _expiring(key: Key, at: float | None) -> Finding:
+def _of_expiry(facts: Facts, detector: str) -> Sequence[Finding]:
+    troubles = key_troubles(facts.keys, facts.expired_tries, now=facts.now)
+    return [_expiry(trouble) for trouble in troubles if trouble.detector == detector][:MAX_FINDINGS]
+
+
+def _expiry(trouble: KeyTrouble) -> Finding:
     return finding(
-        "expiring_key",
-        (str(key.id),),
-        title=f"The API key {named(key.name)} expires soon",
-        seen=(
-            f"It expires at {moment(at)}. Afterwards, requests with this key are refused like requests "
-            "with an unknown key."
-        ),
+        trouble.detector,
+        trouble.subject,
+        title=trouble.title,
+        seen=trouble.seen,
         advice="Give its senders another key, or change the date with `tollhouse keys edit --expires-at`.",
-        category="keys",
+        category=_CATEGORIES[trouble.severity],
         effort=LOW,
+        newest=trouble.newest,
     )
 
 

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from gateway.money.insights.detectors.senders import crowding_key, expiring_key, idle_key, wide_key
+from gateway.money.insights.detectors.senders import (
+    crowding_key,
+    expired_key,
+    expiring_key,
+    idle_key,
+    wide_key,
+)
 from gateway.money.insights.facts import DAY_S
+from gateway.money.insights.findings import finding_key
+from gateway.money.insights.key_troubles import key_troubles
+from spool.registry.insights import Finding, Insight
 from spool.registry.keys import Key, Secret
+from spool.registry.notices import CRITICAL, INFO, WARNING, insight_severity
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
+from spool.registry.tables.expired_tries import ExpiredTries
 from spool.settings import COUNTED_ITEMS, MAX_SENDERS
 from spool.shares import nearly_gives_way
 from tests.gateway.money.insights.examples import NOW, found
+
+
+def severity_of(finding: Finding) -> str:
+    """Return the severity of the insight that a finding opens."""
+    insight = Insight(
+        id="1", finding=finding.key, status="new", status_at=NOW, created=NOW, last_updated=NOW, found_at=NOW,
+        present=True, touched=False, **asdict(finding.draft),
+    )  # fmt: skip
+    return insight_severity(insight)
 
 
 def key(**fields: Any) -> Key:
@@ -113,6 +134,44 @@ def test_keys_that_expire_soon(in_s: float | None, fields: dict[str, Any], told:
     secret = Secret(b"digest", None if in_s is None else NOW + in_s)
     findings = found(expiring_key, keys=[key(secrets=(secret,), **fields)])
     assert told == len(findings)
+
+
+@pytest.mark.parametrize(
+    ("in_s", "last_accessed", "severity"),
+    [
+        (14 * DAY_S, NOW, INFO),
+        (7 * DAY_S + 1, NOW, INFO),
+        (7 * DAY_S, NOW, WARNING),
+        (DAY_S + 1, NOW, WARNING),
+        (DAY_S, NOW, CRITICAL),
+        (1, NOW, CRITICAL),
+        (1, None, INFO),
+        (1, NOW - 30 * DAY_S, INFO),
+        (1, NOW - 30 * DAY_S + 1, CRITICAL),
+    ],
+)
+def test_the_end_of_a_used_key_is_urgent(in_s: float, last_accessed: float | None, severity: str) -> None:
+    """The end of a used key is a warning for a week and critical for a day. Each step is a new finding."""
+    one = key(secrets=(Secret(b"digest", NOW + in_s),), last_accessed=last_accessed)
+    [finding] = found(expiring_key, keys=[one])
+    [trouble] = key_troubles([one], {}, now=NOW)
+    assert severity == trouble.severity == severity_of(finding)
+    assert finding.key == trouble.finding
+    assert {finding_key("expiring_key", ("1", each)) for each in (INFO, WARNING, CRITICAL)} >= {finding.key}
+
+
+@pytest.mark.parametrize(
+    ("fields", "tries", "told"),
+    [({}, 3, 1), ({}, 0, 0), ({"status": "Disabled"}, 3, 0)],
+)
+def test_an_expired_key_that_is_still_used(fields: dict[str, Any], tries: int, told: int) -> None:
+    """An expired key is critical once a sender was refused, because its records are missing."""
+    one = key(secrets=(Secret(b"digest", NOW - 60),), **fields)
+    counted = {1: ExpiredTries(expires_at=NOW - 60, count=tries, newest=NOW - 1)} if tries else {}
+    findings = found(expired_key, keys=[one], expired_tries=counted)
+    assert told == len(findings)
+    assert told * [CRITICAL] == [severity_of(finding) for finding in findings]
+    assert all("3 requests were refused" in finding.draft.description for finding in findings)
 
 
 def test_nothing_is_told_of_what_an_expired_key_could_do() -> None:

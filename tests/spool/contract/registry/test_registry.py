@@ -253,8 +253,8 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
 
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """
-    A key expires at the exact moment, even after a restart. From then on its secret is unknown until the
-    expiry date is moved.
+    A key expires at the exact moment, even after a restart. From then on its secret is not found until the
+    expiry date is moved, except as that of an expired key.
     """
     registry = await open_registry()
     now = clock.now()
@@ -269,14 +269,17 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
     again = await open_registry()
     clock.move(59.999)
     found = again.keys.find(secret)
-    assert found is not None and not found.is_expired(clock.now())
+    assert found is not None and "Enabled" == found.state(clock.now())
+    assert again.keys.find_expired(secret) is None
     clock.move(0.001)
     assert again.keys.find(secret) is None
     assert again.keys.was_deleted(secret) is True
     assert again.keys.is_over(secret) is True
     [kept] = again.keys.all()
     assert kept.status == "Enabled"
-    assert kept.is_expired(clock.now()) is True
+    assert "Expired" == kept.state(clock.now())
+    assert kept == again.keys.find_expired(secret)
+    assert again.keys.find_expired(secret[:-1]) is None
     renamed = await again.keys.edit("search", new_name="ranking", expires_at=kept.expires_at, actor=ACTOR)
     assert kept.expires_at == renamed.expires_at
     with pytest.raises(Invalid, match="future"):

@@ -1,0 +1,61 @@
+"""
+Requests that were refused because their key had expired, by key. They include all processes, and survive restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from spool.registry.changes import Changes
+from spool.registry.keys import Key
+from spool.registry.registry_rows import RegistryRows
+
+KIND, ID = "expired_tries", "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredTries:
+    """The requests since the key expired at `expires_at`: their number, and the time of the newest."""
+
+    expires_at: float
+    count: int
+    newest: float
+
+    def joined(self, other: ExpiredTries | None) -> ExpiredTries:
+        """Return both together. Tries after an earlier expiry are left out."""
+        if other is None or other.expires_at < self.expires_at:
+            return self
+        if other.expires_at > self.expires_at:
+            return other
+        count, newest = self.count + other.count, max(self.newest, other.newest)
+        return ExpiredTries(expires_at=self.expires_at, count=count, newest=newest)
+
+
+class ExpiredTryTable:
+    """The tries, stored as one document."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:
+        """Add tries, by key id. Delete those of keys that are not in `keys` or have another expiry now."""
+        expiries = {key.id: key.expires_at for key in keys}
+
+        def work(rows: RegistryRows) -> None:
+            stored = _tries(rows)
+            stored |= {id: each.joined(stored.get(id)) for id, each in tries.items()}
+            rows.put_document(
+                KIND,
+                ID,
+                {str(id): asdict(each) for id, each in stored.items() if expiries.get(id) == each.expires_at},
+            )
+
+        await self._changes.change(work)
+
+    async def all(self) -> Mapping[int, ExpiredTries]:
+        return await self._changes.read(_tries)
+
+
+def _tries(rows: RegistryRows) -> dict[int, ExpiredTries]:
+    return {int(id): ExpiredTries(**fields) for id, fields in (rows.document(KIND, ID) or {}).items()}
