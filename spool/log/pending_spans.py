@@ -283,9 +283,10 @@ class PendingSpans:
             self._aged_at = now
             for sender in self._senders.values():
                 for key, (at, _) in sender.rows.items():
-                    if 0 <= now - at < KEPT_S:
-                        break
-                    due.append(key)
+                    if now - at >= KEPT_S:
+                        due.append(key)
+                    elif at <= now:
+                        break  # rows of a clock that was ahead may precede older ones
         return due
 
     def _beyond(self) -> Iterator[bytes]:

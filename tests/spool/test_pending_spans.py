@@ -110,6 +110,22 @@ def test_old_spans_are_forgotten() -> None:
     assert {} == spans.held
 
 
+def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
+    """
+    They stay until they are old by the corrected clock, also after a restart. They do not keep the spans of later
+    commits.
+    """
+    spans, ahead = PendingSpans(10), NOON + 7 * KEPT_S
+    rows = []
+    for number, at in ((1, ahead), (2, NOON), (3, NOON + 300)):
+        add(spans, step(number, 99))
+        rows += commit(spans, at)
+    for each in (spans, loaded(rows)):
+        assert {"alice": 3} == each.held
+        assert [rows[1].key] == each.due(NOON + KEPT_S)
+        assert [row.key for row in rows] == each.due(ahead + KEPT_S)
+
+
 def test_spans_of_a_failed_commit_are_taken_back() -> None:
     """Both forms of a trace are tested: a few spans, and many."""
     for known in (1, MANY - 1, MANY, MANY + 1):
