@@ -114,6 +114,37 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
         disk.unmount()
 
 
+def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread of the server runs when the power is cut, so it acknowledges nothing that the cut loses."""
+    states: list[set[str]] = []
+    pids: list[int] = []
+
+    class SeenServer(DrillServer):
+        def start(self) -> None:
+            super().start()
+            pids.append(self.pid)
+
+    class SeenDisk(CutDisk):
+        def cut(self) -> None:
+            threads = Path(f"/proc/{pids[-1]}/task").glob("*/stat")
+            states.append({thread.read_text().rpartition(") ")[2][0] for thread in threads})
+            super().cut()
+
+    for name, value in (("CUTS", 3), ("DrillServer", SeenServer), ("CutDisk", SeenDisk)):
+        monkeypatch.setattr(drill_command, name, value)
+    receiver = DrillReceiver()
+    server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
+    site = DrillSite(
+        config=None, scratch=tmp_path, server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0
+    )
+    result = drill_command.power_cut(site)
+    receiver.close()
+    if not result.rounds:
+        pytest.skip(result.note)
+    assert [{"T"}] * 3 == states
+    assert result.passed, result
+
+
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     """
     An acknowledged record that never arrives is lost. A record that arrives under two keys is a duplicate.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -73,6 +74,11 @@ class DrillServer:
             )
         ready = json.loads(line)
         self.url, self.key = ready["url"], ready["key"] or self.key
+
+    def freeze(self) -> None:
+        """Stop all threads of the server, and return when none of them runs any more."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
         """Send SIGKILL, as a crash or the kernel's out-of-memory killer would."""
