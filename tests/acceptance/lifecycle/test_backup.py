@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.drill.surroundings import Calls, DrillReceiver, make
 from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.lifecycle.load import load
@@ -113,6 +114,52 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
     assert route["queued"] == 3
     assert route["unknown"] == 0
     assert route["ambiguous"] == 3
+
+
+WEBHOOK = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[spool]
+hold = "0s"
+[[destinations]]
+name = "costs"
+type = "webhook"
+url = "{url}"
+"""
+
+
+def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Installations) -> None:
+    """
+    The page on backups warns of this: the receiver gets a call that arrived after the backup under two keys.
+    A call of the backup arrives once.
+    """
+    receiver = DrillReceiver()
+    one = installations(config=WEBHOOK.format(url=receiver.url))
+    key = one.key("sender")
+    one.start()
+    before, after = make(1), make(1)
+
+    def repeat(at: Tollhouse, calls: Calls) -> None:
+        assert 200 == post(at.url, calls.body, key).status
+
+    repeat(one, before)
+    wait_for(lambda: receiver.has(set(before.names)), 60, "the first call")
+    wait_for(lambda: not one.route("costs/ai-telemetry")["queued"], 60, "its delivery is settled")
+    one.run("backup", str(one.directory / "backup"))
+    repeat(one, after)
+    wait_for(lambda: receiver.has(set(after.names)), 60, "the second call")
+    one.stop()
+    other, _ = restored(one, one.directory / "backup", "--queued", "hold")
+    try:
+        other.start()
+        for calls in (before, after):
+            repeat(other, calls)
+        wait_for(lambda: receiver.doubled(), 60, "the second call, again")
+        assert set(after.names) == receiver.doubled()
+    finally:
+        other.stop()
+        receiver.close()
 
 
 def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Installations) -> None:
