@@ -26,6 +26,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
+ *   isLoading: whether choices of the forms are still loading; until then, no form opens
  *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row; Above({query}), Before({answer, session, query, reload, attention}): elements above the table
  *   empty: shown while the list has no rows
  */
@@ -46,9 +47,10 @@ export function ListPage({list, session, query, attention}) {
     loaded.current = size;
   }, [list.path, JSON.stringify(parameters)]);
   const [chosen, setAction] = useState(list.opens && isOpen(session, list.create) ? {title: list.create.title, row: null} : null);
-  // Take the action from the current list, because choices of its fields may have loaded since the click.
-  const action = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   const {data} = found;
+  const clicked = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
+  // A form opens when its choices have loaded. Before, it would show and save none of them.
+  const action = clicked?.fields && (!data || list.isLoading) ? null : clicked;
   const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
   const cursor = more ? more.cursor : data?.pagination.cursor;
   const next = async () => {

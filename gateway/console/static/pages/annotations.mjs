@@ -41,5 +41,5 @@ const list = (views, session) => ({
 
 export function Page(given) {
   const views = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
-  return html`<${Problem} error=${views.error} retry=${views.reload} /><${ListPage} list=${list(views.data ?? [], given.session)} ...${given} />`;
+  return html`<${Problem} error=${views.error} retry=${views.reload} /><${ListPage} list=${{...list(views.data ?? [], given.session), isLoading: !views.data}} ...${given} />`;
 }

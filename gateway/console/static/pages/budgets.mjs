@@ -187,5 +187,5 @@ export function Page(given) {
   return html`<${Problem} error=${known.error} retry=${known.reload} />
     ${data && html`<${ChannelProblems} channels=${data.channels} session=${given.session} />`}
     ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} channels=${names} made=${() => setMade(made + 1)} />`}
-    <${ListPage} key=${made} list=${list({...(data ?? {views: [], dimensions: NONE}), channels: names})} ...${given} />`;
+    <${ListPage} key=${made} list=${{...list({...(data ?? {views: [], dimensions: NONE}), channels: names}), isLoading: !data}} ...${given} />`;
 }

@@ -113,5 +113,5 @@ export function Page(given) {
   const {session} = given;
   const views = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
   return html`<${Problem} error=${views.error} retry=${views.reload} /><${Month} ...${given} />
-    ${!session.is_limited && html`<h2>All plans</h2><${ListPage} list=${list(views.data ?? [])} ...${given} />`}`;
+    ${!session.is_limited && html`<h2>All plans</h2><${ListPage} list=${{...list(views.data ?? []), isLoading: !views.data}} ...${given} />`}`;
 }

@@ -59,5 +59,5 @@ export function Page(given) {
   }, [], ["views", "notifications"]);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
     ${known.data && html`<${ChannelProblems} channels=${known.data.channels} session=${given.session} />`}
-    <${ListPage} list=${reportList({views: known.data?.views ?? [], channels: (known.data?.channels ?? []).map(({name}) => name)})} ...${given} />`;
+    <${ListPage} list=${{...reportList({views: known.data?.views ?? [], channels: (known.data?.channels ?? []).map(({name}) => name)}), isLoading: !known.data}} ...${given} />`;
 }

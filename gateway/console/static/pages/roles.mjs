@@ -248,5 +248,5 @@ export function Page(given) {
     <${Problem} error=${known.error} retry=${known.reload} />
     ${tab === "person" ? html`<${Person} query=${given.query} titles=${(known.data ?? NOTHING).dimensions.titles} />`
       : tab === "limit" ? html`<${Limit} query=${given.query} titles=${(known.data ?? NOTHING).dimensions.titles} />`
-      : html`<${ListPage} key=${tab} list=${tab === "sets" ? SETS : list(known.data ?? NOTHING)} ...${given} />`}`;
+      : html`<${ListPage} key=${tab} list=${tab === "sets" ? SETS : {...list(known.data ?? NOTHING), isLoading: !known.data}} ...${given} />`}`;
 }

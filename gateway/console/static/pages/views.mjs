@@ -58,5 +58,5 @@ const list = (known) => ({
 
 export function Page(given) {
   const known = useQuery(knownDimensions, [], ["views"]);
-  return html`<${Problem} error=${known.error} retry=${known.reload} /><${ListPage} list=${list(known.data ?? NONE)} ...${given} />`;
+  return html`<${Problem} error=${known.error} retry=${known.reload} /><${ListPage} list=${{...list(known.data ?? NONE), isLoading: !known.data}} ...${given} />`;
 }
