@@ -76,8 +76,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     """
     Open the whole storage. The caller must await `close` of the result.
 
-    Raises SpoolLocked if another process holds the data directory, SpoolFromTheFuture if a newer version
-    of Tollhouse wrote it, and SpoolUnavailable if it cannot be used. A damaged registry raises nothing
+    Raises SpoolLocked if another process holds the data directory, OtherSchema if a build with
+    other tables wrote it, and SpoolUnavailable if it cannot be used. A damaged registry raises nothing
     here: see Storage.
     """
     storage = await engine_of(engine).open(options)

@@ -77,8 +77,11 @@ class NotCertain(SpoolUnavailable):
     """A commit is stored, may be lost later, or never happened. The caller reads the rows to find out."""
 
 
-class SpoolFromTheFuture(SpoolError):
-    """A newer version of Tollhouse wrote the files. An operator upgrades Tollhouse or restores a backup."""
+class OtherSchema(SpoolError):
+    """
+    A build of Tollhouse with another schema wrote the data. An operator uses that build, upgrades Tollhouse or restores
+    a backup.
+    """
 
 
 NOT_FINISHED = "is an unfinished copy. Repeat the command that made it (tollhouse storage copy or import)"

@@ -169,7 +169,7 @@ class Recovered:
     unreadable: int
 
 
-def _never_newer(directory: Path) -> None:
+def _any_schema(directory: Path) -> None:
     """Do nothing, because a storage without files has nothing in the directory."""
 
 
@@ -205,7 +205,7 @@ class Engine:
 
     `is_new`: returns True if a data directory has no data of the engine; raises OSError if it cannot be
     read. `version`: version for bug reports. `known_faults`: faults of that version, with their effects.
-    `check_not_newer`: raises SpoolFromTheFuture if a newer release wrote into a data directory, which may
+    `check_schema`: raises OtherSchema if a build with other tables wrote a data directory, which may
     be in use.
 
     `recover`: imports the records of a damaged file that the log does not have. Raises NotAllowed if nothing
@@ -220,7 +220,7 @@ class Engine:
     is_new: Callable[[Path], bool]
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
-    check_not_newer: Callable[[Path], None] = _never_newer
+    check_schema: Callable[[Path], None] = _any_schema
     recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
     administration: Administration | None = None
     tables: Callable[[StorageOptions], Awaitable[OpenTables]] | None = None

@@ -282,6 +282,13 @@ def fail(message: str, code: int = 1) -> NoReturn:
     sys.exit(code)
 
 
+def fail_because(error: Exception) -> NoReturn:
+    """Exit with the message of an error, with code 2 if the same command cannot succeed."""
+    from spool.errors import NotAllowed, OtherSchema
+
+    fail(str(error), 2 if isinstance(error, NotAllowed | OtherSchema) else 1)
+
+
 @click.command()
 def version() -> None:
     """Print the versions of Tollhouse, Python and SQLite."""

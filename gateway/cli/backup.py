@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli import config_option, configured, data_option, fail_because
 from gateway.cli.data_directory import need_named_data
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
@@ -69,10 +69,8 @@ def restore(backup: Path, data: Path | None, config: Path | None, queued: str | 
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     try:
         asyncio.run(_restore(backup, settings, queued))
-    except NotAllowed as error:
-        fail(str(error), 2)
     except (SpoolError, OSError) as error:
-        fail(str(error))
+        fail_because(error)
 
 
 async def _restore(backup: Path, config: Config, queued: str | None) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import configured, fail
+from gateway.cli import configured, fail, fail_because
 from gateway.cli.serve import program, serve_until_stopped
 from gateway.service.demo.plants import PLANTS, least_month, not_shown
 from spool.clock import SystemClock
-from spool.errors import NotAllowed, SpoolError
+from spool.errors import SpoolError
 
 USUAL_RECORDS = 30_000
 PLANTED = (
@@ -123,10 +123,8 @@ def demo(
                     progress=lambda sent: bar.update(sent - bar.pos),
                 )
             )
-    except NotAllowed as error:
-        fail(str(error), 2)
     except (SpoolError, OSError) as error:
-        fail(str(error))
+        fail_because(error)
     click.echo(
         f"{filled.records} records, including {filled.duplicates} duplicates; "
         f"{filled.inspected.merged.new} insights, {filled.look.merged.new} recommendations"

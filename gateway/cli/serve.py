@@ -27,7 +27,7 @@ from gateway.service.monitoring import logs
 from gateway.service.monitoring.memory import settle_after_start
 from gateway.service.monitoring.service_manager import ServiceManager
 from spool.engines import engine_of
-from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
+from spool.errors import OtherSchema, SpoolError, UnfinishedCopy
 from spool.registry.operators import Actor
 
 # imported late, so that the help and a refused start of these commands do not load the server
@@ -85,7 +85,7 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
         sys.exit(asyncio.run(run(settings, sockets=ListeningSockets.of_service_manager(), **options)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
-    except (SpoolFromTheFuture, UnfinishedCopy) as error:  # a restart would fail for the same reason
+    except (OtherSchema, UnfinishedCopy) as error:  # a restart would fail for the same reason
         fail(str(error), code=2)
     except (SpoolError, OSError) as error:
         fail(why(error))
@@ -99,8 +99,8 @@ def _check_files(config: Config) -> None:
     if problems:
         fail("; ".join(problems), code=2)
     try:
-        engine_of(config.storage.engine).check_not_newer(config.data_dir)
-    except SpoolFromTheFuture as error:
+        engine_of(config.storage.engine).check_schema(config.data_dir)
+    except OtherSchema as error:
         fail(str(error), code=2)
 
 

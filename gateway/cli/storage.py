@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
-from gateway.cli import config_option, configured, fail
+from gateway.cli import config_option, configured, fail, fail_because
 from gateway.cli.data_directory import need_data, need_named_data
 from gateway.cli.output import show_fields, show_json
 from gateway.service.configuration.sections import Config
 from gateway.service.configuration.values import read_quantity, written
 from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
-from spool.errors import NotAllowed, SpoolError, SpoolFromTheFuture
+from spool.errors import SpoolError
 from spool.record import moment
 from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration, Engine, StorageOptions
@@ -202,10 +202,8 @@ def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
 def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
-    except (NotAllowed, SpoolFromTheFuture) as error:
-        fail(str(error), 2)
     except SpoolError as error:
-        fail(str(error))
+        fail_because(error)
 
 
 def _show_copied(done: CopiedStorage, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from spool.errors import NOT_FINISHED, NotAllowed
+from spool.errors import NOT_FINISHED, NotAllowed, OtherSchema
 from spool.postgres.address import (
     agree,
     change_settings,
@@ -20,7 +20,7 @@ from spool.postgres.address import (
 )
 from spool.postgres.database import Connection, Database
 from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
-from spool.postgres.migrations import VERSION, found_version, migrate
+from spool.postgres.migrations import VERSION, FoundSchema, found_schema, found_version, migrate
 from spool.postgres.transfer.unfinished import is_marked
 from spool.settings import NO_POOLER, REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
@@ -78,13 +78,15 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
             lambda connection: _look(database, connection)
         )
         elapsed_s = time.perf_counter() - began
-        version = await found_version(database)
-        shared = await read_settings(database) if version else {}
+        found = await found_schema(database)
+        shared = await read_settings(database) if found.version else {}
         is_unfinished = await is_marked(database)
     problem = ""
-    if is_unfinished:
+    if other := _other_schema(found):
+        problem = other
+    elif is_unfinished:
         problem = f"the schema {NOT_FINISHED}"
-    elif not version:
+    elif not found.version:
         problem = "the schema does not exist yet: run tollhouse storage init"
     elif storage.durability == REPLICATED and not standbys:
         problem = (
@@ -97,7 +99,7 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
         "engine": storage.engine,
         "server": f"PostgreSQL {server}",
         "schema": storage.schema,
-        "version": version,
+        "version": found.version,
         "own_version": VERSION,
         "bytes": int(size),
         "durability": storage.durability,
@@ -111,6 +113,15 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
     }
 
 
+def _other_schema(found: FoundSchema) -> str:
+    """Return why this build cannot use the schema, or an empty text."""
+    try:
+        found.check()
+    except OtherSchema as error:
+        return str(error)
+    return ""
+
+
 async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapping[str, float]:
     """Change settings that all nodes share. Each node applies them at its next start."""
     unknown = sorted(set(changes) - set(SHARED))
@@ -119,7 +130,9 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
             f"spool.{unknown[0]} is not shared by the nodes: change it in the configuration of each node"
         )
     async with _opened(storage) as database:
-        if not await found_version(database):
+        found = await found_schema(database)
+        found.check()
+        if not found.version:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         before = await read_settings(database)
         after = {**before, **changes}
@@ -134,7 +147,9 @@ async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
     to this node.
     """
     async with _opened(storage) as database:
-        if not await found_version(database):
+        found = await found_schema(database)
+        found.check()
+        if not found.version:
             return []
         incarnation = await read_incarnation(database)
         losses = await ConfirmedCommits(directory, incarnation).told(database)

@@ -24,7 +24,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from spool.clock import Clock
-from spool.errors import SpoolError, SpoolFromTheFuture, SpoolUnavailable
+from spool.errors import OtherSchema, SpoolError, SpoolUnavailable
 from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
@@ -266,7 +266,7 @@ class PostgresLeases:
             self._asked.clear()
             try:
                 await self._look_in_time()
-            except SpoolFromTheFuture as error:  # the schema was upgraded while this gateway had no session
+            except OtherSchema as error:  # the schema was upgraded while this gateway had no session
                 self._tasks.fail(error)
                 return
             except SpoolError as error:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 
-from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
+from spool.errors import BeingMigrated, NotAllowed, OtherSchema
 from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, LockWaited
+from spool.sql.schemas import FIRST, digests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,8 @@ class Migration:
         return "\n".join(map(script, self.files))
 
 
-# Do not change the entry of a released version. Add a new version at the end.
+# Do not change the entry of a released version, because no build opens a schema whose digest differs. Add a new version
+# at the end.
 VERSIONS: Sequence[Migration] = (
     Migration(
         files=(
@@ -54,7 +56,7 @@ VERSIONS: Sequence[Migration] = (
         )
     ),
 )
-VERSION = len(VERSIONS)
+VERSION = FIRST + len(VERSIONS) - 1
 
 # Milliseconds of one wait for another process, which may be migrating for a long time. Then the reason is
 # logged, and the wait is repeated. A slow migration is not interrupted.
@@ -66,7 +68,7 @@ FACTS = """
     CREATE TABLE {schema}.facts (name text PRIMARY KEY, value bytea NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
           autovacuum_vacuum_cost_delay = 0)"""
-READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest_node')"
+READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest_node', 'digests')"
 KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
@@ -92,13 +94,45 @@ OLDER_NODES = f"""
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FoundSchema:
+    """The facts of a schema about its versions. `version` is 0 if the schema does not exist."""
+
+    version: int = 0
+    oldest_node: int = 0
+    digests: Sequence[str] = ()
+
+    def check(self, versions: Sequence[Migration] = VERSIONS) -> None:
+        """Raise OtherSchema if a node with these versions cannot use the schema."""
+        own, known = FIRST + len(versions) - 1, digests_of(versions)
+        common = min(len(known), len(self.digests))
+        if self.version and (not common or known[:common] != list(self.digests[:common])):
+            raise OtherSchema(
+                f"the schema was written by another build of Tollhouse, whose tables differ (version {self.version}; "
+                f"this one has version {own}): use that build, or start with an empty schema"
+            )
+        if self.oldest_node > own or self.version > own + 1:
+            raise OtherSchema(
+                f"the schema has version {self.version} and needs nodes of version "
+                f"{max(self.oldest_node, self.version - 1)} or later, but this Tollhouse has version {own}: upgrade it"
+            )
+
+
+def digests_of(versions: Sequence[Migration]) -> list[str]:
+    return digests([FACTS, *(version.statements() for version in versions)])[1:]
+
+
 def script(name: str) -> str:
     return files(__package__).joinpath("schema", name).read_text("utf-8")
 
 
 async def found_version(database: Database) -> int:
     """Return the version of the schema in the database, or 0 if the schema does not exist."""
-    return (await database.read(lambda connection: _versions(database, connection)))[0]
+    return (await found_schema(database)).version
+
+
+async def found_schema(database: Database) -> FoundSchema:
+    return await database.read(partial(_found, database))
 
 
 async def migrate(
@@ -108,8 +142,8 @@ async def migrate(
     Upgrade the schema to the last version. If several processes start this, one of them upgrades and
     the others wait.
 
-    With `for_copy`, a new schema is marked UNFINISHED from the start. Raises SpoolFromTheFuture if the schema
-    is too new for this release. Raises NotAllowed while a node runs that could not use the upgraded schema.
+    With `for_copy`, a new schema is marked UNFINISHED from the start. Raises OtherSchema if another build
+    wrote the schema. Raises NotAllowed while a node runs that could not use the upgraded schema.
     """
     while True:
         try:
@@ -126,38 +160,29 @@ async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """Upgrade the schema as `migrate` does. If another process blocks it for long, raise BeingMigrated."""
-    current, oldest_node = await database.read(lambda connection: _versions(database, connection))
-    check_version(current, oldest_node, len(versions))
-    if current >= len(versions):
+    found = await found_schema(database)
+    found.check(versions)
+    if len(found.digests) >= len(versions):
         return
     try:
-        if not current:
+        if not found.version:
             await database.transaction(partial(_make_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate, database, versions), takes_long=True)
     except LockWaited as error:
         raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
 
 
-def check_version(found: int, oldest_node: int, own: int = VERSION) -> None:
-    """Raise SpoolFromTheFuture if a node of this version cannot use the schema."""
-    if oldest_node > own or found > own + 1:
-        raise SpoolFromTheFuture(
-            f"the schema has version {found} and needs nodes of version {max(oldest_node, found - 1)} "
-            f"or later, but this Tollhouse has version {own}: upgrade it"
-        )
-
-
 def joining(own: int = VERSION) -> dict[str, list[bytes]]:
-    """Return the parameters of MAY_JOIN: the versions that `check_version` accepts."""
+    """Return the parameters of MAY_JOIN: the versions that `FoundSchema.check` accepts."""
     return {
-        "versions": [str(version).encode() for version in range(1, own + 2)],
-        "oldest": [str(oldest).encode() for oldest in range(1, own + 1)],
+        "versions": [str(version).encode() for version in range(FIRST, own + 2)],
+        "oldest": [str(oldest).encode() for oldest in range(FIRST, own + 1)],
     }
 
 
 def check_joining(database: Database, connection: Connection) -> None:
-    """Raise SpoolFromTheFuture if the schema was upgraded too far for this release after it was opened."""
-    check_version(*_versions(database, connection))
+    """Raise OtherSchema if the schema was upgraded too far for this release after it was opened."""
+    _found(database, connection).check()
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
@@ -182,20 +207,21 @@ def _wait_for_others(connection: Connection) -> None:
 def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
     _wait_for_others(connection)
     connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-    current, oldest_node = _versions(database, connection)
-    target = len(versions)
-    check_version(current, oldest_node, target)
-    if current >= target:
+    found = _found(database, connection)
+    found.check(versions)
+    if len(found.digests) >= len(versions):
         return
-    narrowed = (number for number, version in enumerate(versions, start=1) if version.narrows)
-    oldest_node = max([1, oldest_node, *narrowed])
-    if current:
+    target = FIRST + len(versions) - 1
+    narrowed = (number for number, version in enumerate(versions, start=FIRST) if version.narrows)
+    oldest_node = max([FIRST, found.oldest_node, *narrowed])
+    if found.version:
         _check_nodes(database, connection, max(oldest_node, target - 1), target)
     # While a migration waits for a lock on a table, all other sessions wait behind it. So it must not wait long.
     connection.execute("SET LOCAL lock_timeout = '2s'")
-    for migration in versions[current:]:
+    for migration in versions[len(found.digests) :]:
         connection.execute(database.sql(migration.statements()))
-    for name, value in (("version", target), ("oldest_node", oldest_node)):
+    facts = {"version": target, "oldest_node": oldest_node, "digests": " ".join(digests_of(versions))}
+    for name, value in facts.items():
         connection.execute(database.sql(KEEP), {"name": name, "value": str(value).encode()})
 
 
@@ -214,8 +240,12 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
         )
 
 
-def _versions(database: Database, connection: Connection) -> tuple[int, int]:
+def _found(database: Database, connection: Connection) -> FoundSchema:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
-        return 0, 0
-    facts = {name: int(value) for name, value in connection.execute(database.sql(READ))}
-    return facts.get("version", 0), facts.get("oldest_node", 0)
+        return FoundSchema()
+    facts: dict[str, bytes] = dict(connection.execute(database.sql(READ)).fetchall())
+    return FoundSchema(
+        version=int(facts.get("version", 0)),
+        oldest_node=int(facts.get("oldest_node", 0)),
+        digests=facts.get("digests", b"").decode().split(),
+    )

@@ -122,8 +122,8 @@ async def open_spool(
     native: Native | None = None,
 ) -> SqliteSpool:
     """
-    Open the spool. Raises SpoolLocked if another process holds the directory, and SpoolFromTheFuture if a
-    newer version of Tollhouse wrote it.
+    Open the spool. Raises SpoolLocked if another process holds the directory, and OtherSchema if a
+    build with other tables wrote it.
     """
     lock = lock_directory(directory)
     reserve = Reserve(directory, clock)

@@ -14,13 +14,14 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from spool.errors import SpoolFromTheFuture
+from spool.errors import OtherSchema
+from spool.sql.schemas import FIRST, digests
 from spool.sqlite.damage.write_ahead_log import newest_page
 from spool.sqlite.database import PAGE, damage
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# For each file, the files in schema/ of each version. Do not change released versions. Add a new version
-# at the end.
+# For each file, the files in schema/ of each version. Do not change released versions, because no build opens a file
+# whose digest differs. Add a new version at the end.
 VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
     SPOOL: (
         (
@@ -37,7 +38,7 @@ VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
     REGISTRY: (("registry.sql",),),
     LEDGER: (("ledger.sql",),),
 }
-MARK = 0x546F6C00  # the bytes "Tol"; the version is added in the lowest byte
+MARK = 0x546F6C00  # the bytes "Tol"; the version is added
 # Offsets of `user_version` and `application_id` in the header of a database file.
 VERSION_AT, MARK_AT, HEADER_BYTES = 60, 68, 100
 
@@ -53,7 +54,7 @@ def statements(file: str) -> Sequence[str]:
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     """
-    Migrate the file to version len(versions). Raises SpoolFromTheFuture if its version is higher.
+    Migrate the file to the last version. Raises OtherSchema if a build with other versions wrote it.
 
     The header stores the version twice. So a flipped bit is recognized as damage, and not taken
     for another version.
@@ -61,13 +62,13 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     current = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark != (MARK + current if current else 0) or (tables and not current):
+    if mark != (mark_of(current) if current else 0) or (tables and not current):
         raise damage("the header of the file has an inconsistent version")
-    _check_known(current, len(versions))
+    _check_known(current, versions)
     for number, statements in _steps(current, versions):
         # executescript would first commit an open transaction, so BEGIN and COMMIT are part of the script
         try:
-            numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {MARK + number};"
+            numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {mark_of(number)};"
             connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;{numbered}\nCOMMIT;")
         except sqlite3.OperationalError as error:
             _roll_back(connection)
@@ -79,9 +80,20 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
             raise
 
 
-def check_not_newer(path: Path, known: int) -> None:
+def numbers(versions: Sequence[str]) -> list[int]:
+    """Return `user_version` after each version: its number in the highest byte, and 24 bits of its digest."""
+    found = digests(versions)
+    return [number << 24 | int(digest[:6], 16) for number, digest in enumerate(found, start=FIRST)]
+
+
+def mark_of(number: int) -> int:
+    """Return `application_id` for a `user_version`. PRAGMA reads it as a signed number."""
+    return (MARK + number) & 0x7FFFFFFF
+
+
+def check_schema(path: Path, versions: Sequence[str]) -> None:
     """
-    Raise SpoolFromTheFuture if a release that knows more versions wrote the file.
+    Raise OtherSchema if a build with other versions wrote the file.
 
     The file is read without SQLite, because SQLite would write to it and create files next to it.
     """
@@ -94,23 +106,33 @@ def check_not_newer(path: Path, known: int) -> None:
         return
     if len(header) >= HEADER_BYTES:
         (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))
-        if mark == MARK + current:
-            _check_known(current, known)
+        if mark == mark_of(current):
+            _check_known(current, versions)
 
 
-def _check_known(current: int, known: int) -> None:
-    if current > known:
-        raise SpoolFromTheFuture(
-            f"the data was written by a newer Tollhouse (version {current}; this one supports "
-            f"{known}): upgrade, or restore a backup from before the upgrade"
+def _check_known(current: int, versions: Sequence[str]) -> None:
+    known = numbers(versions)
+    if current in (0, *known):
+        return
+    number, own = current >> 24, known[-1] >> 24
+    if number > own:
+        raise OtherSchema(
+            f"the data was written by a newer Tollhouse (version {number}; this one supports "
+            f"{own}): upgrade, or restore a backup from before the upgrade"
         )
+    raise OtherSchema(
+        f"the data was written by another build of Tollhouse, whose tables differ ({current:08x}; this one has "
+        f"{known[-1]:08x}): use that build, or start with an empty data directory"
+    )
 
 
-def _steps(current_version: int, versions: Sequence[str]) -> list[tuple[int, str]]:
+def _steps(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
     """Return the missing versions, each with its number. For a new file, return all of them as one step."""
-    if not current_version and versions:
-        return [(len(versions), ";\n".join(versions))]
-    return list(enumerate(versions[current_version:], start=current_version + 1))
+    known = numbers(versions)
+    if not current:
+        return [(known[-1], ";\n".join(versions))]
+    begin = known.index(current) + 1
+    return list(zip(known[begin:], versions[begin:], strict=True))
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

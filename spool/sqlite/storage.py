@@ -16,7 +16,7 @@ from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.directory import SPOOL, check_finished
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
-from spool.sqlite.migrations import VERSIONS, check_not_newer
+from spool.sqlite.migrations import VERSIONS, check_schema, statements
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry import check_expected, move_aside, open_registry, remember_registry
 from spool.storage import Engine, Recovered, Storage, StorageOptions
@@ -42,7 +42,7 @@ async def _copy(directory: Path, into: Path) -> None:
 async def _open(options: StorageOptions) -> Storage:
     if not options.is_unfinished_copy:
         check_finished(options.directory)
-    await asyncio.to_thread(_check_not_newer, options.directory)
+    await asyncio.to_thread(_check_schemas, options.directory)
     async with AsyncExitStack() as stack:
         spool = await open_spool(
             options.directory,
@@ -81,10 +81,10 @@ async def _open(options: StorageOptions) -> Storage:
         )
 
 
-def _check_not_newer(directory: Path) -> None:
-    """Raise SpoolFromTheFuture if a newer release wrote the directory. Call it before anything is written."""
-    for file, versions in VERSIONS.items():
-        check_not_newer(directory / file, len(versions))
+def _check_schemas(directory: Path) -> None:
+    """Raise OtherSchema if another build wrote the directory. Call it before anything is written."""
+    for file in VERSIONS:
+        check_schema(directory / file, statements(file))
 
 
 async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
@@ -113,13 +113,14 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
     from spool.sqlite.damage.recovering import recover
 
     check_finished(options.directory)
-    await asyncio.to_thread(_check_not_newer, options.directory)
+    await asyncio.to_thread(_check_schemas, options.directory)
     return await recover(options.directory, options.settings, options.clock, file)
 
 
 async def _tables(options: StorageOptions) -> OpenTables:
     from spool.sqlite.transfer import tables  # imported only for copies, which a server never makes
 
+    await asyncio.to_thread(_check_schemas, options.directory)
     return await tables(options)
 
 
@@ -143,7 +144,7 @@ ENGINE = Engine(
     is_new=lambda directory: not (directory / SPOOL).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
-    check_not_newer=_check_not_newer,
+    check_schema=_check_schemas,
     recover=_recover,
     tables=_tables,
     take_over=_take_over,

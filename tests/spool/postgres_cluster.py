@@ -497,7 +497,9 @@ class Schemas:
             return
         statements = [f"DROP TABLE IF EXISTS {schema.name}.{name}" for name in sorted(tables - made)]
         statements += [f"DELETE FROM {schema.name}.{name}" for name in sorted(made - {"facts"})]
-        statements.append(f"DELETE FROM {schema.name}.facts WHERE name NOT IN ('version', 'oldest_node')")
+        statements.append(
+            f"DELETE FROM {schema.name}.facts WHERE name NOT IN ('version', 'oldest_node', 'digests')"
+        )
         statements += [f"ALTER SEQUENCE {schema.name}.{name} RESTART" for name, kind in found if kind == "S"]
         text = ";\n".join([*statements, *first]).encode()
         while not self._empty(schema.name, text):

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import random
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from gateway.cli import fail
+from gateway.cli import fail, fail_because
 from gateway.cli.output import JsonObject
 from spool.record import CURRENCY
 
@@ -254,4 +254,4 @@ def result_of(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except (SendError, SpoolError, ValueError, OSError) as error:
-        fail(str(error))
+        fail_because(error)

@@ -29,7 +29,7 @@ from urllib.parse import quote, urlencode
 import click
 import orjson
 
-from gateway.cli import config_option, data_option, fail
+from gateway.cli import config_option, data_option, fail, fail_because
 from gateway.cli.data_directory import installation
 from gateway.cli.output import JsonObject
 from gateway.service.configuration.local_operator import AS_ENV, local_address
@@ -250,7 +250,7 @@ def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
     except TimeoutError:
         fail(f"Tollhouse did not respond within {ANSWER_S:.0f} s; see its log and /livez")
     except (SpoolError, OSError) as error:
-        fail(str(error))
+        fail_because(error)
     except aiohttp.ClientError as error:
         fail(f"Tollhouse did not respond ({error}); try again")
 

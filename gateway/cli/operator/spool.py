@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 import orjson
 
-from gateway.cli import config_option, data_option, fail
+from gateway.cli import config_option, data_option, fail, fail_because
 from gateway.cli.data_directory import installation
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
@@ -20,7 +20,7 @@ from gateway.cli.parameters import Moment
 from gateway.service.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
-from spool.errors import NotAllowed, SpoolError
+from spool.errors import SpoolError
 from spool.log.books import (
     ACCEPTED,
     DAMAGED,
@@ -195,10 +195,8 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
         if file is not None:
             _show_recovered(asyncio.run(_recover(settings, file)))
         problem = asyncio.run(_open(settings, new_registry=new_registry))
-    except NotAllowed as error:
-        fail(str(error), 2)
     except (SpoolError, OSError) as error:
-        fail(str(error))
+        fail_because(error)
     if problem:
         fail(problem)
     click.echo("the data directory is usable")

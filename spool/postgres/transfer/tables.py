@@ -28,7 +28,7 @@ from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log import finds
 from spool.postgres.log.queries import PLACES
-from spool.postgres.migrations import VERSION, found_version
+from spool.postgres.migrations import VERSION, found_schema
 from spool.record import TOPICS
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
@@ -214,16 +214,17 @@ class PostgresTables:
 async def tables(options: StorageOptions) -> OpenTables:
     """
     Return a function that opens the tables of a schema. Raises NotAllowed if the schema does not exist, if it
-    is too new, or if a node uses it.
+    is too new, or if a node uses it. Raises OtherSchema if another build wrote it.
     """
     database = open_database(options.storage, options.clock)
     try:
-        version = await found_version(database)
-        if not version:
+        found = await found_schema(database)
+        found.check()
+        if not found.version:
             raise NotAllowed(f"the schema {database.name} does not exist, so there is nothing to copy")
-        if version > VERSION:
+        if found.version > VERSION:
             raise NotAllowed(
-                f"the schema {database.name} has version {version}, but this Tollhouse supports "
+                f"the schema {database.name} has version {found.version}, but this Tollhouse supports "
                 f"version {VERSION}: copy it with the release that upgraded it"
             )
         await database.read(partial(_check_unused, database))

@@ -25,8 +25,8 @@ CREATE TABLE {schema}.releases (release text PRIMARY KEY, at float8 NOT NULL);
 CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
     "spool/postgres/migrations.py": [
         (
-            "VERSION = len(VERSIONS)",
-            "VERSIONS = (*VERSIONS, Migration(files=('releases.sql',)))\nVERSION = len(VERSIONS)",
+            "VERSION = FIRST + len(VERSIONS)",
+            "VERSIONS = (*VERSIONS, Migration(files=('releases.sql',)))\nVERSION = FIRST + len(VERSIONS)",
         ),
     ],
     "spool/postgres/log/queries.py": [

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -19,7 +20,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from spool.sqlite.migrations import MARK
+from spool.sqlite.migrations import mark_of
+from spool.transfer.backups import back_up
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.load import Tally, load
 from tests.acceptance.payloads import post, request, span
@@ -287,24 +289,68 @@ def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str,
     assert told in done.stderr, done.stderr
 
 
-def test_a_newer_release_finds_its_data_as_it_left_it(installations: Installations) -> None:
-    """A release that refuses the directory does not change a byte of it."""
+def set_version(file: Path, number: int) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {mark_of(number)}"
+        connection.executescript(f"BEGIN; {numbered}; COMMIT")
+
+
+# Commands that open the data directory, and so must refuse one of another build.
+OPENING = (
+    ("serve",),
+    ("serve", "--take-over"),
+    ("spool", "verify"),
+    ("spool", "recover"),
+    ("spool", "recover", "spool.sqlite.saved"),
+    ("storage", "export", "archive"),
+    ("backup", "backup"),
+    ("keys", "list"),
+    ("report",),
+    ("devices", "list"),
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [(99 << 24, "version 99"), (1, "another build")], ids=["newer", "earlier build"]
+)
+def test_another_build_finds_its_data_as_it_left_them(
+    installations: Installations, number: int, message: str
+) -> None:
+    """A build with other tables exits with 2 and a clear sentence, and does not change a byte of the directory."""
     one = installations()
     one.start()
     one.stop()
-    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:
-        newer.execute("PRAGMA user_version = 99")
-        newer.execute(f"PRAGMA application_id = {MARK + 99}")
+    shutil.copy(one.data / "spool.sqlite", one.directory / "spool.sqlite.saved")
+    set_version(one.data / "spool.sqlite", number)
 
     def contents() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in one.data.rglob("*") if path.is_file()}
 
     before = contents()
-    for words in (["serve"], ["serve", "--take-over"], ["spool", "verify"], ["storage", "export", "archive"]):
+    for words in OPENING:
         done = one.attempt(*words)
-        assert done.returncode > 0, (words, done.stderr)
-        assert "version 99" in done.stderr, (words, done.stderr)
+        assert 2 == done.returncode, (words, done.stderr)
+        assert message in done.stderr, (words, done.stderr)
         assert before == contents(), words
+    assert not (one.directory / "backup").exists()
+    assert not (one.directory / "archive").exists()
+
+
+async def test_a_backup_of_another_build_is_not_restored(installations: Installations) -> None:
+    one = installations()
+    other = Tollhouse(one.directory.with_name("other"), one.config.read_text())
+    one.key("sender")
+    set_version(one.data / "ledger.sqlite", 1)
+    backup = one.directory / "backup"
+
+    async def copy(into: Path) -> None:
+        shutil.copytree(one.data, into, dirs_exist_ok=True)
+
+    await back_up(copy, backup, version="1.0", made_at="2026-11-28T00:00:00Z", records={})
+    done = other.attempt("restore", str(backup))
+    assert 2 == done.returncode, done.stderr
+    assert "another build" in done.stderr
+    assert not [*other.data.iterdir()]
 
 
 def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
@@ -313,10 +359,7 @@ def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
     """If a newer release runs on the directory, the older one is refused before it requests a takeover."""
     one = installations()
     one.start()
-    with closing(
-        sqlite3.connect(one.data / "spool.sqlite")
-    ) as newer:  # the first server still uses the directory
-        newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
+    set_version(one.data / "spool.sqlite", 99 << 24)  # the first server still uses the directory
     done = one.attempt("serve", "--take-over")
     assert done.returncode == 2
     assert "version 99" in done.stderr

@@ -31,7 +31,7 @@ TOLD = {
     "RowDamaged": FAILED,
     "SpoolDamaged": UNAVAILABLE,
     "SpoolError": FAILED,
-    "SpoolFromTheFuture": FAILED,
+    "OtherSchema": FAILED,
     "SpoolFull": ((503, "spool_full", 7), (503, "spool_full", 7)),
     "SpoolLocked": FAILED,
     "SpoolUnavailable": UNAVAILABLE,

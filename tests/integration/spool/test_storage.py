@@ -12,11 +12,12 @@ import pytest
 
 from spool.clock import SystemClock
 from spool.engines import open_storage, recover
-from spool.errors import SpoolFromTheFuture, SpoolLocked
+from spool.errors import OtherSchema, SpoolLocked
 from spool.registry.operators import Actor
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
-from spool.sqlite.migrations import MARK
+from spool.sqlite.migrations import mark_of, numbers, statements
+from spool.sqlite.storage import ENGINE
 from spool.storage import StorageOptions
 
 
@@ -46,25 +47,39 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])
 @pytest.mark.parametrize("ended", ["closed", "killed"])
-async def test_what_a_newer_release_wrote_is_not_touched(tmp_path: Path, file: str, ended: str) -> None:
+@pytest.mark.parametrize("build", ["newer", "other tables", "before the first release", "of 16 versions"])
+async def test_what_another_build_wrote_is_not_touched(
+    tmp_path: Path, file: str, ended: str, build: str
+) -> None:
     """
-    A newer release changed one of the files, in the file or in its WAL. The start is refused before any byte
+    Another build changed one of the files, in the file or in its WAL. The start is refused before any byte
     changes or a file is created.
     """
+    own = numbers(statements(file))[-1]
+    number, message = {
+        "newer": (own + (1 << 24), "a newer Tollhouse"),
+        "other tables": (own ^ 1, "another build of Tollhouse"),
+        "before the first release": (1, "another build of Tollhouse"),
+        "of 16 versions": (16, "another build of Tollhouse"),
+    }[build]
     await (await open_storage(options(tmp_path))).close()
     shutil.copytree(tmp_path, left := tmp_path / "left")
     with closing(sqlite3.connect(left / file, isolation_level=None)) as newer:
         newer.execute("PRAGMA journal_mode = WAL")
-        newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
+        numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {mark_of(number)}"
+        newer.executescript(f"BEGIN; {numbered}; COMMIT")
         if ended == "killed":
             shutil.copytree(left, left := tmp_path / "killed", ignore=shutil.ignore_patterns("*-shm"))
             assert (left / f"{file}-wal").stat().st_size
     before = contents(left)
+    assert ENGINE.tables is not None
     for _ in range(2):
-        with pytest.raises(SpoolFromTheFuture, match="version 99"):
+        with pytest.raises(OtherSchema, match=message):
             await open_storage(options(left))
-        with pytest.raises(SpoolFromTheFuture, match="version 99"):
+        with pytest.raises(OtherSchema, match=message):
             await recover(options(left), tmp_path / "spool.sqlite")
+        with pytest.raises(OtherSchema, match=message):
+            await ENGINE.tables(options(left))
     assert before == contents(left)
 
 

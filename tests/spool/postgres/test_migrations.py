@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -16,8 +18,9 @@ import pytest
 
 from spool.clock import SystemClock
 from spool.engines import open_storage
-from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
-from spool.postgres import migrations
+from spool.errors import BeingMigrated, NotAllowed, OtherSchema
+from spool.postgres import administration, migrations
+from spool.postgres.address import make_secret_file
 from spool.postgres.database import SESSION_S, Connection, Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import (
@@ -28,6 +31,7 @@ from spool.postgres.migrations import (
     found_version,
     migrate,
 )
+from spool.postgres.transfer.tables import tables
 from spool.settings import POSTGRES, SpoolSettings
 from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
@@ -134,11 +138,61 @@ async def test_a_node_works_beside_the_next_version_alone(
 
     await database.run(say)
     if refused:
-        with pytest.raises(SpoolFromTheFuture, match=rf"version {version} .* version {VERSION}"):
+        with pytest.raises(OtherSchema, match=rf"version {version} .* version {VERSION}"):
             await migrate(database)
     else:
         await migrate(database)
         assert await found_version(database) == version
+
+
+async def test_a_schema_of_another_build_is_refused(
+    unmade_schema: Schema, database: Database, tmp_path: Path
+) -> None:
+    """
+    A build with other statements, and data of the builds before the first release, are refused before a row
+    changes. The next version is refused as well, and a copy, shared settings and the state say why.
+    """
+
+    class Other(Migration):
+        def statements(self) -> str:
+            return super().statements().replace("text", "varchar", 1)
+
+    other = Other(files=VERSIONS[0].files)
+    await migrate(database, [other])
+    storage = unmade_schema.settings(tmp_path)
+    make_secret_file(storage)
+    options = StorageOptions(
+        settings=SpoolSettings(), clock=SystemClock(), directory=tmp_path / "data", storage=storage
+    )
+
+    async def refused(message: str) -> None:
+        before = await contents(database)
+        for versions in (VERSIONS, [*VERSIONS, ADDS]):
+            with pytest.raises(OtherSchema, match=re.escape(message)):
+                await migrate(database, versions)
+        for attempt in (
+            open_storage(options, engine=POSTGRES),
+            tables(options),
+            administration.make(storage, SpoolSettings()),
+            administration.bring_up_to_date(storage),
+            administration.change(storage, {"hold": 1.0}),
+            administration.lost(storage, tmp_path),
+        ):
+            with pytest.raises(OtherSchema, match=re.escape(message)):
+                await attempt
+        assert message in str((await administration.status(storage))["problem"])
+        assert before == await contents(database)
+
+    await refused("another build of Tollhouse")
+    for version in ("1", "16"):
+        statement = database.sql(EARLIER)
+        await database.run(partial(Connection.execute, query=statement, params=(version.encode(),)))
+        await refused(f"whose tables differ (version {version};")
+
+
+EARLIER = """
+    WITH gone AS (DELETE FROM {schema}.facts WHERE name = 'digests')
+    UPDATE {schema}.facts SET value = %s WHERE name = 'version'"""
 
 
 class Next(Migration):
@@ -181,7 +235,7 @@ async def test_no_node_is_left_behind(
     await older.close()
     await migrate(database, [*VERSIONS, *versions])
     assert await found_version(database) == VERSION + len(versions)
-    with pytest.raises(SpoolFromTheFuture, match=rf"version {VERSION + len(versions)} .* version {VERSION}"):
+    with pytest.raises(OtherSchema, match=rf"version {VERSION + len(versions)} .* version {VERSION}"):
         await older.join([])
 
 
@@ -195,7 +249,7 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
     await node.join([])
     clock.move(SESSION_S + 1)
     await migrate(database, [*VERSIONS, NARROWS])
-    with pytest.raises(SpoolFromTheFuture):
+    with pytest.raises(OtherSchema):
         await asyncio.wait_for(node.run("retention", forever), 30)
     await node.close()
 
@@ -218,7 +272,7 @@ async def test_a_node_waits_for_the_migration_under_way(database: Database, cloc
         connection.execute(database.sql(KEEP), {"name": "oldest_node", "value": str(VERSION + 1).encode()})
 
     await database.transaction(hold)
-    with pytest.raises(SpoolFromTheFuture):
+    with pytest.raises(OtherSchema):
         await asyncio.wrap_future(joining[0])
     await node.close()
 
