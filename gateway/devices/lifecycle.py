@@ -312,9 +312,7 @@ class DeviceLifecycle:
         if token is not None:
             labels = dict(token.labels)
             facts |= {"token": token.id, "serial": token.serial, "operator_labels": labels}
-        if any(
-            not _is_made_for(token, other) for other in self._same_hardware(report.hardware_id, report.id)
-        ):
+        if _is_doubtful(token, self._same_hardware(report.hardware_id, report.id)):
             state, facts["cause"] = PENDING, states.SAME_HARDWARE
         device = states.begun(report.id, now, bearer.name, state=state, **facts)
         actor = _actor(bearer, address)
@@ -651,6 +649,19 @@ class DeviceLifecycle:
 
 def _actor(bearer: Bearer, address: str) -> Actor:
     return Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
+
+
+def _is_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
+    """
+    Return whether a new device may not be the machine of the other devices with its hardware id.
+
+    A token for the serial number of one of them settles it. Pending devices are only claims, so they do not hold up
+    a token for a serial number.
+    """
+    if any(_is_made_for(token, other) for other in others):
+        return False
+    names_machine = token is not None and bool(token.serial)
+    return any(not names_machine or other.state != PENDING for other in others)
 
 
 def _is_made_for(token: EnrolmentToken | None, device: Device) -> bool:

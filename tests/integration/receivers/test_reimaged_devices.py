@@ -103,6 +103,20 @@ async def test_a_claimed_hardware_id_ends_nothing(serving: Serving, serial: str)
     assert ["2 devices report the same hardware"] == await found(serving)
 
 
+async def test_made_up_devices_hold_no_machine_up(serving: Serving) -> None:
+    """Pending devices that claim its hardware id, before and after it enrolled, are no doubt about its token."""
+    assert 200 == (await enrol(serving, await make(serving), "first", hardware_id=MACHINE)).status
+    await enrol(serving, await make(serving), "made-up-1", hardware_id=MACHINE)
+    await serving.app.services.topics.devices.revoke("first", ACTOR)
+    key = await enrol(serving, await make(serving, serial="C02A"), "laptop-1", hardware_id=MACHINE)
+    assert "enrolled" == said(key)["device"]["state"]
+    await enrol(serving, await make(serving), "made-up-2", hardware_id=MACHINE)
+    assert ["pending"] * 2 == [state(serving, f"made-up-{n}") for n in (1, 2)]
+    answer = said(await enrol(serving, await make(serving, serial="C02A"), "laptop-2", hardware_id=MACHINE))
+    assert ("enrolled", True) == (answer["device"]["state"], "key" in answer)
+    assert [REPLACED, "enrolled"] == [state(serving, f"laptop-{n}") for n in (1, 2)]
+
+
 async def test_the_serial_number_that_the_earlier_device_reported(serving: Serving) -> None:
     """A device that enrolled under a shared key states its own serial number, which a token may then name."""
     fleet = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT, INGEST))
