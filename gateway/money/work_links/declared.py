@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +66,9 @@ DIGESTS = {**{unit: unit for unit in TREES}, **_PARENTS}
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again
 EXPIRE_EVERY_S = 86_400.0
+# Events of deleted links, and events of one link, whose repeats are recognized.
+MOST_DELETED, MOST_EVENTS = 1000, 16
+_DELETED = "work_link_event"  # kind of the documents with the events of deleted links
 EXPIRY = Actor("work.retention_units", "")  # deletes expired links
 
 _log = logging.getLogger(__name__)
@@ -96,6 +99,7 @@ class WorkLink(WorkLinkDraft):
     author: str
     created: float
     last_updated: float
+    events: tuple[str, ...] = ()  # ids of the newest events that stated the link
 
     @property
     def name(self) -> str:
@@ -268,6 +272,36 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         if others.makes_circle(link):
             raise Invalid(f"this {link.unit} would then be above itself")
 
+    async def note_event(self, id: str, event: str) -> None:
+        """Remember with a link that an event stated it."""
+
+        def work(rows: RegistryRows) -> WorkLink:
+            before = self._found(self.kind.all(rows), id)
+            if event in before.events:
+                return before
+            after = replace(before, events=(*before.events, event)[-MOST_EVENTS:])
+            self.kind.put(rows, after)
+            return after
+
+        await self._changes.change(work, self._remember)
+
+    async def is_deleted(self, event: str) -> bool:
+        """Return whether an operator deleted the link that an event stated."""
+        return await self._changes.read(lambda rows: rows.document(_DELETED, event) is not None)
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        check = self.check_deletion if actor == EXPIRY else self._remember_events
+        await self._remove(id, check=check, actor=actor)
+
+    def _remember_events(self, rows: RegistryRows, row: WorkLink) -> None:
+        now = self._changes.now()
+        for event in row.events:
+            rows.put_document(_DELETED, event, {"deleted": now})
+        deleted = rows.documents(_DELETED) if row.events else {}
+        oldest_first = sorted(deleted, key=lambda event: deleted[event]["deleted"])
+        for event in oldest_first[: max(0, len(oldest_first) - MOST_DELETED)]:
+            rows.delete_document(_DELETED, event)
+
     def with_same_target(self, draft: WorkLinkDraft) -> WorkLink | None:
         """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
         link = unit_link(draft)
@@ -360,14 +394,17 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         Add a link. If the unit is already linked to the same target, change the days of that link. So a job may repeat
         its request, and may state the last day of a branch when its pull request is closed.
         """
-        table = self.rows_in(asking.registry)
-        assert isinstance(table, WorkLinkTable)
-        draft = checked(WorkLinkDraft(**await self.fields(asking, given)))
+        table = asking.registry.table(WorkLinkTable)
+        draft = await self.drafted(asking, given)
         before = table.with_same_target(draft)
         if before is None:
             return await super().create(asking, given)
         changed = await table.change(before.id, drafted(draft), actor=asking.actor)
         return await self.made(asking, changed)
+
+    async def drafted(self, asking: Asker[Any], given: Any) -> WorkLinkDraft:
+        """Return the link that a body states, in stored form."""
+        return checked(WorkLinkDraft(**await self.fields(asking, given)))
 
     async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
         await self._use(asking)

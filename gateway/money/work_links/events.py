@@ -9,7 +9,7 @@ import msgspec
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.managed import Asker
 from gateway.http.requests import KeyRequest
-from gateway.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink
+from gateway.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
 from gateway.normalise.events import LINK_EVENT, Events
 from gateway.normalise.outcome import MALFORMED, Reject
 from spool.errors import AlreadyThere, Invalid, NotAllowed
@@ -40,7 +40,8 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
     items = [item for item in range(events.received) if item not in refused]
     kept = []
     for item, record, identity in zip(items, events.records, events.identities, strict=True):
-        reject = await _linked(asking, item, record) if record.event_type == LINK_EVENT else None
+        event = identity.id.hex() if identity.certain else None
+        reject = await _linked(asking, item, record, event) if record.event_type == LINK_EVENT else None
         if reject is None:
             kept.append((record, identity))
         else:
@@ -49,12 +50,21 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
     events.identities = [identity for _, identity in kept]
 
 
-async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | None:
+async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
     """
     Add the link of an event, and replace ids of sessions and runs by digests. Return why it was rejected, or None.
+
+    A repeat of an event whose link was deleted adds no link.
     """
+    table = asking.registry.table(WorkLinkTable)
     try:
-        created: Any = await WORK_LINK.create(asking, msgspec.convert(event.data, NewWorkLink))
+        given = msgspec.convert(event.data, NewWorkLink)
+        link: Any = await WORK_LINK.drafted(asking, given)
+        if event_id is None:
+            await WORK_LINK.create(asking, given)
+        elif not await table.is_deleted(event_id):
+            created: Any = await WORK_LINK.create(asking, given)
+            await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:
         return Reject(item, MALFORMED, f"data: {error}")
     except AlreadyThere:  # to what it is linked is nothing that the key may read
@@ -62,7 +72,7 @@ async def _linked(asking: Asker[Any], item: int, event: UsageEvent) -> Reject | 
     except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))
     for name in DIGESTS.keys() & event.data.keys():  # people read events without the right to view such ids
-        event.data[name] = created[WORK_LINK.root][name]
+        event.data[name] = getattr(link, name)
     return None
 
 

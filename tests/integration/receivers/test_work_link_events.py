@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+import pytest
 
+from gateway.money.work_links import declared
 from gateway.money.work_links.declared import WorkLinkTable
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import as_shown
 from spool.record import USAGE_EVENTS
 from spool.registry.scopes import CREATE_EVENT, ENROLL, INGEST
-from tests.integration.conftest import Answer, Serving
+from tests.integration.conftest import ACTOR, Answer, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_devices import ask
 from tests.integration.receivers.test_topics import kept, said
@@ -130,3 +132,41 @@ async def test_a_key_gets_half_of_the_limit(serving: Serving) -> None:
     results = said(answer)["events"]
     assert ["accepted", "accepted", "rejected", "rejected"] == [each["status"] for each in results]
     assert "at most half of what others leave free of work.links = 4" in results[2]["error"]["message"]
+
+
+async def test_a_repeated_event_does_not_restore_a_deleted_link(serving: Serving) -> None:
+    """Each event that stated the link stays without effect, even if it is sent again. A new event links again."""
+    key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
+    opened, closed, reopened = (
+        {**LINK, "id": name, "source": "ci"} for name in ("opened", "closed", "reopened")
+    )
+    for event in (opened, closed):
+        assert 1 == said(await send(serving, key, event))["accepted"]
+    [link] = table(serving).all()
+    await table(serving).delete(link.id, actor=ACTOR)
+    for event in (opened, closed):
+        answer = said(await send(serving, key, event))
+        assert (0, []) == (answer["rejected"], links(serving))
+    stored: Any = await kept(serving, USAGE_EVENTS)
+    assert "first" not in str([event.data for event in stored])
+    assert 0 == said(await send(serving, key, reopened))["rejected"]
+    assert [(as_shown("session", "first"), "acme/shop#42", "jobs")] == links(serving)
+
+
+async def test_a_bounded_number_of_deletions_is_remembered(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest ones are remembered."""
+    monkeypatch.setattr(declared, "MOST_DELETED", 2)
+    key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
+    for number in range(3):
+        data = {"session": f"session {number}", "ticket": "T-1"}
+        event = {"type": "tollhouse.work.link", "id": str(number), "source": "ci", "data": data}
+        assert 1 == said(await send(serving, key, event))["accepted"]
+        [link] = table(serving).all()
+        await table(serving).delete(link.id, actor=ACTOR)
+    registry = serving.app.services.operators.installation.require_registry()
+    deleted = await registry.table(WorkLinkTable)._changes.read(
+        lambda rows: rows.documents("work_link_event")
+    )
+    assert 2 == len(deleted)
