@@ -3,18 +3,23 @@ Identity of people: the value that records contain for an e-mail address, by the
 
 Records, filters, seats and roles all use this module. So a person is found by the e-mail address, in upper or
 lower case and with surrounding spaces, and by the hash of the address.
+
+A record names its person by the user, and by the tag USER_EMAIL if its sender states an address beside the user.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from spool.errors import Invalid
 from spool.installation import derived
 
+# Tag with the address of the user whom a record names by an account. No sender can state a tag of this name.
+USER_EMAIL = "user_email"
+USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
 # The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
@@ -31,6 +36,28 @@ _DROPPED = (
 def is_hash(text: str) -> bool:
     """Return True if a user is the hash of an e-mail address."""
     return _HASH.fullmatch(text) is not None
+
+
+def is_address(text: str) -> bool:
+    """Return True if a text is an e-mail address."""
+    return _address_of(text) is not None
+
+
+def folded(text: str) -> str:
+    """Return an address as all its spellings are compared, and any other text unchanged."""
+    return _address_of(text) or text
+
+
+def may_be_second(name: str) -> bool:
+    """Return True if records may contain this name of a person in SECOND_NAME."""
+    return is_hash(name) or is_address(name)
+
+
+def names_in(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the values of a dimension by which filters find a call: a person may have two names."""
+    value = value_of(dimension)
+    second = value_of(SECOND_NAME) if dimension == USER else ""
+    return (value, second) if second else (value,)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -732,6 +732,7 @@ FIELDS: Mapping[str, str] = {
     "import.source": "The kind of report.",
     "statement_pull.source": "The kind of report.",
     "plan.source": "Where the amounts come from: the plan or a bill.",
+    "plan.unmet": "A sentence if nobody with a seat made a call, but calls of the view have no seat. Null otherwise.",
     "anomaly.enabled": "Whether anomalies are reported.",
     "element.before": "The figures under the definition in force.",
     "element.after": "The figures under the draft.",

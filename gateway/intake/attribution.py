@@ -3,7 +3,8 @@ Attribution of records to users and teams. A user or team in the report itself t
 labels of the key and of the device, then the operator's rules.
 
 Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or dropped.
-The names of branches follow `work.branch`. Units of work get one name for all reporters.
+An address beside the user is a second name of the person. The names of branches follow `work.branch`. Units of work
+get one name for all reporters.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from gateway.service.configuration.sections import AttributionRule, Config
-from spool.people import BRANCH, KEEP, People
+from spool.people import BRANCH, KEEP, USER_EMAIL, People, folded, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
@@ -33,9 +34,9 @@ class Attribution:
 
     def configure(self, config: Config) -> None:
         """Use these settings from the next record on."""
-        self._rules = [_Rule(rule) for rule in config.attribution]
-        self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._people = People.of_installation(self._secret, config.privacy.emails)
+        self._rules = [_Rule(rule, self._people) for rule in config.attribution]
+        self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._branches = config.work.branch
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
@@ -47,10 +48,14 @@ class Attribution:
         for rule in self._rules:
             if rule.matches(record):
                 _fill(record, rule.set)
-        if not NAMED.isdisjoint(record.tags):
-            record.tags = one_name_each(record.tags)
         if record.source in self._shadows:
             record.shadow = True
+        self.protect(record)
+
+    def protect(self, record: AiRecord) -> None:
+        """Apply `privacy.emails` and `work.branch` to a record. Applying them again changes nothing."""
+        if not NAMED.isdisjoint(record.tags):
+            record.tags = one_name_each(record.tags)
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
@@ -125,12 +130,13 @@ class Attribution:
 class _Rule:
     """One [[attribution]] entry, with its patterns compiled to tests."""
 
-    def __init__(self, rule: AttributionRule) -> None:
+    def __init__(self, rule: AttributionRule, people: People) -> None:
         match = rule.match
-        patterns = {"api_key": match.api_key, "user": match.user, "device": match.device}
-        self._fields = [(name, _test(value)) for name, value in patterns.items() if value]
-        self._model = _test(match.model) if match.model else None
-        self._tags = [(name, _test(value)) for name, value in match.tag.items()]
+        patterns = {"api_key": match.api_key, "device": match.device}
+        self._fields = [(name, _test(value, people)) for name, value in patterns.items() if value]
+        self._user = _test(match.user, people) if match.user else None
+        self._model = _test(match.model, people) if match.model else None
+        self._tags = [(name, _test(value, people)) for name, value in match.tag.items()]
         self.set: Mapping[str, str] = dict(rule.set.tags)
         if rule.set.team:
             self.set = {**self.set, "team": rule.set.team}
@@ -139,6 +145,9 @@ class _Rule:
 
     def matches(self, record: AiRecord) -> bool:
         if not all(_passes(test, getattr(record, name)) for name, test in self._fields):
+            return False
+        user = self._user
+        if user is not None and not any(_passes(user, name) for name in _people(record)):
             return False
         model = self._model
         if model is not None and not any(_passes(model, name) for name in _models(record)):
@@ -166,15 +175,26 @@ def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
         record.tags = tags
 
 
-def _test(pattern: str) -> Callable[[str], bool]:
+def _test(pattern: str, people: People) -> Callable[[str], bool]:
+    """Return the test of a pattern. Any form of an address matches any other, unless the pattern ends with `*`."""
     if pattern.endswith("*"):
         beginning = pattern[:-1]
-        return lambda value: value.startswith(beginning)
-    return pattern.__eq__
+        lower = beginning.lower()
+        return lambda value: (
+            value.startswith(beginning) or (is_address(value) and folded(value).startswith(lower))
+        )
+    if not may_be_second(pattern):
+        return pattern.__eq__
+    wanted = people.identity(pattern)
+    return lambda value: people.identity(value) == wanted
 
 
 def _passes(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
+
+
+def _people(record: AiRecord) -> tuple[str | None, ...]:
+    return record.user, record.tags.get(USER_EMAIL)
 
 
 def _models(record: AiRecord) -> tuple[str | None, ...]:

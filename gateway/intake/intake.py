@@ -67,6 +67,11 @@ class Intake:
         self._note_sources = note_sources
         self._clock = clock  # receives the times when arriving calls began
 
+    @property
+    def protect(self) -> Callable[[AiRecord], None]:
+        """The function that applies the settings for names of people to a record."""
+        return self._attribution.protect
+
     def take(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
     ) -> Coroutine[Any, Any, Receipt]:

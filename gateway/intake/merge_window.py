@@ -26,6 +26,7 @@ from gateway.normalise.formats.langfuse.merger import (
     Sender,
     key_that_sent,
     keys_of,
+    protected,
     read_by,
     read_next,
 )
@@ -92,7 +93,7 @@ class MergeWindow:
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
     async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]) -> Receipt:
-        sender = _sender_of(bearer)
+        sender, reports = _sender_of(bearer), protected(reports, self._intake.protect)
         async with self._turns.of(keys_of(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
@@ -236,7 +237,7 @@ class SharedMergeWindow:
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
-        sender = _sender_of(bearer)
+        sender, reports = _sender_of(bearer), protected(reports, self._intake.protect)
         async with self._turns.of(keys_of(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)

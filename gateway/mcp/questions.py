@@ -29,7 +29,7 @@ from spool.ledger.queries import (
     end_of_hour,
 )
 from spool.ledger.work import UNITS
-from spool.people import People
+from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES
 
 Filters = Annotated[
@@ -160,9 +160,10 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
     ever: Sequence[str] = ()
     arranged = BILLED_TYPES.get(cost_type, 0)
     if dimension not in BILLED_DIMENSIONS:
-        rows = await asking.ledger.costs(query)
-        range_values += await asyncio.to_thread(_firsts, rows)
-        ever = await asking.ledger.values(dimension)
+        for name in (dimension, SECOND_NAME) if dimension == USER else (dimension,):
+            rows = await asking.ledger.costs(replace(query, group_by=(name,)))
+            range_values += await asyncio.to_thread(_firsts, rows)
+            ever = [*ever, *await asking.ledger.values(name)]
     if arranged:
         billed = replace(_whole_days(query), arranged=arranged, measures=())
         rows = await asking.reads.ledger_of((cost_type,)).costs(billed)

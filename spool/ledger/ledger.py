@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spool.clock import Clock, settled_now
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
@@ -37,7 +37,7 @@ from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
-from spool.people import People
+from spool.people import SECOND_NAME, USER, USER_EMAIL, People, may_be_second
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import current_work, pause
 
@@ -70,6 +70,7 @@ HOURS_KEPT_S = 62 * DAY_S
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
 # units of work that are unlisted in one transaction, which takes a few tenths of a second
 MOST_UNLISTED = 5000
+_YES = "yes"  # value of a derived dimension that filters by both names of a person
 MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
 
 _log = logging.getLogger(__name__)
@@ -158,6 +159,7 @@ class Ledger:
         work: WorkLimits = WORK_LIMITS,
     ) -> None:
         self.tags = tuple(tags)
+        self._stored_tags = (*self.tags, USER_EMAIL)
         self._store = store
         self._clock = clock
         self._placement = Placement(max_rows)
@@ -298,7 +300,7 @@ class Ledger:
         def is_counted(number: int, hour: int) -> bool:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
-        sums = HourlySums(self.tags, skip=is_counted if frozen else None)
+        sums = HourlySums(self._stored_tags, skip=is_counted if frozen else None)
         packed = None if frozen or self._packed is None or not self._packed.is_on else self._packed
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
@@ -540,7 +542,7 @@ class Ledger:
         Replace the sums of a period by a recount of the log. Return False if the log has changed
         since the comparison.
         """
-        recount = comparing.PeriodRecount(compared, place, self.tags)
+        recount = comparing.PeriodRecount(compared, place, self._stored_tags)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
@@ -640,6 +642,7 @@ class Ledger:
 
                 query = with_running_day(query, now)
             self.check_people(query.named)
+            query = _by_both_names(query)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             prepared.append(replace(query, derived=known))
@@ -903,6 +906,31 @@ class Ledger:
         self._placement.forget()
         self._reach = 1
         self._is_caught_up = False
+
+
+def _by_both_names(query: CostQuery) -> CostQuery:
+    """
+    Return the query with filters that find people by the second name of a call as well. Filters by names that
+    cannot be second names stay, because these need no tags.
+    """
+    derived = dict(query.derived)
+    filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}
+    for side, wanted in filters.items():
+        if not any(map(may_be_second, wanted.get(USER, ()))):
+            continue
+        person = _person(f"(person to {side})", frozenset(wanted[USER]))
+        derived[person.name] = person
+        others = {name: values for name, values in wanted.items() if name != USER}
+        filters[side] = {**others, person.name: (_YES,)}
+    return query if len(derived) == len(query.derived) else replace(query, derived=derived, **filters)
+
+
+def _person(name: str, wanted: frozenset[str]) -> Derived:
+    def value(names: tuple[str, ...]) -> str:
+        user, second = names
+        return _YES if user in wanted or (second and second in wanted) else ""
+
+    return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=value)
 
 
 def _unlist(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:

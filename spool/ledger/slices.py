@@ -22,6 +22,7 @@ from spool.ledger.sums import OTHER
 from spool.ledger.usages import Usages
 from spool.ledger.work import OF_PEOPLE, Lineage
 from spool.log.protocols import ReadableLog
+from spool.people import SECOND_NAME, USER, names_in
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 _YES = "yes"
@@ -213,6 +214,8 @@ class SlicedLedger:
         for condition in part:
             derived = self._derived.get(condition.dimension)
             yield from (condition.dimension,) if derived is None else derived.sources
+            if condition.dimension == USER:
+                yield SECOND_NAME
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
         """
@@ -246,7 +249,7 @@ class _Part:
         return value_of("source") != OTHER or not self._asks_work
 
     def passes(self, value_of: Callable[[str], str]) -> bool:
-        return all(condition.holds(value_of(condition.dimension)) for condition in self._filters)
+        return all(condition.holds(*names_in(condition.dimension, value_of)) for condition in self._filters)
 
 
 def _is_owner(name: str) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 
 from spool import meters
 from spool.meters import METERS, millionths
+from spool.people import USER_EMAIL
 from spool.processing import mode_of
 from spool.record import AMENDABLE, MAX_TAGS, RUNS, Inference
 
@@ -42,6 +43,12 @@ def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
     """Return True if new tags change how the provider processed the call, which decides its price."""
     tags = fields.get("tags")
     return tags is not None and mode_of(tags) != mode_of(known.tags)
+
+
+def names_person(known: Inference, fields: Mapping[str, Any]) -> bool:
+    """Return True if new tags state the address of the person who made the call."""
+    tags = fields.get("tags")
+    return tags is not None and tags.get(USER_EMAIL) != known.tags.get(USER_EMAIL)
 
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
@@ -74,6 +81,8 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
     added_tags = [name for name in later.tags if name not in first.tags][:room]
+    if USER_EMAIL in added_tags and first.user not in (None, later.user):
+        added_tags.remove(USER_EMAIL)  # it is the address of another person
     if added_tags:
         fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
     counts_more = completes_input or _counts_more(first, later)

@@ -17,6 +17,7 @@ from typing import Any
 
 from spool.errors import Invalid, NotAllowed
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
+from spool.people import USER, names_in
 from spool.registry.changes import Changes
 from spool.registry.document_table import Check, NamedTable, check_name, stated
 from spool.registry.documents import DocumentKind, version_of
@@ -81,17 +82,19 @@ class RoleFilter:
     values: tuple[str, ...]
     mode: str = IS
 
-    def holds(self, value: str) -> bool:
-        return (value in self.values) == (self.mode == IS)
+    def holds(self, *values: str) -> bool:
+        """Return True if a call passes that has these values, several for the names of its person."""
+        return any(value in self.values for value in values) == (self.mode == IS)
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
         Return True if the filter certainly passes all calls that `include` and `exclude` select for its dimension.
 
         An empty `include` stands for every value. A value in both lists counts as included. So the result may
-        be False although True would be correct, but never the reverse.
+        be False although True would be correct, but never the reverse. A person whom the filter excludes may have
+        an included name as well.
         """
-        if include and all(map(self.holds, include)):
+        if include and (self.mode == IS or self.dimension != USER) and all(map(self.holds, include)):
             return True
         return self.mode == EXCEPT and set(self.values) <= set(exclude)
 
@@ -124,7 +127,7 @@ class LedgerSlice:
     def holds(self, value_of: Callable[[str], str]) -> bool:
         """Return True if the person may see a call with these values."""
         return any(
-            all(role_filter.holds(value_of(role_filter.dimension)) for role_filter in part)
+            all(role_filter.holds(*names_in(role_filter.dimension, value_of)) for role_filter in part)
             for part in self.parts
         )
 

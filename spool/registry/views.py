@@ -16,6 +16,7 @@ from spool.errors import AskedTooMuch, Invalid, NotAllowed
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_COST, PLAN_TYPES, TOTAL, Wanted
 from spool.ledger.work import BOUNDED, TREES, UNITS
+from spool.people import names_in
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
@@ -141,8 +142,12 @@ class View(ViewDraft):
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
         """Return True if a call with these values passes the view's filter."""
-        return all(value_of(name) in values for name, values in self.include.items()) and not any(
-            value_of(name) in values for name, values in self.exclude.items()
+
+        def is_one_of(name: str, values: Collection[str]) -> bool:
+            return any(value in values for value in names_in(name, value_of))
+
+        return all(is_one_of(name, values) for name, values in self.include.items()) and not any(
+            is_one_of(name, values) for name, values in self.exclude.items()
         )
 
     def broken(self, known: Collection[str]) -> str | None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -197,30 +197,35 @@ def checked(found: Found) -> Any:
     return found.payload
 
 
-OpenWorld = Callable[[str], Awaitable[World]]
+class OpenWorld(Protocol):
+    async def __call__(self, policy: str, *, accounts: bool = False) -> World: ...
 
 
 @pytest.fixture
 def open_world(serve: Serve) -> OpenWorld:
-    async def start(policy: str) -> World:
+    async def start(policy: str, *, accounts: bool = False) -> World:
         config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(emails=policy))
         serving = await serve(config=config)
         secret = serving.app.services.storage.secret
         assistant = Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
         reader = await serving.make_key("reader", scopes=["billing:read_costs"])
         world = World(serving, assistant, reader, People.of_installation(secret, policy), policy)
-        await send(world, "Ann@Example.com", BOB)
+        await send(world, "Ann@Example.com", BOB, accounts=accounts)
         return world
 
     return start
 
 
-async def send(world: World, *users: str) -> None:
+async def send(world: World, *users: str, accounts: bool = False) -> None:
+    """Send a call of each person, named by the address, or by an account with the address as a second name."""
     start = int((datetime.now(UTC) - timedelta(hours=1)).timestamp()) * 10**9
     spans = []
     for user in users:
         span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
-        span["attributes"].append({"key": "user.id", "value": {"stringValue": user}})
+        named = (
+            {"user.id": f"ACCOUNT-{user[:3].upper()}", "user.email": user} if accounts else {"user.id": user}
+        )
+        span["attributes"] += [{"key": key, "value": {"stringValue": value}} for key, value in named.items()]
         spans.append(span)
     answer = await world.serving.send("/v1/traces", json_traces(*spans))
     assert 200 == answer.status, answer.body
@@ -330,6 +335,24 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
     query by address says so.
     """
     world = await open_world(policy)
+    assert dict.fromkeys(ASKED, WHY if policy == DROP else 1) == await found_by(world, form)
+
+
+@pytest.mark.parametrize(
+    ("policy", "form"), [(HASH, "hash"), *((policy, FORMS[1]) for policy in (HASH, KEEP, DROP))]
+)
+async def test_every_input_finds_calls_that_state_the_address_beside_an_account(
+    open_world: OpenWorld, policy: str, form: str
+) -> None:
+    """The address is a second name of the user. The account still finds the call, under each setting."""
+    world = await open_world(policy, accounts=True)
+    assert dict.fromkeys(ASKED, WHY if policy == DROP else 1) == await found_by(world, form)
+    world = await open_world(policy, accounts=True)
+    assert dict.fromkeys(ASKED, 1) == await found_by(world, "ACCOUNT-ANN")
+
+
+async def found_by(world: World, form: str) -> Mapping[str, object]:
+    """Return the number of calls that each input finds by a form of a name, or the error text."""
     typed = world.people.hashed(ANN) if form == "hash" else form
     found: dict[str, object] = {}
     for name, asked in ASKED.items():
@@ -337,7 +360,7 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
             found[name] = await asked(world, typed)
         except Refused as refusal:
             found[name] = WHY if WHY in str(refusal) else str(refusal)
-    assert dict.fromkeys(ASKED, WHY if policy == DROP else 1) == found
+    return found
 
 
 async def test_an_address_finds_what_came_under_another_setting(open_world: OpenWorld) -> None:

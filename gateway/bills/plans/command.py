@@ -261,6 +261,9 @@ def costs(
             err=True,
         )
     _name_lacking(total, code)
+    for plan in answer["plans"]:
+        if plan["unmet"]:
+            click.echo(f"{printable(plan['name'])}: {printable(plan['unmet'])}", err=True)
 
 
 def _name_lacking(total: JsonObject, currency: str) -> None:

@@ -31,6 +31,7 @@ from gateway.bills.plans.sums import (
     month_of_plan,
     used_of,
 )
+from gateway.bills.plans.unmet import calls_without_seats
 from gateway.bills.plans.uses import UseReader
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.http.resources.declaration import words
@@ -87,6 +88,10 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
         words(
             "Origin of `paid`: `plan` (calculated), or `statement` (the provider's bill for the whole month)."
         ),
+    ]
+    unmet: Annotated[
+        str | None,
+        words("The number of calls without a seat, if no person with a seat made a call. Else null."),
     ]
 
 
@@ -195,8 +200,10 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     if not asking.ledger.is_whole:
         used = await reader.read(asking.whole)
     billers = [plan.billed_by for plan in known]
+    unmet = await calls_without_seats(asking.ledger, coverage, plans, used, month, asking.registry.people)
     inputs = _Asked(
         plans=known,
+        unmet=unmet,
         views={plan.id: view for plan, view in plans},
         month=month,
         days=days,
@@ -214,6 +221,7 @@ class _Asked:
     """Inputs of an answer, except usage."""
 
     plans: Sequence[AssistantPlan]
+    unmet: Mapping[str, str]  # by plan id
     views: Mapping[str, View]  # by plan id
     month: CalendarMonth
     days: AskedDays
@@ -243,7 +251,7 @@ def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
             truncated=len(seen) > limit,
         ),
         total=_total(months, seen, shown),
-        plans=list(_plans(seen, shown, billed)),
+        plans=list(_plans(seen, shown, billed, inputs.unmet)),
         idle_seats=_idle_seats(inputs, used)[:limit],
         differences=list(map(_difference, differing)) if inputs.ledger.is_whole else [],
         rows=_rows(seen, shown, limit, inputs.names),
@@ -311,7 +319,9 @@ def _seats(count: Fraction | None) -> str | None:
     return None if count is None else f"{float(count):.4f}".rstrip("0").rstrip(".")
 
 
-def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> Iterator[PlanOfMonth]:
+def _plans(
+    seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str], unmet: Mapping[str, str]
+) -> Iterator[PlanOfMonth]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
     for seat_month in seen:
         by_plan[seat_month.plan.id].append(seat_month)
@@ -334,6 +344,7 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
             included=None if included is None else money.text(included),
             beyond=money.text(sum(seat_month.beyond for seat_month in months)),
             source="statement" if plan.id in billed else "plan",
+            unmet=unmet.get(plan.id),
         )
 
 

@@ -15,13 +15,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Protocol
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger import money
 from spool.ledger.costs import combined, periods
 from spool.ledger.queries import COVERED_COST, PLAN, TOTAL, CostQuery, CostRow, Derived, Group, Wanted, within
-from spool.people import People
+from spool.people import SECOND_NAME, USER, People, names_in
 from spool.registry.registry import Registry
 from spool.registry.views import View, dimensions
 from spool.statements import day_from, day_text
@@ -29,8 +30,9 @@ from spool.turns.threads import ordered
 
 NAME = "(seat)"  # name of the dimension; users cannot query it, because no list of dimensions contains it
 _MEMO = 10_000
-_Held = tuple[str, View]  # seat mark, and the view of its plan
-_NOT_COVERED = ("",)
+_Held = tuple[int, str, View]  # position of its plan, seat mark, and the view of the plan
+_PLACE = itemgetter(0)
+NOT_COVERED = ("",)
 _NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")  # only fees are of a plan
 _Place = tuple[datetime, Group]
 
@@ -79,7 +81,7 @@ class Coverage:
         self._plans = plans
         self._people = people
         self._derived = {dimension.name: dimension for dimension in derived}
-        sources = {"user"}
+        sources = {USER, SECOND_NAME}
         for _, view in plans:
             for name in dimensions(view):
                 sources.update(self._own(name))
@@ -111,25 +113,25 @@ class Coverage:
         # reads few sums.
         if not held:
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
-        user = self._places["user"]
 
         @lru_cache(_MEMO)  # cached, because many calls have the same values
         def value(values: tuple[str, ...]) -> str:
-            for mark, view in held.get(self._people.identity(values[user]), ()):
-                if view.holds(partial(self._value_of, values)):
-                    return mark
-            return ""
+            value_of = partial(self._value_of, values)
+            names = map(self._people.identity, names_in(USER, value_of))
+            seats = chain.from_iterable(held.get(name, ()) for name in dict.fromkeys(names))
+            marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.holds(value_of))
+            return next(marks, "")
 
         return Derived(name=NAME, label="", sources=self._sources, value=value)
 
     def _held(self, day: str) -> Mapping[str, Sequence[_Held]]:
         """Return the seats of a day by user, in order of precedence."""
         held: dict[str, list[_Held]] = defaultdict(list)
-        for plan, view in self._plans:
+        for place, (plan, view) in enumerate(self._plans):
             for seat_index, seat in enumerate(plan.seats):
                 if is_held(seat, day):
                     mark = seat_mark(plan, seat_index)
-                    held[self._people.identity(seat.user)].append((mark, view))
+                    held[self._people.identity(seat.user)].append((place, mark, view))
         return held
 
     def _value_of(self, values: tuple[str, ...], name: str) -> str:
@@ -192,7 +194,7 @@ class DividedLedger:
         """Return one query per span with the same seats."""
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
         sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
-        sides[self._side] = {NAME: _NOT_COVERED}
+        sides[self._side] = {NAME: NOT_COVERED}
         divided = within(query, **sides)
         parts = []
         for start, end in self._coverage.spans((since, until)):

@@ -47,7 +47,7 @@ class PlanSums(ToolOutput):
 class PlanLine(ToolOutput):
     """
     A plan. `used` and `included` are in the plan's unit; `included` null is unlimited. `source` is
-    plan or statement.
+    plan or statement. `unmet` says so if calls have no seat, and nobody with a seat made a call.
     """
 
     name: str
@@ -60,6 +60,7 @@ class PlanLine(ToolOutput):
     used: str
     included: str | None
     source: str
+    unmet: str | None
 
 
 class SeatLine(ToolOutput):
@@ -138,6 +139,7 @@ def _content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
             used=plan.used,
             included=plan.included,
             source=plan.source,
+            unmet=None if plan.unmet is None else clean(plan.unmet),
         )
         for plan in plan_costs.plans[:count]
     ]
@@ -205,6 +207,7 @@ def _text(content: PlanCostsOfMonth) -> str:
             for plan in content.plans[:MAX_TABLE_ROWS]
         ]
         parts.append(table(["plan", "seats", "paid", "beyond", "value included"], rows))
+    parts += [f"{cell(plan.name)}: {cell(plan.unmet)}" for plan in content.plans if plan.unmet]
     if content.idle_seats:
         idle = [
             [cell(seat.user), cell(seat.plan), money_text(seat.fee), seat.first_day, seat.last_day]

@@ -29,7 +29,7 @@ from gateway.money.allocation.definition import (
     Transform,
     ValueCondition,
 )
-from spool.people import People
+from spool.people import SECOND_NAME, USER, People, may_be_second
 
 MAX_VALUE = 256  # maximum characters of an element; values in the totals have the same limit
 MOST_REMEMBERED = 100_000  # maximum cached elements for all dimensions of a definition; they take 10 to 30 MB
@@ -177,8 +177,16 @@ def _matched(condition: Condition, people: People) -> Any:
             conditions=tuple(_matched(subcondition, people) for subcondition in condition.conditions),
         )
     if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
-        return replace(condition, values=people.matched({"": condition.values})[""])
+        values = people.matched({"": condition.values})[""]
+        is_person = USER in condition.source.names and any(map(may_be_second, values))
+        source = _with_second_name(condition.source) if is_person else condition.source
+        return replace(condition, source=source, values=values)
     return condition
+
+
+def _with_second_name(source: Source) -> Source:
+    """Return a source that reads the second name of a person as well."""
+    return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 
 def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 
 from gateway.money.insights.findings import named
@@ -25,6 +26,7 @@ from gateway.money.recommendations.facts import (
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
 from gateway.money.recommendations.repricing import format_dollars
 from spool.ledger import money
+from spool.people import names_in
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
@@ -173,7 +175,9 @@ def _values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> lis
     """Return the known values of a dimension. The values with the largest savings are first."""
     amounts: dict[str, int] = defaultdict(int)
     for use_index, claim in opportunity.claims.items():
-        amounts[value_of(facts.uses[use_index].dimensions, dimension)] += claim
+        dimensions = facts.uses[use_index].dimensions
+        for name in names_in(dimension, partial(value_of, dimensions)):
+            amounts[name] += claim
     for seat in opportunity.seats:
         amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
     amounts.pop("", None)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.intake.prices import PriceBook
@@ -31,6 +32,7 @@ from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, DimensionValues, HourlySums
 from spool.log.protocols import Log
+from spool.people import names_in
 from spool.record import NS, Inference
 from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
@@ -177,6 +179,10 @@ def _units(amount: str | None) -> int | None:
     return None if amount is None else money.units(amount)
 
 
+def _is_one_of(dimensions: Dimensions, name: str, values: Sequence[str]) -> bool:
+    return any(value in values for value in names_in(name, partial(value_of, dimensions)))
+
+
 def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
     """
     Return a predicate that tests dimensions against a filter in the form of a view's filter. "" is
@@ -185,7 +191,7 @@ def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
 
     def is_chosen(dimensions: Dimensions) -> bool:
         return all(
-            (value_of(dimensions, name.removeprefix(EXCLUDES)) in values) != name.startswith(EXCLUDES)
+            _is_one_of(dimensions, name.removeprefix(EXCLUDES), values) != name.startswith(EXCLUDES)
             for name, values in filters.items()
         )
 

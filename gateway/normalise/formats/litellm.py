@@ -89,6 +89,7 @@ class LiteLLMCosts(msgspec.Struct):
 
 class LiteLLMMeta(msgspec.Struct):
     user_api_key_user_id: Any = None
+    user_api_key_user_email: Any = None
     user_api_key_end_user_id: Any = None
     user_api_key_team_id: Any = None
     user_api_key_team_alias: Any = None
@@ -302,7 +303,8 @@ def _describe(
         tag_tier(metadata, used, served)
     if meta.spend_logs_metadata:
         metadata.learn(mapping(meta.spend_logs_metadata))
-    metadata.describe(record, principal=principal, end_user=end_user)
+    email = text(meta.user_api_key_user_email)
+    metadata.describe(record, principal=principal, email=email, end_user=end_user)
     return metadata.left_out
 
 
@@ -447,7 +449,7 @@ FORMAT = ItemFormat(
         "cost": "response_cost (spend row: spend)",
         "status": "status, cache_hit",
         "error_type": "error_information.error_class",
-        "user": "metadata.user_api_key_user_id, else end_user",
+        "user": "metadata.user_api_key_user_id, else its user_api_key_user_email, else end_user",
         "team": "metadata.user_api_key_team_id, else the team alias",
         "session": "session_id, else from requester_metadata, x-claude-code-session-id or end_user",
         "run": "x-claude-code-agent-id",

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
-from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, name_caller, nearest
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
@@ -284,7 +284,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     if caller is not NO_CALLER or slots:
         for name in _CALLER:
             fields.pop(name, None)
-            setattr(record, name, getattr(caller, name))
+        name_caller(record, caller)
         fields |= slots
     set_counts(record, call.tokens)
     if any(at >= len(_COUNTS) for at, _, _ in form.tokens):

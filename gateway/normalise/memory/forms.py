@@ -124,7 +124,7 @@ class SpanForm(msgspec.Struct, frozen=True):
         elif sample_node is not None:
             caller = sample_node.caller
         if self.caller:
-            fields = [caller.user, caller.team, caller.session, caller.api_key]
+            fields = [caller.user, caller.team, caller.session, caller.api_key, caller.email]
             for at, place in self.caller:
                 fields[at] = varying[place]
             caller = Caller(*fields)

@@ -1,5 +1,6 @@
 """
-Rules for the attributes that are decoded. Content and e-mail addresses are dropped here.
+Rules for the attributes that are decoded. Content is dropped here, and e-mail addresses that are not
+stated as the user's.
 
 A few attributes contain content or request settings. They are reduced at once to the numbers or the model
 name in them.
@@ -18,6 +19,7 @@ from gateway.normalise.otlp.shapes import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
+from spool.people import USER_EMAIL
 
 MAX_VALUE = 16 * 1024  # limit in characters for a name, an id, a number or a usage object
 _LARGE = 256 * 1024  # limit in characters; only the small members of a longer text are decoded
@@ -40,6 +42,15 @@ _FIGURES = frozenset(
         *FIELD_NAMES["output"],
         *FIELD_NAMES["total"],
         *semconv.METERS,
+    }
+)
+
+# Names of the user's address
+_USER_EMAILS = frozenset(
+    {
+        f"tollhouse.tag.{USER_EMAIL}",
+        *FIELD_NAMES["email"],
+        *(name for product in PRODUCTS for name in product.own_names.get("email", ())),
     }
 )
 
@@ -66,7 +77,7 @@ def _rule(name: str) -> str:
         return WORDS
     if name in _FIGURES:
         return SCALAR
-    if is_content(name) or semconv.is_email(name):
+    if is_content(name) or (semconv.is_email(name) and name not in _USER_EMAILS):
         return DROPPED
     return SCALAR
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gateway.normalise.otlp.model import Resource
+from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.tokens import Tokens, set_counts
-from spool.record import Inference
+from spool.people import USER_EMAIL
+from spool.record import AiRecord, Inference
 
 NO_TOKENS = Tokens()
 
@@ -18,6 +20,7 @@ class Caller(Struct, frozen=True, gc=False):
     team: str | None = None
     session: str | None = None
     api_key: str | None = None
+    email: str | None = None  # the address of `user`, if it is another text
 
 
 NO_CALLER = Caller()
@@ -34,7 +37,15 @@ def nearest(caller: Caller, further: Caller) -> Caller:
         caller.team if caller.team is not None else further.team,
         caller.session if caller.session is not None else further.session,
         caller.api_key if caller.api_key is not None else further.api_key,
+        caller.email if caller.user is not None else further.email,
     )
+
+
+def name_caller(record: AiRecord, caller: Caller) -> bool:
+    """Fill in who made a call. Return False if the record has no room for the address."""
+    record.user, record.team, record.session = caller.user, caller.team, caller.session
+    record.api_key = caller.api_key
+    return caller.email is None or tag_rules.put_on(record, USER_EMAIL, caller.email)
 
 
 # Garbage collection is off because it would cost more than creating the calls. Code that fills `inner` must

@@ -52,6 +52,7 @@ class AttributeShape(Struct, frozen=True):
     error: Names
     finish: Names
     user: Names
+    email: Names
     team: Names
     session: Names
     api_key: Names

@@ -186,6 +186,7 @@ HTTP_STATUS = ("status_code", "http.response.status_code")
 
 END_USER = "metadata.user_api_key_end_user_id"
 PRINCIPAL = "metadata.user_api_key_user_id"
+PRINCIPAL_EMAIL = "metadata.user_api_key_user_email"
 USER = (
     "user.id",
     "enduser.id",
@@ -194,6 +195,7 @@ USER = (
     "traceloop.association.properties.user_id",
     "ai.telemetry.metadata.userId",
     PRINCIPAL,
+    PRINCIPAL_EMAIL,
     "llm.user",
     END_USER,
     "user.account_id",
@@ -201,6 +203,9 @@ USER = (
     "jwt.sub",
     "user",
 )
+# Addresses of the person whom the item names as its user. That of the principal is not that of another user.
+USER_EMAIL = "user.email"
+EMAIL = (USER_EMAIL, PRINCIPAL_EMAIL)
 TEAM = ("team.id", "team")
 SESSION = (
     "session.id",
@@ -220,6 +225,7 @@ SESSION = (
 )
 # Resource attributes are read last, and only under names that apply to everything that the process sends.
 RESOURCE_USER = ("user.id", "enduser.id")
+RESOURCE_EMAIL = (USER_EMAIL,)
 RESOURCE_TEAM = ("team.id", "team")
 RESOURCE_SESSION = ("session.id",)
 RESOURCE_DEVICE = ("device.id",)
@@ -292,6 +298,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "error": ERROR_TYPE,
     "finish": FINISH_REASONS,
     "user": USER,
+    "email": EMAIL,
     "team": TEAM,
     "session": SESSION,
     "api_key": (),
@@ -613,5 +620,5 @@ def is_gemini(provider: str | None, model: str | None) -> bool:
 
 
 def is_email(name: str) -> bool:
-    """Return True if an attribute holds an e-mail address. Such an attribute is never read."""
+    """Return True if an attribute holds an e-mail address. Only those of the user (`EMAIL`) are read."""
     return "email" in name.lower()

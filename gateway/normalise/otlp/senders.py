@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, Caller, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, name_caller, nearest
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
@@ -21,6 +21,7 @@ from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_of
 from gateway.normalise.reading.values import ABSENT
 from spool.identity import OF_SERVICE
+from spool.people import is_address
 from spool.processing import MODES
 from spool.record import AiRecord, Inference
 
@@ -130,13 +131,12 @@ class Senders:
         if own_names:
             shape = own_shape(shape, product, attributes)
         caller = nearest(caller_of(attributes, shape), self.caller)
-        record.user, record.team, record.session = caller.user, caller.team, caller.session
-        if record.user is None and "user" in own_names:
-            record.user = semconv.first_text(resource.attributes, own_names["user"])
-        record.api_key = caller.api_key
+        if caller.user is None and "user" in own_names:
+            caller = nearest(Caller(semconv.first_text(resource.attributes, own_names["user"])), caller)
         if shape.run and isinstance(record, Inference):
             record.run, record.parent_run = runs_of(attributes, shape)
-        record.tags = self.tags_of(product, record.user, attributes, shape)
+        record.tags = self.tags_of(product, caller.user, attributes, shape)
+        self._outcome.left_out += not name_caller(record, caller)
 
     def tags_of(
         self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
@@ -251,19 +251,40 @@ def _add_list(tags: dict[str, str], value: Any) -> int:
 def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
     """Return the caller that an item itself states."""
     fields = (shape.user, shape.team, shape.session)
-    if fields == _NO_NAMES and not shape.api_key:
+    if fields == _NO_NAMES and not shape.api_key and not shape.email:
         return NO_CALLER
     user, team, session = semconv.first_texts(attributes, fields)
-    return Caller(user, team, session, _key_name(attributes, shape.api_key) if shape.api_key else None)
+    api_key = _key_name(attributes, shape.api_key) if shape.api_key else None
+    if not shape.email:
+        return Caller(user, team, session, api_key)
+    return Caller(*_with_email(user, attributes, shape.email, team, session, api_key))
+
+
+def _with_email(
+    user: str | None, attributes: Attributes, names: Names, *further: str | None
+) -> tuple[str | None, ...]:
+    """
+    Return the fields of a caller, with `further` in the middle. Without another name, the address is the user.
+    """
+    if user is not None and user != values.text(attributes.get(semconv.PRINCIPAL)):
+        names = tuple([name for name in names if name != semconv.PRINCIPAL_EMAIL])
+    stated = semconv.first_text(attributes, names)
+    email = stated if stated is not None and is_address(stated) and stated != user else None
+    return (email, *further, None) if user is None else (user, *further, email)
 
 
 def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
-    if not (shape.user or shape.team or shape.session):
+    if not (shape.user or shape.team or shape.session or shape.email):
         return NO_CALLER
     caller = Caller(
-        semconv.first_text(attributes, semconv.RESOURCE_USER),
-        semconv.first_text(attributes, semconv.RESOURCE_TEAM),
-        semconv.first_text(attributes, semconv.RESOURCE_SESSION),
+        *_with_email(
+            semconv.first_text(attributes, semconv.RESOURCE_USER),
+            attributes,
+            semconv.RESOURCE_EMAIL,
+            semconv.first_text(attributes, semconv.RESOURCE_TEAM),
+            semconv.first_text(attributes, semconv.RESOURCE_SESSION),
+            None,
+        )
     )
     return NO_CALLER if caller == NO_CALLER else caller
 

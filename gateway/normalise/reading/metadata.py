@@ -2,7 +2,7 @@
 Free metadata of a call: its user, team and session, and the values that may become tags.
 
 Tags are limited in size and never content (`gateway.normalise.reading.tags`). Callers also put credentials
-and e-mail addresses into metadata. These never become tags.
+and e-mail addresses into metadata. These never become tags. Only the address of a principal does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put
 from gateway.normalise.reading.values import mapping, text
+from spool.people import USER_EMAIL, is_address
 from spool.record import Inference
 
 _USER = ("user_id", "userId", "user", "_user")
@@ -90,12 +91,16 @@ class Metadata:
         record: Inference,
         *,
         principal: str | None = None,
+        email: str | None = None,
         end_user: str | None = None,
     ) -> None:
         """
         Fill the record's caller and tags. An authenticated principal takes precedence over a user that
-        the caller names.
+        the caller names. `email` is the address of the principal.
         """
+        if email is not None and not is_address(email):
+            email = None
+        principal = principal or email
         supplied, session = _of_installation(end_user or self.user)
         if is_secret(supplied):
             supplied = None
@@ -106,6 +111,8 @@ class Metadata:
         record.team = record.team or self.team
         record.session = record.session or self.session or session
         record.tags = self.tags
+        if email is not None and email != principal:
+            self.left_out += not put(record.tags, USER_EMAIL, email)
         add_run(record)
 
 

@@ -32,6 +32,7 @@ from gateway.records.calls.published import LOOKED_THROUGH_SCHEMA, STATES, KeptR
 from spool.ledger.own_records import OwnRecord
 from spool.ledger.work import SESSION, UNITS
 from spool.ledger.work_links import BRANCH, NO_LINKS, TARGETS, UnitLinks
+from spool.people import names_in
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
 
@@ -40,7 +41,9 @@ MOST_SOURCES = 50
 
 
 def _filter(name: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda stored: (stored.value(name),), is_open=name in OPEN_SETS, names_people=True)
+    return Filter(
+        values=lambda stored: names_in(name, stored.value), is_open=name in OPEN_SETS, names_people=True
+    )
 
 
 def _no_links() -> UnitLinks:
@@ -119,7 +122,7 @@ async def records_in_views(
     def of(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
             return _unit(name, lambda: links_of(request.shared.registry))
-        return Filter(values=lambda stored: (value(stored, name),), names_people=True)
+        return Filter(values=lambda stored: names_in(name, partial(value, stored)), names_people=True)
 
     named = await request.reads.dimensions(units=True)
     filters = {name: of(name) for name in named if name in TARGETS or name not in listed.filters}

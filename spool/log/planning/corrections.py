@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from spool.identity import of_derived
-from spool.log.amendments import TOKENS, amended, changes_mode
+from spool.log.amendments import TOKENS, amended, changes_mode, names_person
 from spool.record import RUNS, Correction, Inference, Record
 
 MOST: Final = 16  # maximum corrections per record; a further report is counted as late and changes nothing
@@ -29,8 +29,8 @@ LATE_RUN: Final = "late_run"  # the spans between the call and the agent's run t
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
 _COUNTED: Final = _MEASURED | {*RUNS}
 # Fields that a correction leaves unchanged: a call stays in its hour and keeps its latency, and its names are
-# stored with its record. Tags stay as well, except tags that say how the provider processed the call, because
-# these decide its price.
+# stored with its record. Tags stay as well, except if they say how the provider processed the call, because this
+# decides its price, or if they state the user's address.
 _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_by", "tags"})
 
 # function that returns the record that is known under an id, or None if the record is not in memory
@@ -64,7 +64,8 @@ def correction(
 
     `known` is the call after `count` corrections. `fields` are the fields that the report changes.
     """
-    excluded = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
+    has_tags = changes_mode(known, fields) or names_person(known, fields)
+    excluded = _LEFT - {"tags"} if has_tags else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
     if count >= MOST or known.shadow or not _differ(known, changed, _COUNTED):
         return None

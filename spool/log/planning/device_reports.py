@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from spool.identity import digest, of_derived
 from spool.log.amendments import TOKENS, amended
 from spool.log.planning.costs import has_cost
+from spool.people import USER_EMAIL
 from spool.processing import MARKS
 from spool.record import DEVICE_KEYS, Inference
 
@@ -88,11 +89,13 @@ class DeviceReports:
 
     def without_claims(self, known: Inference, later: LaterReport) -> Inference:
         """Return a record without the owner that a device stated, where a server's report states another owner."""
-        replaced = {
+        replaced: dict[str, Any] = {
             name: None
             for name in later.stated_by_server
             if getattr(known, name) not in (None, getattr(later.report, name)) and self._is_claim(known, name)
         }
+        if "user" in replaced:
+            replaced["tags"] = {name: value for name, value in known.tags.items() if name != USER_EMAIL}
         return amended(known, replaced) if replaced else known
 
     def names_of(self, known: Inference, later: LaterReport, fields: Mapping[str, Any]) -> Iterator[bytes]:

@@ -70,6 +70,7 @@ function Month({query}) {
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
         href=${(row) => to(PATH, {month, open: row.id})} />`}
+      ${data.plans.filter((row) => row.unmet).map((row) => html`<p key=${row.id} class="wrong">${row.name}: ${row.unmet}.</p>`)}
       ${data.idle_seats.length > 0 && html`<h2>Unused seats</h2><${Table} caption="Unused seats" rows=${data.idle_seats} columns=${IDLE_COLUMNS}
         identity=${(row) => `${row.plan} ${row.user} ${row.first_day}`} />`}
       ${data.differences.length > 0 && html`<h2>Differences from provider bills</h2><${Table} caption="Differences from provider bills" rows=${data.differences}

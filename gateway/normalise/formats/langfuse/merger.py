@@ -18,7 +18,7 @@ sender's key, so no sender can complete or attribute a call of another key.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +37,7 @@ from gateway.normalise.formats.langfuse.generations import (
     WHOLE,
     Generation,
     Trace,
+    attribute,
     call_of,
     generation_of,
     in_order,
@@ -46,7 +47,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.clock import elapsed_s
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
-from spool.record import Inference
+from spool.record import AiRecord, Inference
 from spool.shares import HeldByKey, Holdings, fullest_first
 
 
@@ -525,6 +526,24 @@ def released_at_once(normalised: Normalised) -> Outcome:
             generation = _generations.decode(report.facts)
             _add_call(outcome, generation, traces.get(generation.trace_id or ""))
     return outcome
+
+
+def protected(reports: Iterable[CallReport], protect: Callable[[AiRecord], None]) -> list[CallReport]:
+    """Return reports whose traces name people as records do, because they may wait on disk."""
+    return [
+        report._replace(facts=_protected(report.facts, protect)) if report.kind == TRACE else report
+        for report in reports
+    ]
+
+
+def _protected(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
+    trace, record = _traces.decode(facts), Inference(id=b"", source="")
+    attribute(record, trace)
+    protect(record)
+    named = Trace(
+        trace.id, user=record.user, team=record.team, session=record.session, tags=dict(record.tags)
+    )
+    return _encode(named)
 
 
 def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:

@@ -176,7 +176,7 @@ PRODUCT = Product(
         "cache_read": _TOKENS.cache_read,
         "cache_write": _TOKENS.cache_write,
         "request_model": (*semconv.REQUEST_MODEL, "model"),
-        "user": (*_ACCOUNTS, _INSTALLATION),
+        "user": (*_ACCOUNTS, semconv.USER_EMAIL, _INSTALLATION),
         # a sub-agent; calls of the main agent have no run
         "run": ("agent_id",),
         "parent_run": ("parent_agent_id",),

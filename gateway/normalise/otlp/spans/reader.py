@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
+from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, name_caller, nearest
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
@@ -386,8 +386,7 @@ class SpanReader:
         if of_resource is not NO_CALLER:
             caller = nearest(caller, of_resource)
         if caller is not NO_CALLER:
-            record.user, record.team, record.session = caller.user, caller.team, caller.session
-            record.api_key = caller.api_key
+            self._outcome.left_out += not name_caller(record, caller)
         if call.why is not None:
             add_inherited(call.why, caller)
         if call.agent is not None and "agent" not in record.tags:

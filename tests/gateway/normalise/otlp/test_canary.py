@@ -51,11 +51,11 @@ FREE_PREFIXES = (
     "langfuse.observation.metadata.", "langsmith.metadata.", "metadata.",
 )  # fmt: skip
 FREE_NAMES = tuple(prefix + name for prefix in FREE_PREFIXES for name in content_names.CONTENT)
+# Addresses that are not stated as the user's. Those that are have a test of their own: test_second_names.py.
 EMAILS = (
-    "user.email",
-    "email",
     "enduser.email",
-    "metadata.user_api_key_user_email",
+    "contact.email",
+    "metadata.email",
     "ai.telemetry.metadata.email",
 )
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")

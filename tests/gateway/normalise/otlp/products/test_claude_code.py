@@ -112,11 +112,13 @@ def test_a_cost_in_micros_is_money_too() -> None:
 
 
 def test_the_user_is_the_account_and_the_installation_a_device() -> None:
-    """`user.id` is random per installation, so it is the user only if there is no account."""
+    """`user.id` is random per installation, so it is the user only if there is neither an account nor an address."""
     record = request()
     assert record.user == "uuid-1"
-    assert record.tags["device"] == "anon-1"
-    anonymous = request(**{"user.account_uuid": ""})
+    assert record.tags == {"device": "anon-1", "user_email": "a@b.example"}
+    addressed = request(**{"user.account_uuid": ""})
+    assert ("a@b.example", {"device": "anon-1"}) == (addressed.user, addressed.tags)
+    anonymous = request(**{"user.account_uuid": "", "user.email": ""})
     assert anonymous.user == "anon-1"
     assert anonymous.tags.get("device") is None
 
@@ -235,5 +237,11 @@ def test_resource_attributes_name_the_team() -> None:
     (on_resource,) = read_logs(log(REQUEST, scope=SCOPE, resource=resource)).records
     (on_both,) = read_logs(log(REQUEST | resource, scope=SCOPE, resource=resource)).records
     assert on_resource.team == "platform"
-    assert on_resource.tags == {"service": "claude-code", "cost_center": "eng-1", "device": "anon-1"}
+    expected = {
+        "service": "claude-code",
+        "cost_center": "eng-1",
+        "device": "anon-1",
+        "user_email": "a@b.example",
+    }
+    assert expected == on_resource.tags
     assert on_resource == on_both

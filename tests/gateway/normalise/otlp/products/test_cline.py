@@ -27,7 +27,11 @@ def turn(**changes: Any) -> Inference:
 def test_the_word_undefined_is_nothing() -> None:
     """The text "undefined" counts as missing, because JavaScript's missing values arrive in this form."""
     record = turn(
-        cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined"
+        cacheReadTokens="undefined",
+        totalCost="undefined",
+        user_id="undefined",
+        email="undefined",
+        provider="undefined",
     )
     assert {
         "cache_read_tokens": None, "cost": None, "user": None, "provider": "openai", "input_tokens": 800,

@@ -1,0 +1,82 @@
+"""Plans without any call of a seat, although calls of their view have no seat: the names of people differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from gateway.bills.plans.coverage import NAME, NOT_COVERED, AskedLedger, Coverage, is_held, seat_mark
+from gateway.bills.plans.declared import AssistantPlan
+from gateway.bills.plans.sums import Uses
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.ledger.queries import TOTAL, CostQuery, within
+from spool.people import People
+from spool.registry.views import View
+from spool.statements import day_text
+
+PlanAndView = tuple[AssistantPlan, View]
+
+
+async def calls_without_seats(
+    ledger: AskedLedger,
+    coverage: Coverage,
+    plans: Sequence[PlanAndView],
+    used: Uses,
+    month: CalendarMonth,
+    people: People,
+) -> Mapping[str, str]:
+    """
+    Return a sentence for each plan, by id, in whose view no call has a seat of the month. Calls of people whom
+    another plan covers are no reason.
+    """
+    sentences = {}
+    for plan, view in _unmet(plans, used, month, people):
+        calls = await _calls(ledger, coverage, view, month)
+        if calls:
+            word = "call" if calls == 1 else "calls"
+            verb = "has" if calls == 1 else "have"
+            sentences[plan.id] = f"{calls:,} {word} of {view.name} {verb} no seat: the names differ"
+    return sentences
+
+
+def _unmet(
+    plans: Sequence[PlanAndView], used: Uses, month: CalendarMonth, people: People
+) -> Iterable[PlanAndView]:
+    """Yield the plans with seats in the month, without a person who made a call under any plan."""
+    days = [day_text(day) for day in month.days]
+    busy: set[str] = set()
+    seated: list[set[str]] = []
+    for plan, _ in plans:
+        names: set[str] = set()
+        for index, seat in enumerate(plan.seats):
+            if any(is_held(seat, day) for day in days):
+                name = people.identity(seat.user)
+                names.add(name)
+                use = used.of(seat_mark(plan, index), month.start, month.end)
+                if use.calls or use.unpriced:
+                    busy.add(name)
+        seated.append(names)
+    for pair, names in zip(plans, seated, strict=True):
+        if names and busy.isdisjoint(names):
+            yield pair
+
+
+async def _calls(ledger: AskedLedger, coverage: Coverage, view: View, month: CalendarMonth) -> int:
+    """Return the number of successful calls of a view in a month that no seat covers."""
+    queries = [
+        within(
+            CostQuery(
+                since=datetime.fromtimestamp(start, UTC),
+                until=datetime.fromtimestamp(end, UTC),
+                granularity=TOTAL,
+                measures=("errors", "cached"),
+                include={NAME: NOT_COVERED},
+                derived={NAME: coverage.dimension(start)},
+            ),
+            include=view.include,
+            exclude=view.exclude,
+        )
+        for start, end in coverage.spans((month.start, month.end))
+    ]
+    answers = await ledger.costs_of(queries)
+    return sum(row.calls - row.errors - row.cached for rows in answers for row in rows)
