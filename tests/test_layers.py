@@ -206,7 +206,7 @@ def test_sql_stands_in_the_engine_alone() -> None:
 
 HOMES: dict[str, str | tuple[str, ...]] = {
     "cryptography": (
-        "gateway/http/listening/tls.py",
+        "gateway/service/configuration/certificates.py",
         "gateway/devices/agent/policy/signatures.py",
         "exporters/notifications/kept_channels.py",
     ),

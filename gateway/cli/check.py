@@ -31,6 +31,7 @@ from gateway.cli.output import in_words
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.assembly.sent_secrets import secret_problems
+from gateway.service.configuration.certificates import certificate_ends, certificate_troubles
 from gateway.service.configuration.problems import warnings
 from gateway.service.configuration.secret_file import SecretFile
 from gateway.service.configuration.sections import Config, ConfigError, SourceSettings
@@ -79,6 +80,8 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     problems = list(file_problems(settings))
     server = asyncio.run(ask_server(settings))
     problems += server.problems
+    certificates = certificate_troubles(certificate_ends(settings), now=SystemClock().now())
+    problems += [f"{each.title}. {each.seen}" for each in certificates if each.severity == CRITICAL]
     streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
     problems += unlisted(server.stopped, streams, destinations)
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
@@ -90,6 +93,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     ]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in statuses)
     warned = [*_warnings(settings), *server.warnings]
+    warned += [f"{each.title}. {each.seen}" for each in certificates if each.severity != CRITICAL]
     warned += asyncio.run(key_warnings(settings))
     if as_json:
         report = {

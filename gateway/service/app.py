@@ -131,7 +131,7 @@ class App:
             certificate = self._certificate
             if certificate is not None:
                 self._supervisor.start("certificate", certificate.watch())
-                services.receivers.metrics.watch_certificate(lambda: certificate.ends_at)
+                services.operators.installation.in_use = lambda: certificate.in_use
             self._stack.push_async_callback(self._listeners.close)
             await self._listeners.start(services, certificate)
         except BaseException:

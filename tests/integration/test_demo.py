@@ -96,8 +96,8 @@ def test_every_detector_can_be_planted_for() -> None:
         "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "unapplied_config", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
         "missed_records", "crowding_key", "missing_rate", "lake_differs", "read_otherwise",
-        "late_reports", "refused_records", "expiring_key", "expired_key", "many_series", "missing_tier_price",
-        "old_prices",
+        "late_reports", "refused_records", "expiring_key", "expired_key", "ending_certificate", "many_series",
+        "missing_tier_price", "old_prices",
         "assistant_not_reporting", "policy_not_applied", "silent_device", "missing_device", "copied_device",
         "shared_hardware",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from gateway.people.authentication.tool_calls import ToolCalls
 from gateway.service.attempts import Buckets
+from gateway.service.configuration.certificates import CertificateEnd, certificate_ends
 from gateway.service.configuration.sections import (
     AllocationSettings,
     AnswerSettings,
@@ -187,6 +189,8 @@ class InstallationServices(WithRegistry):
     - `inflight` counts the bytes in flight, including large answers.
     - `copy` fills a directory with copies of the storage for a backup.
     - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
+    - `config` returns the configuration.
+    - `in_use` returns the PEM text of the certificates that the server has loaded, by setting.
     - `branches` returns the setting `work.branch`.
     - `settings` returns the settings in effect, and `most` the value of a limit by its name.
     - `try_receiver` tests an address and a key for forwarding; it returns a status and the receiver's words.
@@ -210,6 +214,8 @@ class InstallationServices(WithRegistry):
     )
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
+    config: Callable[[], Config] = Config
+    in_use: Callable[[], Mapping[str, bytes]] = dict
     most: Callable[[str], int] = Config().most
     answers: Callable[[], AnswerSettings] = AnswerSettings
     role_limits: Callable[[], RoleLimits] = RoleLimits
@@ -226,6 +232,10 @@ class InstallationServices(WithRegistry):
     def __post_init__(self) -> None:
         self.questions = Questions(self.answers)
         self.cursor_secret = derived(self.secret, "list cursors")
+
+    async def certificates(self) -> Sequence[CertificateEnd]:
+        """Read the ends of all certificates on a thread."""
+        return await asyncio.to_thread(certificate_ends, self.config(), self.in_use())
 
     @property
     def people(self) -> People:

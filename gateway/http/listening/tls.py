@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,15 +40,12 @@ class Certificate:
         self.text = self._read_text()
 
     @property
-    def ends_at(self) -> float:
-        """Return when the certificate in use expires, in seconds since 1970, or 0 if it cannot be read."""
-        # imported here because a start without TLS does not need it
-        from cryptography.x509 import load_pem_x509_certificate
-
-        try:
-            return load_pem_x509_certificate(self.text.cert).not_valid_after_utc.timestamp()
-        except ValueError:
-            return 0.0
+    def in_use(self) -> Mapping[str, bytes]:
+        """Return the PEM text of the certificates in use, by setting."""
+        authorities = (
+            {} if self.text.client_ca is None else {"server.tls_client_ca_file": self.text.client_ca}
+        )
+        return {"server.tls_cert_file": self.text.cert, **authorities}
 
     @classmethod
     def of(cls, server: ServerSettings) -> Certificate | None:

@@ -29,6 +29,7 @@ from gateway.money.calls.reports.declared import (
 )
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
+from gateway.service.configuration.certificates import certificate_troubles
 from gateway.service.errors import Refusal
 from gateway.service.monitoring.route_trouble import by_cause, listed, trouble_of
 from spool.listing import ASCENDING, ListQuery, SortField
@@ -181,6 +182,7 @@ async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Ca
         problems.append(Cause(kind="ledger", title=title, finding=finding_key("missed_records", ())))
     problems += await _of_routes(services)
     problems += await _of_keys(services)
+    problems += await _of_certificates(services)
     if services.senders.devices:
         counts = services.senders.devices.counts()
         if silent := counts[SILENT] + counts[MUTE]:
@@ -227,6 +229,21 @@ async def _of_keys(services: OperatorServices) -> list[Cause]:
         )
         for trouble in troubles
         if trouble.severity != INFO
+    ]
+
+
+async def _of_certificates(services: OperatorServices) -> list[Cause]:
+    ends = await services.installation.certificates()
+    return [
+        Cause(
+            kind="certificate",
+            title=trouble.title,
+            text=f"{trouble.title}. {trouble.seen}",
+            subject=trouble.setting,
+            severity=trouble.severity,
+            finding=finding_key("ending_certificate", (trouble.setting, trouble.severity)),
+        )
+        for trouble in certificate_troubles(ends, now=services.installation.clock.now())
     ]
 
 

@@ -73,6 +73,7 @@ def inspector(services: OperatorServices) -> Inspector:
         log=services.spool.log,
         deliveries=services.spool.deliveries,
         keys=services.senders.access.keys,
+        certificates=services.installation.certificates,
         expired_tries=services.senders.access.expired_tries,
         devices=devices.table.all if devices else tuple,
         prices=services.money.prices,

@@ -15,6 +15,7 @@ from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.devices.fleet.coverage import FleetRow
+from gateway.service.configuration.certificates import CertificateEnd
 from spool.clusters import Cluster
 from spool.deliveries.protocols import LakeState
 from spool.deliveries.values import RouteState
@@ -136,6 +137,7 @@ class Facts:
     # Age in seconds of the oldest open transaction of any client of the shared database. None if it is
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
+    certificates: Sequence[CertificateEnd] = ()
     keys: Sequence[Key] = ()
     expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived

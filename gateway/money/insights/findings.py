@@ -13,10 +13,15 @@ from hashlib import blake2b
 
 from spool.printable import printable
 from spool.registry.insights import Concerned, Draft, Finding, dollars
+from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING
 
 MAX_NAME = 60
 MAX_ROWS = 12  # maximum rows in the description of an insight
 MAX_FINDINGS = 20  # maximum findings per detector and run; the most costly findings are kept
+
+
+# of findings about something that ends at a known time, by severity
+CATEGORY_OF = {INFO: "keys", WARNING: "reliability", CRITICAL: NOT_ARRIVING}
 
 
 def finding(

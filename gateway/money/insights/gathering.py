@@ -17,6 +17,7 @@ from gateway.devices.fleet.coverage import FleetRow
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
+from gateway.service.configuration.certificates import CertificateEnd
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals
@@ -46,6 +47,10 @@ MAX_DEAD = 5_000  # maximum dead letters that are read per route; further dead l
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")
 _MEASURES = ("cost", "calls", "errors", "unpriced", "input_tokens", "output_tokens")
+
+
+async def _no_certificates() -> Sequence[CertificateEnd]:
+    return ()
 
 
 async def _no_tries() -> Mapping[int, ExpiredTries]:
@@ -84,6 +89,7 @@ class FactSources:
     keys: Callable[[], Sequence[Key]]
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
+    certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]] = _no_certificates
     expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_tries
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
     views: Callable[[], Sequence[View]] = tuple
@@ -145,6 +151,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,
         keys=sources.keys(),
         expired_tries=await sources.expired_tries(),
+        certificates=await sources.certificates(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
         fleet=await sources.fleet(),
@@ -167,6 +174,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
         routes=await sources.deliveries.routes(),
         keys=sources.keys(),
         expired_tries=await sources.expired_tries(),
+        certificates=await sources.certificates(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
         fleet=await sources.fleet(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
@@ -26,6 +26,7 @@ from spool.settings import MAX_SENDERS
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.money.budgets.evaluator import BudgetEvaluator
+    from gateway.service.configuration.certificates import CertificateEnd
     from gateway.service.monitoring.snapshot import BudgetGauge, KeyGauges, SenderGauges
     from gateway.service.monitoring.spend import SpendSeries
 
@@ -52,6 +53,7 @@ def exposition(
     budgets: Once[BudgetEvaluator] | None,
     reconciler: Once[Reconciler] | None,
     spend: SpendSeries | None,
+    certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]],
 ) -> Exposition:
     storage = parts.storage
     devices = parts.devices
@@ -86,6 +88,7 @@ def exposition(
             lakes=await lake_states(parts.config, storage),
             senders=await _senders(parts, receivers),
             keys=await _keys(parts, receivers),
+            certificates={end.setting: end.ends_at or 0.0 for end in await certificates()},
             limits=[
                 *limits(
                     parts.config,

@@ -243,6 +243,7 @@ def installation_services(
         connections=parts.operator_connections,
         event_streams=parts.event_streams,
         settings=lambda: tuple(in_effect(parts.config)),
+        config=lambda: parts.config,
         most=lambda limit: parts.config.most(limit),
         answers=lambda: parts.config.answers,
         role_limits=lambda: role_limits(parts.config.roles),

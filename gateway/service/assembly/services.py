@@ -145,7 +145,14 @@ async def _assemble(
     publisher = assembler.publisher(deposits)
     spend = None if is_agent else monitoring.spend(assembler)
     exposition = monitoring.exposition(
-        assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler, spend
+        assembler,
+        metrics,
+        receivers,
+        routes,
+        operators.money.budgets,
+        operators.money.reconciler,
+        spend,
+        operators.installation.certificates,
     )
     tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
     if storage.registry is not None:

@@ -192,14 +192,6 @@ class Metrics:
         size.set_function(lambda: memory.size)
         self.registry.register(MemoryCounts(memory))
 
-    def watch_certificate(self, ends_at: Callable[[], float]) -> None:
-        gauge = Gauge(
-            "tollhouse_certificate_end_timestamp_seconds",
-            "Time at which the TLS certificate expires",
-            registry=self.registry,
-        )
-        gauge.set_function(ends_at)
-
     def committed(self, commit: Commit) -> None:
         self._commit.observe(commit.seconds)
         self._flush.observe(commit.flush_seconds)

@@ -120,6 +120,8 @@ class Snapshot:
     spend: SpendCounts | None = None
     senders: SenderGauges | None = None
     keys: KeyGauges | None = None
+    # time at which the certificate of a setting expires, 0 if it cannot be read
+    certificates: Mapping[str, float] = field(default_factory=dict)
     lakes: Sequence[LakeState] = ()
 
 
@@ -255,6 +257,7 @@ class SnapshotCollector:
             yield from _senders(self.snapshot.senders, self.snapshot.now)
         if self.snapshot.keys is not None:
             yield from _keys(self.snapshot.keys)
+        yield _certificates(self.snapshot.certificates)
         if self.snapshot.spend is not None:
             yield from self.snapshot.spend.families()
 
@@ -406,6 +409,17 @@ def _keys(keys: KeyGauges) -> Iterator[Metric]:
     for name, count in keys.tries.items():
         tries.add_metric([name], count)
     yield from (ends, tries)
+
+
+def _certificates(ends: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(
+        "tollhouse_certificate_end_timestamp_seconds",
+        "Time at which the certificate of a setting expires; 0 if it cannot be read",
+        labels=["setting"],
+    )
+    for setting, at in ends.items():
+        family.add_metric([setting], at)
+    return family
 
 
 def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:

@@ -15,7 +15,8 @@ import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
 from gateway.http.listening.tls import Certificate
-from gateway.service.configuration.sections import ConfigError
+from gateway.service.configuration.certificates import certificate_ends
+from gateway.service.configuration.sections import Config, ConfigError, ServerSettings
 from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates
@@ -135,4 +136,6 @@ async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates:
         .removeprefix("notAfter=")
     )
     certificate = Certificate(settings["tls_cert_file"], settings["tls_key_file"], None)
-    assert ssl.cert_time_to_seconds(said) == certificate.ends_at
+    config = Config(server=ServerSettings(tls_cert_file=tmp_path / "moved", tls_key_file=tmp_path / "moved"))
+    [end] = certificate_ends(config, certificate.in_use)
+    assert ssl.cert_time_to_seconds(said) == end.ends_at

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.devices.states import is_mute
 from gateway.money.insights.facts import DAY_S, Facts
-from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
+from gateway.money.insights.findings import CATEGORY_OF, MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
 from gateway.money.insights.key_troubles import (
     EXPIRED_KEY,
     EXPIRING_KEY,
@@ -26,7 +26,6 @@ from spool.devices.device import ENROLLED, Device
 from spool.record import moment
 from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.keys import ENABLED, Key
-from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING
 from spool.registry.scopes import (
     BILLING_DROP,
     CREATE_EVENT,
@@ -50,11 +49,6 @@ SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )
 AGENT_READS = "insights:read_insights"  # scope with which the container agent checks its key at startup
-_CATEGORIES = {
-    INFO: "keys",
-    WARNING: "reliability",
-    CRITICAL: NOT_ARRIVING,
-}  # of findings about a key's expiry
 _GIVES_WAY = {
     MAX_SENDERS: (
         "above the limit, its oldest senders are forgotten, and counters that they send later may be "
@@ -265,7 +259,7 @@ def _expiry(trouble: KeyTrouble) -> Finding:
         title=trouble.title,
         seen=trouble.seen,
         advice="Give its senders another key, or change the date with `tollhouse keys edit --expires-at`.",
-        category=_CATEGORIES[trouble.severity],
+        category=CATEGORY_OF[trouble.severity],
         effort=LOW,
         newest=trouble.newest,
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from gateway.money.insights.facts import Facts
-from gateway.money.insights.findings import finding, named
+from gateway.money.insights.findings import CATEGORY_OF, finding, named
+from gateway.service.configuration.certificates import certificate_troubles
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 
@@ -59,6 +60,22 @@ def _missed(facts: Facts) -> Iterator[Finding]:
             category="reliability",
             effort=LOW,
         )
+
+
+def ending_certificate(facts: Facts) -> Sequence[Finding]:
+    """Find certificates that cannot be read, have expired or expire within two weeks."""
+    return [
+        finding(
+            "ending_certificate",
+            (trouble.setting, trouble.severity),
+            title=trouble.title,
+            seen=trouble.seen,
+            advice="Replace the file. `tollhouse check` reads it again.",
+            category=CATEGORY_OF[trouble.severity],
+            effort=LOW,
+        )
+        for trouble in certificate_troubles(facts.certificates, now=facts.now)
+    ]
 
 
 def moved_clock(facts: Facts) -> Sequence[Finding]:

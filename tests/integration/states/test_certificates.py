@@ -1,0 +1,148 @@
+"""
+A certificate that ends soon is named with one severity on every face, for each setting that names a certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
+from gateway.service.configuration.certificates import certificate_ends, certificate_troubles
+from gateway.service.configuration.sections import Config, OidcSettings, ServerSettings
+from spool.record import moment
+from tests.acceptance.conftest import ARCHIVE, Tollhouse
+from tests.integration.states import faces
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+KEY = ec.generate_private_key(ec.SECP256R1())
+SETTINGS = (
+    "server.tls_cert_file",
+    "server.tls_client_ca_file",
+    "upstream.ca_file",
+    "destinations[0].ca_file",
+    "destinations[0].tls_cert_file",
+    "notify[0].ca_file",
+    "oidc.ca_file",
+)
+
+
+def pem(*days: float) -> bytes:
+    """Return certificates that expire in these days."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(KEY.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW - timedelta(days=400))
+    ends = [builder.not_valid_after(NOW + timedelta(days=each)) for each in days]
+    made = [each.sign(KEY, hashes.SHA256()) for each in ends]
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in made)
+
+
+def config(files: dict[str, Path]) -> Config:
+    return Config(
+        server=ServerSettings(
+            tls_cert_file=files["server.tls_cert_file"], tls_client_ca_file=files["server.tls_client_ca_file"]
+        ),
+        upstream=UpstreamSettings(ca_file=files["upstream.ca_file"]),
+        destinations=(
+            DestinationSettings(
+                ca_file=files["destinations[0].ca_file"], tls_cert_file=files["destinations[0].tls_cert_file"]
+            ),
+        ),
+        notify=(NotifySettings(ca_file=files["notify[0].ca_file"]),),
+        oidc=OidcSettings(ca_file=files["oidc.ca_file"]),
+    )
+
+
+def _named(section: object) -> Iterator[str]:
+    """Yield the names of all settings of certificates in a section, with those of the lists' elements."""
+    if isinstance(section, Config):
+        yield from _named(DestinationSettings())
+        yield from _named(NotifySettings())
+    if is_dataclass(section):
+        for field in fields(section):
+            if field.name.endswith(("cert_file", "ca_file")):
+                yield field.name
+            yield from _named(getattr(section, field.name))
+
+
+def test_every_setting_of_a_certificate_is_walked(tmp_path: Path) -> None:
+    """Each of them is reported on its own, so that a new setting cannot be forgotten."""
+    assert sorted(name.rpartition(".")[2] for name in SETTINGS) == sorted(_named(Config()))
+    for ending in SETTINGS:
+        files = {name: tmp_path / name for name in SETTINGS}
+        for name, path in files.items():
+            path.write_bytes(pem(3 if name == ending else 300))
+        [trouble] = certificate_troubles(certificate_ends(config(files)), now=NOW.timestamp())
+        assert ending == trouble.setting
+
+
+@pytest.mark.parametrize(
+    ("setting", "days", "severity"),
+    [
+        ("server.tls_cert_file", (14.01,), None),
+        ("server.tls_cert_file", (14,), "warning"),
+        ("server.tls_cert_file", (3.01,), "warning"),
+        ("server.tls_cert_file", (3,), "critical"),
+        ("server.tls_cert_file", (0,), "critical"),
+        ("server.tls_cert_file", (), "critical"),
+        ("server.tls_cert_file", (300, 10), "warning"),
+        ("upstream.ca_file", (300, 10), None),
+        ("upstream.ca_file", (1, 10), "warning"),
+    ],
+)
+def test_the_severity_follows_the_end(
+    tmp_path: Path, setting: str, days: tuple[float, ...], severity: str | None
+) -> None:
+    """A chain ends with its first certificate, and a list of authorities with its last. No certificate is critical."""
+    files = {name: tmp_path / name for name in SETTINGS}
+    for path in files.values():
+        path.write_bytes(pem(300))
+    files[setting].write_bytes(pem(*days))
+    troubles = certificate_troubles(certificate_ends(config(files)), now=NOW.timestamp())
+    assert ([] if severity is None else [severity]) == [trouble.severity for trouble in troubles]
+
+
+HOOK = """
+[[destinations]]
+name = "store"
+type = "clickhouse"
+url = "https://127.0.0.1:9/db"
+ca_file = "ca.pem"
+[upstream]
+base_url = "https://127.0.0.1:9"
+ca_file = "upstream.pem"
+"""
+
+
+def test_all_faces_agree(tmp_path: Path) -> None:
+    """Overview, insight, doctor, check and metric have the same certificates, words and times."""
+    house = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=HOOK))
+    (tmp_path / "ca.pem").write_bytes(pem(10))
+    (tmp_path / "upstream.pem").write_bytes(pem(2))
+    house.start()
+    try:
+        planted = {"destinations[1].ca_file": (10, "warning"), "upstream.ca_file": (2, "critical")}
+        causes, insights = faces.causes(house), faces.insights(house)
+        said = [(status, words) for status, about, words in faces.diagnoses(house) if about == "attention"]
+        code, checked = faces.check(house)
+        shown = faces.metrics(house)
+        assert 1 == code
+        for setting, (days, severity) in planted.items():
+            at = (NOW + timedelta(days=days)).timestamp()
+            title = f"The certificate of {setting} expires on {moment(at)}"
+            assert severity == causes[title]["severity"] == insights[title]["severity"]
+            status = "problem" if severity == "critical" else "warning"
+            assert [status] == [mark for mark, words in said if words.startswith(title)]
+            texts = checked["problems" if severity == "critical" else "warnings"]
+            assert 1 == sum(text.startswith(title) for text in texts)
+            assert at == shown[f'tollhouse_certificate_end_timestamp_seconds{{setting="{setting}"}}']
+    finally:
+        house.stop(code=None)
