@@ -1,7 +1,7 @@
 """
 AI costs as FOCUS cost and usage rows (CSV), in the columns of a FOCUS version. Pure.
 
-There is one row per hour and set of dimensions. Every mandatory column is included; an empty field is null,
+There is one row per hour, or day, and set of dimensions. Every mandatory column is included; an empty field is null,
 times are UTC, and numbers are plain decimals. Values without a FOCUS column have a column with the prefix `x_`.
 Values that Tollhouse does not know, such as unit prices and commitments, are left out or null, never guessed.
 """
@@ -53,6 +53,7 @@ ACCOUNT = "tollhouse"  # one name for the whole organization, because no report 
 UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
 EXACT = Context(prec=100)
+HOUR = timedelta(hours=1)
 TAGS = ("user", "api_key", "device", "source", "status")
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TOTALS: Final = (
@@ -78,7 +79,7 @@ _REQUESTS: Final = "Requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """The cost and usage of one hour for one set of dimensions. Money is decimal text."""
+    """The cost and usage of an hour, or of `length`, for one set of dimensions. Money is decimal text."""
 
     start: datetime
     cost: str
@@ -100,6 +101,7 @@ class Charge:
     corrects: str = ""  # id of the record that a correction changes
     # month in which a change of usage became known, if the month of the usage had ended
     billed_in: datetime | None = None
+    length: timedelta = HOUR
 
     lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
 
@@ -159,7 +161,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "ChargeClass": "Correction" if charge.billed_in else "",
         "ChargeDescription": f"AI usage of {model or 'an unknown model'}",
         "ChargeFrequency": "One-Time" if is_credit else "Usage-Based",
-        "ChargePeriodEnd": time_text(charge.start + timedelta(hours=1)),
+        "ChargePeriodEnd": time_text(charge.start + charge.length),
         "ChargePeriodStart": time_text(charge.start),
         "ConsumedQuantity": "" if is_credit or not quantity else str(quantity),
         "ConsumedUnit": "" if is_credit or not quantity else unit,

@@ -1,5 +1,5 @@
 """
-FOCUS rows of an hourly report, of assistants' plans, and of bills that were spread over calls. Pure.
+FOCUS rows of a report by hour or day, of assistants' plans, and of bills that were spread over calls. Pure.
 
 A report row with price lines becomes a charge with these lines, and a second charge for the part without lines.
 
@@ -26,6 +26,7 @@ from exporters.focus.charges import (
     COUNTED,
     DIMENSIONS,
     EXACT,
+    HOUR,
     TAGS,
     VERSIONS,
     Charge,
@@ -85,8 +86,12 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
-    """Return the charges of an hourly report of the operator API, by DIMENSIONS and `tags`."""
+def of_report(
+    rows: Iterable[Mapping[str, object]], tags: Sequence[str] = (), *, length: timedelta = HOUR
+) -> list[Charge]:
+    """
+    Return the charges of a report of the operator API, by DIMENSIONS and `tags`. `length` is that of its periods.
+    """
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
@@ -101,6 +106,7 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
             tags={name: value for name in (*TAGS, *tags) if (value := _text(row, name))},
             cost_source=_text(row, "cost_source"),
             region=_text(row, "region"),
+            length=length,
             **_counts(row),
         )
         charged = row.get("price_lines")
@@ -185,17 +191,22 @@ class FeeShares:
 
 
 def of_covered(
-    rows: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str, tags: tuple[str, ...] = ()
+    rows: Iterable[Mapping[str, Any]],
+    shares: FeeShares,
+    *,
+    account: str,
+    tags: tuple[str, ...] = (),
+    length: timedelta = HOUR,
 ) -> Iterator[dict[str, str]]:
     """
-    Yield the rows of an hourly report of covered calls. They are not billed, and their shares of the fees are
+    Yield the rows of a report of covered calls. They are not billed, and their shares of the fees are
     their effective cost.
     """
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
         share = money.text(shares.take(user, money.units(value)))
-        [charge] = of_report([{**row, "charges": {}}], tags)
+        [charge] = of_report([{**row, "charges": {}}], tags, length=length)
         worth = value if charge.list_cost is None else charge.list_cost
         shown = row_of(replace(charge, cost=value, list_cost=worth), account=account)
         costs = {"BilledCost": "0", "EffectiveCost": share, "ContractedCost": worth, "ListCost": worth}

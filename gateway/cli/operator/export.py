@@ -7,19 +7,20 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import click
 
 from exporters.focus import charges as focus_rows
 from exporters.focus import rows as billed_rows
 from exporters.focus import rows as plan_rows
+from exporters.focus.charges import HOUR
 from exporters.focus.rows import of_report
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import JsonObject
 from gateway.service.errors import ASKED_TOO_MUCH
+from spool.ledger.days.spans import PER_DAY
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST
 from spool.ledger.work import UNITS
@@ -102,7 +103,11 @@ def focus(
     lines: str | None,
     billed: bool,
 ) -> None:
-    """Export cost and usage as FOCUS rows (CSV), by hour, or by day with --billed."""
+    """
+    Export cost and usage as FOCUS rows (CSV), by hour.
+
+    Rows are by day with --billed, and for days whose hours are no longer stored (after 62 days).
+    """
     first = _day("from", since)
     last = _day("to", until)
     if last < first:
@@ -147,8 +152,8 @@ def _counted(
         counted = [*counted, ("lines", lines)]
     # Each request is for one day, because the hours of a month are too large for one response.
     for day in _days(client, first, last):
-        for rows in _rows(client, day, counted):
-            charges = of_report(rows, tags)
+        for rows, length in _rows(client, day, counted):
+            charges = of_report(rows, tags, length=length)
             parts.append(focus_rows.lines(charges, account=account, version=version))
     if plans:
         covered = [*by, ("cost_type", COVERED_COST)]
@@ -261,36 +266,47 @@ def _of_plans(
         )
     shares = plan_rows.FeeShares.of(answer["rows"], values["rows"])
     for day in _days(client, month, last):
-        for rows in _rows(client, day, by):
-            yield from plan_rows.of_covered(rows, shares, account=account, tags=tags)
+        for rows, length in _rows(client, day, by):
+            yield from plan_rows.of_covered(rows, shares, account=account, tags=tags, length=length)
     start = datetime(month.year, month.month, 1, tzinfo=UTC)
     yield from plan_rows.of_seats(start, answer["rows"], shares, account=account)
 
 
-def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterator[Any]:
-    """Yield the rows of a day. If the day is too large for one response, fetch it hour by hour."""
-    status, payload = client.answer(
-        "GET", "/report", query=[("from", day), ("to", day), ("per", "hourly"), *by]
-    )
-    if status == 200 and not payload["report"]["truncated"]:
-        yield payload["rows"]
+def _rows(
+    client: OperatorClient, day: str, by: list[tuple[str, str]]
+) -> Iterator[tuple[Sequence[JsonObject], timedelta]]:
+    """
+    Yield the rows of a day with the length of their periods: hours, or a day whose hours are no longer stored, which
+    has no price lines. If the day is too large for one response, fetch it hour by hour.
+    """
+    span = [("from", day), ("to", day)]
+    status, payload = client.answer("GET", "/report", query=[*span, ("per", "hourly"), *by])
+    if status == HTTPStatus.BAD_REQUEST and PER_DAY in payload["error"]["message"]:
+        without_lines = [pair for pair in by if pair[0] != "lines"]
+        payload = client.request("GET", "/report", query=[*span, ("per", "daily"), *without_lines])
+        yield _whole(payload, day), timedelta(days=1)
         return
-    if status != 200 and payload["error"]["type"] != ASKED_TOO_MUCH:
+    if status == HTTPStatus.OK and not payload["report"]["truncated"]:
+        yield payload["rows"], HOUR
+        return
+    if status != HTTPStatus.OK and payload["error"]["type"] != ASKED_TOO_MUCH:
         refuse(status, payload)
     for hour in range(24):
         start = datetime.fromisoformat(day) + timedelta(hours=hour)
-        span = [
-            ("from", start.isoformat()),
-            ("to", (start + timedelta(hours=1)).isoformat()),
-            ("per", "hourly"),
-        ]
-        payload = client.request("GET", "/report", query=[*span, *by])
-        if payload["report"]["truncated"]:
-            fail(
-                f"an hour of {day} has {payload['report']['row_count']} rows, which is too many; raise "
-                "the setting answers.max_rows"
-            )
-        yield payload["rows"]
+        of_hour = [("from", start.isoformat()), ("to", (start + HOUR).isoformat()), ("per", "hourly")]
+        payload = client.request("GET", "/report", query=[*of_hour, *by])
+        yield _whole(payload, f"an hour of {day}"), HOUR
+
+
+def _whole(payload: JsonObject, span: str) -> Sequence[JsonObject]:
+    """Return the rows of a report. Exits if some of them are missing."""
+    if payload["report"]["truncated"]:
+        fail(
+            f"{span} has {payload['report']['row_count']} rows, which is too many; raise the setting "
+            "answers.max_rows"
+        )
+    rows: Sequence[JsonObject] = payload["rows"]
+    return rows
 
 
 def _day(name: str, text: str) -> date:
@@ -372,14 +388,7 @@ def _report(client: OperatorClient, day: date, cost_type: str, by: Sequence[str]
     span = [("from", day.isoformat()), ("to", day.isoformat()), ("cost_type", cost_type)]
     of_calls = [("where", "origin=calls")] if cost_type in BILLED_TYPES else []
     query = [*span, *of_calls, *(("by", name) for name in by)]
-    answer = client.request("GET", "/report", query=query)
-    if answer["report"]["truncated"]:
-        fail(
-            f"{day} has {answer['report']['row_count']} rows, which is too many; raise the setting "
-            "answers.max_rows"
-        )
-    rows: Sequence[JsonObject] = answer["rows"]
-    return rows
+    return _whole(client.request("GET", "/report", query=query), day.isoformat())
 
 
 def _metered(client: OperatorClient, day: date, by: Sequence[str]) -> Sequence[JsonObject]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # -- resolution of the stored sums: hours, but only whole days before a border -------------------------------
 
+PER_DAY = "costs are stored per whole day in UTC only"  # part of the message of NotKept for such days
+
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
     """
@@ -46,7 +48,7 @@ def check_hours(hourly: int, since: float) -> None:
 
 def _border(hourly: int) -> str:
     since = border(hourly)
-    return f"before {since}, costs are stored per whole day in UTC only. Choose a start of {since} or later"
+    return f"before {since}, {PER_DAY}. Choose a start of {since} or later"
 
 
 def _days(hourly: int) -> str:

@@ -198,31 +198,46 @@ def _period(there: datetime, per: str) -> str:
 
 
 def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
-    """
-    FOCUS rows and billing drops need hours. They are refused for days without hours and exported for later days.
-    """
+    """Billing drops need hours. They are refused for days without hours and made for later days."""
     directory, sent = aged
     told = datetime.fromtimestamp(border(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     words = f"before {told}, costs are stored per whole day in UTC only. Choose a start of {told} or later"
     day = datetime.fromtimestamp(border(), UTC).date()
     old, new = (day - timedelta(days=3)).isoformat(), day.isoformat()
     last = (day + timedelta(days=40)).isoformat()
-    for command in (
-        ("export", "focus"),
-        ("billing", "preview"),
-        ("billing", "push"),
-        ("billing", "push", "--dry-run"),
-    ):
+    for command in (("billing", "preview"), ("billing", "push"), ("billing", "push", "--dry-run")):
         assert words in run(directory, *command, "--from", old, "--to", last, code=2)
     assert words in run(directory, "ledger", "reprice", "--from", f"{old}T12:00:00Z", code=2)
     calls = len([at for at in sent if border() <= at < border() + 41 * DAY_S])
-    rows = list(csv.DictReader(io.StringIO(run(directory, "export", "focus", "--from", new, "--to", last))))
-    assert sum(int(row["x_Calls"]) for row in rows) == calls
-    assert _total(rows, "BilledCost") == PRICE * calls
     plan: dict[str, Any] = json.loads(
         run(directory, "billing", "preview", "--from", new, "--to", last, "--json")
     )
     assert PRICE * calls == Decimal(plan["billing"]["cost"])
+
+
+@pytest.mark.parametrize("more", [(), ("--lines", "meters")])
+def test_exported_days_without_hours(aged: tuple[Path, list[int]], more: tuple[str, ...]) -> None:
+    """FOCUS rows are by day where hours are no longer stored, and by hour later. Their sums are those of the calls."""
+    directory, sent = aged
+    day = datetime.fromtimestamp(border(), UTC).date()
+    span = ("--from", (day - timedelta(days=40)).isoformat(), "--to", (day + timedelta(days=40)).isoformat())
+    rows = list(csv.DictReader(io.StringIO(run(directory, "export", "focus", *span, *more))))
+    times = [at for at in sent if abs(at - border() - DAY_S // 2) < 40 * DAY_S + DAY_S // 2]
+    assert PRICE * len(times) == _total(rows, "BilledCost")
+    lengths = {DAY_S: 0, HOUR_S: 0}
+    for row in rows:
+        start, end = (
+            datetime.fromisoformat(row[f"ChargePeriod{name}"]).timestamp() for name in ("Start", "End")
+        )
+        lengths[int(end - start)] += 1
+        assert (start < border()) == (end - start == DAY_S)
+        called = sum(start <= at < end for at in times)
+        assert called * PRICE == sum(
+            Decimal(each["BilledCost"])
+            for each in rows
+            if each["ChargePeriodStart"] == row["ChargePeriodStart"]
+        )
+    assert all(lengths.values())
 
 
 def _total(rows: list[dict[str, str]], name: str) -> Decimal:
