@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
+from spool.ledger.queries import TAG
 
 MAX_DIMENSION = 200  # maximum characters of a dimension name in an error message
 MAX_AMOUNT = Decimal(10) ** 12
@@ -91,7 +92,18 @@ def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
     """
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise Invalid(f"unknown dimension {unknown[:MAX_DIMENSION]!r}. Use one of: {', '.join(known)}")
+        raise unknown_dimension(unknown, known)
+
+
+def unknown_dimension(name: str, known: Iterable[str]) -> Invalid:
+    """Return the error for a dimension that is not in `known`."""
+    return Invalid(f"unknown dimension {name[:MAX_DIMENSION]!r}. Use one of: {known_dimensions(name, known)}")
+
+
+def known_dimensions(name: str, known: Iterable[str]) -> str:
+    """List the known dimensions. If an unknown name is that of a tag, also say which setting makes it known."""
+    tag = name.removeprefix(TAG)[:MAX_DIMENSION]
+    return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
 
 
 def storable(text: str) -> str:

@@ -116,6 +116,7 @@ class Case:
     `key_tokens`: billed tokens of provider keys without a known counterpart, by key and then by day and
     model. `own_keys`: tokens by day of our keys without a known counterpart. `hours`: counted tokens by hour,
     including one day before and after. `precision`: the last digit of the bill's amounts, by day.
+    `are_failed_known`: the tokens prove which failed calls the bill leaves out.
     """
 
     split: Split
@@ -125,6 +126,7 @@ class Case:
     hours: Mapping[int, int] = field(default_factory=dict)
     days: tuple[int, ...] = ()
     precision: Mapping[int, int] = field(default_factory=dict)
+    are_failed_known: bool = True
 
     def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:
         """

@@ -29,9 +29,12 @@ from gateway.bills.reconciliation.restating import (
     exchanged_keys,
     fixed_rate,
     keys_exchanged,
+    late_rows,
+    posted_late,
     restated_keys,
     restated_money,
 )
+from gateway.bills.reconciliation.set_aside import without_failed
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
     DAY,
@@ -177,7 +180,7 @@ class BothSides:
     The input of a comparison. `days` begin at midnight UTC. Days from `open_from` are not over.
 
     `covered` are the days that each source's bills cover, including days without rows. `unsettled` are those
-    that may still change. `hours` are counted tokens by hour.
+    that may still change. `hours` are counted tokens by hour, and `failed_hours` those of them that failed calls used.
     """
 
     provider: str
@@ -189,6 +192,7 @@ class BothSides:
     covered: Mapping[str, frozenset[int]] = field(default_factory=dict)
     unsettled: Mapping[str, frozenset[int]] = field(default_factory=dict)
     hours: Mapping[int, int] = field(default_factory=dict)
+    failed_hours: Mapping[int, int] = field(default_factory=dict)
     owners: Sequence[Owner] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
     conversion: Conversion | None = None  # if one currency was converted to dollars
@@ -222,7 +226,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     keys = Keys(
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
-    key_tokens, own_keys = _by_key(tokens, counted, keys)
+    own_rows, billed_rows = counted, tokens
     tokens = [replace(row, key=keys.of_billed(row)) for row in tokens]
     amounts = [replace(row, key=keys.of_billed(row)) for row in amounts]
     counted = [replace(row, key=keys.of_counted(row)) for row in counted]
@@ -231,6 +235,11 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         return facts.prices(priced_as(model), tier, day, context)
 
     levels = levels_of(tokens, amounts, counted, keys=keys.any)
+    metered = compared & set(of_tokens)
+    set_aside = without_failed(tokens, counted, levels, metered)
+    counted = [*set_aside.counted]
+    own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
+    key_tokens, own_keys = _by_key(billed_rows, own_rows, keys)
 
     def sides() -> Split:
         return split(
@@ -239,7 +248,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             counted,
             prices=prices,
             levels=levels,
-            metered=compared & set(of_tokens),
+            metered=metered,
             imputed=not of_money,
         )
 
@@ -255,7 +264,9 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         )
     own = counted
     exchanged = exchanged_keys(tokens, counted) if levels.key else {}
-    counted = restated_keys(counted, exchanged)
+    of_days = counted = restated_keys(counted, exchanged)
+    late = late_rows(tokens, amounts, counted, levels, metered)
+    counted = late.restated(counted, levels)
     converted = amounts
     conversion = facts.conversion
     rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
@@ -278,11 +289,14 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         remainder=Left(split_sides),
         key_tokens=key_tokens,
         own_keys=own_keys,
-        hours=facts.hours,
+        hours=_without(facts.hours, facts.failed_hours) if set_aside.are_all else facts.hours,
         days=tuple(sorted(compared)),
         precision=precision,
+        are_failed_known=set_aside.is_exact,
     )
     found = claims(case)
+    if late.posted:
+        found.append(posted_late(split_sides, of_days, late))
     if exchanged:
         found.append(keys_exchanged(split_sides, own, exchanged))
     if conversion is not None and (fixed is None or not fixed.is_of_market):
@@ -341,6 +355,10 @@ def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[in
     """Return the rows of these days. Rows within a bucket of several days count on its first day."""
     placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
     return [row for row in placed if row.day in days]
+
+
+def _without(hours: Mapping[int, int], less: Mapping[int, int]) -> Mapping[int, int]:
+    return {hour: count - less.get(hour, 0) for hour, count in hours.items()}
 
 
 def together(lines: Sequence[Line], *, name: str) -> Line:

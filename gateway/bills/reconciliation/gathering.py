@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +20,7 @@ from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
 from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.restating import Conversion
+from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
@@ -158,10 +161,13 @@ async def gather(
     for name in providers_billed:
         billed = await sources.statements.rows(provider=name, start=month.start, end=month.end)
         has_foreign = has_foreign or any(map(is_foreign, billed))
+        uses = by_provider.get(name, ())
         hours = await _hours(sources.ledger, name, month, now) if has_hours else {}
-        sides.append(
-            await _sides(sources, inputs, now, name, billed, by_provider.get(name, ()), prices, hours)
-        )
+        side = await _sides(sources, inputs, now, name, billed, uses, prices, hours)
+        if hours and any(map(has_failed, uses)):
+            failed_hours = await _hours(sources.ledger, name, month, now, {"status": ("error",)})
+            side = dataclasses.replace(side, failed_hours=failed_hours)
+        sides.append(side)
     return Gathered(sides=sides, without=without, is_foreign=has_foreign)
 
 
@@ -246,10 +252,16 @@ async def _sides(
     )
 
 
-async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float) -> dict[int, int]:
+async def _hours(
+    ledger: Ledger,
+    provider: str,
+    month: CalendarMonth,
+    now: float,
+    chosen: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> dict[int, int]:
     """
-    Return counted tokens by hour, including one day before and after. Return nothing if the ledger no longer
-    has these hours.
+    Return counted tokens of `chosen` calls by hour, including one day before and after. Return nothing if the ledger
+    no longer has these hours.
     """
     since = datetime.fromtimestamp(month.start - DAY_S, UTC)
     if await ledger.since_hours(since) > since:
@@ -260,7 +272,12 @@ async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float
     include = calls_of(provider)
     exclude = {} if "source" in include else {"source": (*providers.BILLED_BY_SOURCE,)}
     query = CostQuery(
-        since=since, until=until, granularity="hourly", include=include, exclude=exclude, measures=_TOKENS
+        since=since,
+        until=until,
+        granularity="hourly",
+        include={**include, **chosen},
+        exclude=exclude,
+        measures=_TOKENS,
     )
     tokens_by_hour = {}
     for row in await ledger.costs(query):

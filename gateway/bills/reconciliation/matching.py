@@ -403,14 +403,19 @@ def families_of(
         if row.meter is not None:
             billed_tokens[family_of[row.model]][row.day] += row.quantity
     counted_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    without_failed: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for use in counted:
-        counted_tokens[family_of[use.model]][use.day] += sum(use.tokens.values())
+        for by_name in (counted_tokens, *([] if use.errors else [without_failed])):
+            by_name[family_of[use.model]][use.day] += sum(use.tokens.values())
     unmatched = ours - theirs - set(joined.values())
     pairs = [
         (name, own_name)
         for name in sorted(theirs - ours - joined.keys())
         for own_name in sorted(unmatched)
-        if len(billed_tokens[name]) >= LEAST_DAYS and are_alike(billed_tokens[name], counted_tokens[own_name])
+        if len(billed_tokens[name]) >= LEAST_DAYS
+        and any(
+            are_alike(billed_tokens[name], by_name[own_name]) for by_name in (counted_tokens, without_failed)
+        )
     ]
     for name, own_name in pairs:
         if (

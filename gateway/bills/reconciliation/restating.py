@@ -1,5 +1,6 @@
 """
-Restatement of one side before the comparison, if its keys are exchanged or it was converted at a fixed rate. Pure.
+Restatement of one side before the comparison, if its keys are exchanged, its rows are late or it was converted at a
+fixed rate. Pure.
 
 The other checks then compare equal things. Afterwards, each restatement is a claim of its own, and both sides
 are as they were.
@@ -7,20 +8,21 @@ are as they were.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
 from gateway.bills.reconciliation.causes.rest import last_digit
-from gateway.bills.reconciliation.cells import Split
+from gateway.bills.reconciliation.cells import Levels, Split
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Claim, claim_of
-from gateway.bills.reconciliation.limits import FINEST, LEAST_DAYS, NOISE
+from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE
 from gateway.bills.reconciliation.matching import UNMATCHED
 from gateway.bills.reconciliation.sides import (
     OUTPUT,
     RATE,
+    STANDARD,
     VOLUME,
     BilledMoney,
     BilledTokens,
@@ -28,12 +30,15 @@ from gateway.bills.reconciliation.sides import (
     CountedSums,
     CountedUse,
 )
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import day_text, named
 from spool.currencies import SCALE
 
 EXCHANGE_RATE = "exchange_rate"
 _Vector = dict[tuple[str, bool], int]  # tokens by model, and whether they are output
 _Vectors = dict[str, dict[int, _Vector]]  # by key and day
+_Owner = tuple[str, str]  # key and model
+_ByOwner = dict[_Owner, dict[int, list[int]]]  # tokens of input and output, by day
+_NOTHING = [0, 0]
 ExchangedKeys = Mapping[
     tuple[int, str], str
 ]  # by day and key of the ledger: the key under which it is billed
@@ -98,16 +103,7 @@ def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: Exchanged
 
     Afterwards, the split has the counted sums under the ledger's own keys.
     """
-    own: dict[Cell, CountedSums] = defaultdict(CountedSums)
-    for use in counted:
-        own[split.levels.fine(use)].add(use)
-    by_cell: dict[Cell, int] = {}
-    for cell in {*own, *split.counted}:
-        restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
-        if restated != original:
-            by_cell[cell] = restated - original
-            split.parts[VOLUME, cell, ""] += by_cell[cell]
-    split.counted = own
+    by_cell = _undone(split, counted)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
     claim = claim_of(
         "keys_exchanged",
@@ -121,6 +117,168 @@ def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: Exchanged
         keys=[key for pair in pairs for key in pair],
     )
     return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
+
+
+def _undone(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
+    """
+    Give the split the counted sums of `counted` again. Return the cost of the restated sums minus the cost of these, by
+    cell, which becomes a part of the difference.
+    """
+    own: dict[Cell, CountedSums] = defaultdict(CountedSums)
+    for use in counted:
+        own[split.levels.fine(use)].add(use)
+    by_cell: dict[Cell, int] = {}
+    for cell in {*own, *split.counted}:
+        restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
+        if restated != original:
+            by_cell[cell] = restated - original
+            split.parts[VOLUME, cell, ""] += by_cell[cell]
+    split.counted = own
+    return by_cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateRows:
+    """
+    Days whose rows the bill has on a later day: by the day and its key and model, that day. `is_exact` means that the
+    tokens of each key and model show it.
+    """
+
+    posted: Mapping[tuple[int, _Owner], int]
+    is_exact: bool = True
+
+    def restated(self, counted: Iterable[CountedUse], levels: Levels) -> list[CountedUse]:
+        """Return the uses on the days on which they are billed."""
+        return [replace(use, day=self.posted.get((use.day, _owner(use, levels)), use.day)) for use in counted]
+
+
+def late_rows(
+    tokens: Iterable[BilledTokens],
+    amounts: Iterable[BilledMoney],
+    counted: Sequence[CountedUse],
+    levels: Levels,
+    metered: Collection[int],
+) -> LateRows:
+    """
+    Find days whose rows the bill has on the next day on which it has a row of the same key and model.
+
+    P_a = 0, and P_b = L_a + L_b for input or output, where P are the billed and L the counted tokens of a day. There
+    may be several days a. If the bill has no row of any key and model on the days a, one of them is enough for all.
+    The amounts must be late as well, and most other days of keys and models must agree: otherwise a clock may differ.
+    """
+    theirs: _ByOwner = defaultdict(dict)
+    ours: _ByOwner = defaultdict(dict)
+    for row in tokens:
+        if row.meter is not None and row.quantity:
+            _add(theirs, row, levels, row.meter, row.quantity)
+    for use in counted:
+        for meter, count in use.tokens.items():
+            _add(ours, use, levels, meter, count)
+    posted: dict[tuple[int, _Owner], int] = {}
+    agreeing = differing = 0
+    for owner, own in ours.items():
+        waiting: list[int] = []
+        for day in sorted({*own, *theirs[owner]}.intersection(metered)):
+            if day not in theirs[owner]:
+                waiting.append(day)
+                continue
+            sums = [own.get(counted_day, _NOTHING) for counted_day in (*waiting, day)]
+            whole = [sum(kinds) for kinds in zip(*sums, strict=True)]
+            is_whole = any(billed == both > 0 for billed, both in zip(theirs[owner][day], whole, strict=True))
+            if waiting and is_whole:
+                posted |= {(late_day, owner): day for late_day in waiting}
+            agreeing, differing = agreeing + is_whole, differing + (not is_whole)
+            waiting = []
+    if agreeing <= differing:
+        return LateRows(posted={})
+    billed_days = {day for by_day in theirs.values() for day in by_day}
+    of_all = {late_day: day for (late_day, _), day in posted.items() if late_day not in billed_days}
+    every = {
+        (late_day, owner): of_all[late_day] for owner, own in ours.items() for late_day in own.keys() & of_all
+    }
+    is_exact = every.keys() <= posted.keys()
+    posted = every | posted
+    calls = Counter[int]()
+    for use in counted:
+        calls[use.day] += use.calls if (use.day, _owner(use, levels)) in posted else 0
+    in_time = _paid_in_time(amounts, counted, levels, posted)
+    return LateRows(
+        posted={
+            place: day
+            for place, day in posted.items()
+            if place not in in_time and calls[place[0]] >= LATE_CALLS
+        },
+        is_exact=is_exact,
+    )
+
+
+def _add(
+    by_owner: _ByOwner, row: BilledTokens | CountedUse, levels: Levels, meter: str, quantity: int
+) -> None:
+    by_owner[_owner(row, levels)].setdefault(row.day, [0, 0])[meter == OUTPUT] += quantity
+
+
+def _owner(row: BilledTokens | CountedUse, levels: Levels) -> _Owner:
+    cell = levels.fine(row)
+    return cell.key, cell.model
+
+
+def _paid_in_time(
+    amounts: Iterable[BilledMoney],
+    counted: Iterable[CountedUse],
+    levels: Levels,
+    posted: Collection[tuple[int, _Owner]],
+) -> set[tuple[int, _Owner]]:
+    """Return the places whose day is billed nearer to the value of all its calls than to that of the others."""
+    paid: dict[Cell, int] = defaultdict(int)
+    worth: dict[Cell, int] = defaultdict(int)
+    late: dict[Cell, int] = defaultdict(int)
+
+    def place_of(row: BilledMoney | CountedUse) -> Cell:
+        return levels.coarse(levels.fine(row))._replace(tier=STANDARD, region="", context=0)
+
+    for row in amounts:
+        if row.is_for_tokens:
+            paid[place_of(row)] += row.amount
+    in_time = set()
+    for use in counted:
+        value = sum(use.values.values())
+        worth[place_of(use)] += value
+        if (use.day, _owner(use, levels)) in posted:
+            late[place_of(use)] += value
+    for use in counted:
+        place = place_of(use)
+        if (use.day, _owner(use, levels)) in posted and abs(paid[place] - worth[place]) < abs(
+            paid[place] - worth[place] + late[place]
+        ):
+            in_time.add((use.day, _owner(use, levels)))
+    return in_time
+
+
+def posted_late(split: Split, counted: Iterable[CountedUse], late: LateRows) -> Claim:
+    """
+    Claim -M for each late day and M for the day on which its rows are, where M is the ledger's cost. The sum is 0.
+
+    Afterwards, the split has the counted sums on the ledger's own days.
+    """
+    by_cell = _undone(split, counted)
+    days: dict[int, set[int]] = defaultdict(set)
+    for (late_day, _), day in late.posted.items():
+        days[day].add(late_day)
+    texts = [
+        f"{named([day_text(late_day) for late_day in sorted(late_days)])} on {day_text(day)}"
+        for day, late_days in sorted(days.items())
+    ]
+    return claim_of(
+        "posted_late",
+        by_cell,
+        sure=EXACT if late.is_exact else STRONG,
+        evidence=(
+            f"the bill has the rows of {named(texts)}: none on the day of the calls, and the tokens of both days later"
+        ),
+        advice="Nothing is missing. The provider, or the export of its bill, added these rows to another day.",
+        exchange=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

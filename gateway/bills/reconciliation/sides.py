@@ -117,7 +117,8 @@ class CountedUse:
 
     `values` are the tokens of each meter at the price of the time; meters without a known price are omitted.
     `unsized` is the number of calls with incomplete token counts. `cost` is the total cost. `context` is an input size
-    that each call exceeds, or -1 if the sizes are unknown.
+    that each call exceeds, or -1 if the sizes are unknown. `failed` is what the bill has more than the ledger because
+    calls failed (see `set_aside`).
     """
 
     day: int
@@ -139,6 +140,7 @@ class CountedUse:
     beside: Mapping[str, int] = field(default_factory=dict)
     context: int = 0
     reasoning: int = 0  # tokens that the source reports as reasoning, also if its output excludes them
+    failed: int = 0
 
 
 @dataclass(slots=True)
@@ -169,6 +171,7 @@ class CountedSums:
     cost: int = 0
     fees: dict[str, int] = field(default_factory=counts)
     reasoning: int = 0
+    failed: int = 0
 
     def add(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():
@@ -184,6 +187,7 @@ class CountedSums:
         self.unsized += row.unsized
         self.cost += row.cost
         self.reasoning += row.reasoning
+        self.failed += row.failed
         for kind, fee in row.fees.items():
             self.fees[kind] += fee
 

@@ -30,6 +30,7 @@ from spool.ledger.costs import periods
 from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, within
 from spool.ledger.sums import OTHER
 from spool.record import NS
+from spool.registry.texts import known_dimensions
 from spool.streams import StreamReader
 
 STREAM = "stream:"  # a unit with this prefix is a unit-cost stream, and the stream's values count the units
@@ -126,7 +127,7 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
         raise Invalid(f"{' and '.join(RANKED_PER_UNIT)} need single units, so use a dimension as unit")
     if unit and unit not in known and not unit.startswith(STREAM):
         raise Invalid(
-            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {', '.join(known)}"
+            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {known_dimensions(unit, known)}"
         )
 
 

@@ -684,6 +684,9 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
 WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
     (("--by", "colour"), "Use one of: model"),
     (("--where", "colour=red"), "unknown dimension 'colour'. Use one of: model"),
+    (("--by", "tag:agent", "--unit", "run"), 'or add "agent" to [ledger] tags'),
+    (("--where", "tag:agent=coder"), 'or add "agent" to [ledger] tags'),
+    (("--by", "team", "--unit", "tag:agent"), 'or add "agent" to [ledger] tags'),
     (("--where", "team"), "--where team is not a filter: write NAME=VALUE"),
     (("--tz", "Mars/Olympus"), "tz must be the name of a time zone"),
     (("--from", "2026-09-02", "--to", "2026-09-01"), "earlier than the end"),

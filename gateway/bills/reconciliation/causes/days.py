@@ -16,7 +16,7 @@ from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
-SHIFTS = [hours for hours in range(-14, 15) if hours]
+SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)  # of equal ones, the smallest counts
 
 
 @dataclass(frozen=True, slots=True)

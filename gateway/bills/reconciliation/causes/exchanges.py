@@ -63,6 +63,7 @@ def _days(extras: Mapping[Cell, _Extra]) -> set[int]:
 def output_missing(case: Case) -> Iterator[Claim]:
     """
     Claim output that the source does not report: for each kind of input of a cell, P - L = 0, and for output P - L > 0.
+    If P - L < 0 in another such cell of the model, calls of equal input only have another place.
 
     The amount is (P - L) * p over the output of these cells.
     """
@@ -71,12 +72,13 @@ def output_missing(case: Case) -> Iterator[Claim]:
         (VOLUME, cell, meter)
         for cell, meter in remainder.extra
         if meter == OUTPUT
-        and remainder.extra[cell, meter] > 0
         and any(remainder.said_tokens(cell, kind) for kind in INPUT_METERS)
         and not any((cell, kind) in remainder.extra for kind in INPUT_METERS)
     ]
     for model in sorted({cell.model for _, cell, _ in entries}):
         of_model = [entry for entry in entries if entry[1].model == model]
+        if any(remainder.extra[cell, OUTPUT] < 0 for _, cell, _ in of_model):
+            continue
         cells = [cell for _, cell, _ in of_model]
         lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
         billed = sum(remainder.said_tokens(cell, OUTPUT) for cell in cells)

@@ -15,6 +15,7 @@ from gateway.bills.reconciliation.causes import (
     exchanges,
     kinds,
     missing,
+    month,
     one_side,
     rates,
     regions,
@@ -29,6 +30,7 @@ ANY_PRICE = "another_price"  # stands for a price cause that is not known
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
+    rest.failed_calls,
     exchanges.other_model,
     one_side.unreported_traffic,
     one_side.other_account,
@@ -64,7 +66,7 @@ def claims(case: Case) -> list[Claim]:
     """
     Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts.
     """
-    all_claims = [claim for test in TESTS for claim in test(case)]
+    all_claims = month.tested([claim for test in TESTS for claim in test(case)], case)
     all_claims = [_named(claim, all_claims, case) for claim in all_claims]
     return sorted(all_claims, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 

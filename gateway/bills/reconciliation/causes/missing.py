@@ -178,7 +178,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
 
     P - L >= 0 everywhere, each cell lacks either nothing or input and output, and at least one cell lacks nothing.
     If the bill states the number of calls, it is larger exactly where tokens are missing, or the missing calls have
-    the mean size of the others in input and output. Otherwise, the cause is only likely.
+    the mean size of the others in input and output. Otherwise, the cause is only likely. If the number is not larger
+    at all, no call is missing.
     """
     may_be_twice = bool(days_lacking_half(case))
     for model in case.models():
@@ -187,6 +188,9 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         if not entries or not ours.calls:
             continue
         groups = _groups(case, model)
+        sized = ours.calls - ours.errors
+        if theirs is not None and theirs <= sized:
+            continue  # the bill states that no call is missing
         missing = (theirs or 0) - ours.calls
         is_only_cause = not ours.unsized and model not in case.remainder.changed and not may_be_twice
         is_exact = (
@@ -209,7 +213,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             "unreported_calls",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
-            f"{named([model])}: {ours.calls:,} calls were counted, and {count}"
+            f"{named([model])}: {sized:,} calls{' that did not fail' * bool(ours.errors)} were counted, and {count}"
             + ("; only whole calls are missing, and elsewhere all tokens agree" if is_exact else "")
             + doubts.note,
             "Look for retries within an SDK, evaluations, and other programs with the same key.",

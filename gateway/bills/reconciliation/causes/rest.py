@@ -5,11 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isqrt
 
-from gateway.bills.reconciliation.claims import EXACT, STRONG, Case, Claim
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import COARSEST, FINEST, ROUNDING_SHARE
 from gateway.bills.reconciliation.matching import NAMED
 from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import dollars, named
+
+
+def failed_calls(case: Case) -> Iterator[Claim]:
+    """
+    Claim the cost M of failed calls with tokens that the bill leaves out: -M. Claim the value V of those that the
+    bill has, although the ledger counts them as 0: V. `set_aside.without_failed` has both equations.
+    """
+    by_cell = {cell: sums.failed for cell, sums in case.split.counted.items() if sums.failed}
+    for sign, evidence, advice in (
+        (
+            -1,
+            "the bill has no tokens of failed calls, but Tollhouse counts a cost for them",
+            "Nothing is wrong with the bill. Check why these calls failed.",
+        ),
+        (
+            1,
+            "the bill has the tokens of failed calls, but Tollhouse counts their cost as 0",
+            "Check why these calls failed. Providers bill some of them, such as aborted answers.",
+        ),
+    ):
+        portions: dict[Entry, Portion] = {
+            (OWN, cell, ""): Portion(amount) for cell, amount in by_cell.items() if amount * sign > 0
+        }
+        claim = case.remainder.take(
+            "failed_calls",
+            portions,
+            sure=EXACT if case.are_failed_known else STRONG,
+            evidence=evidence,
+            advice=advice,
+            portions=portions,
+        )
+        if claim is not None:
+            yield claim
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:

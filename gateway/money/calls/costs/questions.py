@@ -36,7 +36,7 @@ from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.ledger.work import UNITS
 from spool.record import CURRENCY
-from spool.registry.texts import check_one_of, zone_of
+from spool.registry.texts import check_one_of, unknown_dimension, zone_of
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
@@ -186,7 +186,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
         if name not in known and name in UNITS:
             raise _has_no_units(name, parameters.get("cost_type"))
         if name not in known:
-            raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
+            raise unknown_dimension(name, known)
     people = request.shared.people
     include, exclude = people.asked(include), people.asked(exclude)
     per = parameters.get("per", TOTAL)

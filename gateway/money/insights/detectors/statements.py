@@ -73,10 +73,7 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
     return finding(
         "reconciliation_difference",
         (reconciliation.provider, month),
-        title=(
-            f"{named(reconciliation.provider)} billed {money(shown.billed)}, but {money(shown.counted)} was counted, "
-            f"on {count}"
-        ),
+        title=_title(named(reconciliation.provider), money(shown.billed), money(shown.counted), count),
         seen=f"{count} differ by more than the tolerance. The last one is {day(newest)}.{why}{rows_of(rows)}",
         advice=(
             f"{likely.advice if likely else 'Look at these days.'} `tollhouse reconcile report --month "
@@ -87,6 +84,12 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
         impact=abs(shown.difference),
         newest=newest + DAY_S,
     )
+
+
+def _title(provider: str, billed: str, counted: str, days: str) -> str:
+    if billed == counted:
+        return f"{provider} billed {billed} on {days}: the total agrees with the counted costs, but its parts differ"
+    return f"{provider} billed {billed}, but {counted} was counted, on {days}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

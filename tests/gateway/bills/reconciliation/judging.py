@@ -102,7 +102,7 @@ def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
     error = abs(claimed - whole) / abs(whole) if whole else Decimal(0)
     if other_sums:
         return Verdict(state=INVENTED, error=error, words=message)
-    if is_near(claimed, whole, whole) and (whole or plant.causes[0] in causes):
+    if is_near(claimed, whole, whole) and (whole or not plant.causes or plant.causes[0] in causes):
         return Verdict(state=RIGHT, error=error, words=message)
     state = HINTED if _is_hinted(plant, found) else UNEXPLAINED
     return Verdict(state=WRONG if claimed else state, error=error, words=message)
@@ -213,7 +213,7 @@ class Months:
 
     def _others(self) -> Iterator[_Calls]:
         for index, plant in enumerate(self._plants):
-            if plant.lost is not no_call or plant.unsized is not no_call:
+            if any(chosen is not no_call for chosen in (plant.lost, plant.unsized, plant.fails)):
                 yield _Calls(place=index, are_told=False)
             if plant.told is not same_calls:
                 yield _Calls(place=index, are_told=True)
@@ -241,7 +241,7 @@ class Months:
             self._provider,
             self._seed,
             plants,
-            without=lambda call: of.lost(call) or of.unsized(call),
+            without=lambda call: of.lost(call) or of.unsized(call) or of.fails(call),
             world=self._world,
         )
 

@@ -23,8 +23,11 @@ from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     ALL_PROVIDERS,
     ANTHROPIC,
+    BILLED,
     DAY_S,
     DAYS,
+    ESTIMATED,
+    FREE,
     GOOGLE,
     KEYS,
     MODELS,
@@ -74,14 +77,15 @@ class Plant:
     A planted cause.
 
     `causes` are the claims that may match it. `done` changes calls at the provider, `billed` changes only
-    their bill, and `rows` changes the rows of the bill. `lost` selects calls that are not reported, and
-    `unsized` calls that are reported without tokens. `told` changes the remaining calls before they are
-    reported, and `reports` changes their reports.
+    their bill, and `rows` changes the rows of the bill. `lost` selects calls that are not reported,
+    `unsized` calls that are reported without tokens, and `fails` calls that fail by `done`. `told` changes the
+    remaining calls before they are reported, and `reports` changes their reports.
     """
 
     causes: tuple[str, ...]
     lost: Callable[[Call], bool] = no_call
     unsized: Callable[[Call], bool] = no_call
+    fails: Callable[[Call], bool] = no_call
     done: Callable[[Calls], Calls] = same_calls
     billed: Callable[[Calls], Calls] = same_calls
     told: Callable[[Calls], Calls] = same_calls
@@ -366,6 +370,47 @@ def _batch_without_discount(random: Random, provider: str) -> Plant:
     return replace(plant, providers=tuple(name for name in ALL_PROVIDERS if name != OPENAI))
 
 
+def _failures(random: Random, failed: str, *causes: str) -> Plant:
+    """Let 5 % of the calls fail after they used tokens. Unless they are BILLED, the provider does not bill them."""
+    seed = random.random()
+
+    def is_failed(call: Call) -> bool:
+        return Random(f"{seed} {call.time} {call.tokens}").random() < 0.05
+
+    return Plant(
+        causes=causes,
+        fails=is_failed,
+        done=lambda calls: [replace(call, failed=failed) if is_failed(call) else call for call in calls],
+        billed=lambda calls: [call for call in calls if call.failed in ("", BILLED)],
+    )
+
+
+def _posted_late(random: Random, days: int, *, is_of_key: bool = False) -> Plant:
+    """Post the rows of some days, of all calls or of a key, one day later, or of several days on the next."""
+    first = random.choice(DAYS[1 : -1 - days])
+    key = random.choice(KEYS)
+
+    def rows(given: Rows) -> Rows:
+        return [
+            msgspec.structs.replace(row, start=first + days * DAY_S, end=first + (days + 1) * DAY_S)
+            if first <= row.start < first + days * DAY_S
+            else row
+            for row in given
+        ]
+
+    def billed(call: Call) -> Call:
+        is_late = call.key == key and first <= call.time < first + days * DAY_S
+        return replace(call, time=first + days * DAY_S) if is_late else call
+
+    if is_of_key:
+        return Plant(
+            causes=("posted_late",),
+            billed=lambda calls: [billed(call) for call in calls],
+            providers=HAVE_KEYS,
+        )
+    return Plant(causes=("posted_late",), rows=rows)
+
+
 NEW_PLANTS: dict[str, Planting] = {
     "swapped keys": _swapped,
     "no thinking": _no_thinking,
@@ -376,8 +421,20 @@ NEW_PLANTS: dict[str, Planting] = {
     "batch without discount": _batch_without_discount,
     "vat": _line("vat", "tax", "0.19"),
 }
+FAILED: dict[str, Planting] = {
+    "failed": lambda random, provider: _failures(random, FREE),
+    "failed estimates": lambda random, provider: _failures(random, ESTIMATED, "failed_calls"),
+    "failed and billed": lambda random, provider: _failures(random, BILLED, "failed_calls"),
+}
+LATE: dict[str, Planting] = {
+    "posted late": lambda random, provider: _posted_late(random, 1),
+    "weekend posted late": lambda random, provider: _posted_late(random, 2),
+    "key posted late": lambda random, provider: _posted_late(random, 1, is_of_key=True),
+}
 PLANTS: dict[str, Planting] = {
     **NEW_PLANTS,
+    **FAILED,
+    **LATE,
     "key": _key,
     "model": _model,
     "share": _share,
@@ -420,7 +477,9 @@ async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconcil
     world = prices_of(plants)
     rows, reports = both_sides(_month(provider, seed), plants, world)
     conversion = next((plant.conversion for plant in plants if plant.conversion), None)
-    return reconcile(provider, rows, await count(reports, book(world)), conversion=conversion)
+    covered = {row.source: frozenset(DAYS) for row in rows}
+    counts = await count(reports, book(world))
+    return reconcile(provider, rows, counts, conversion=conversion, covered=covered)
 
 
 def prices_of(plants: Iterable[Plant]) -> Prices:
@@ -448,8 +507,8 @@ def difference(
         if row.unit == "usd" and row.start in _DAYS:
             total += money.units(f"{row.amount:f}")
     for report in reports:
-        cost = prices.estimate(report) if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS else None
-        total -= money.units(cost or "0")
+        if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS:
+            total -= money.units(report.cost or prices.estimate(report) or "0")
     return total
 
 

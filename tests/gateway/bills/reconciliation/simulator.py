@@ -35,6 +35,7 @@ PROVIDERS = (OPENAI, ANTHROPIC, BEDROCK)
 ALL_PROVIDERS = (*PROVIDERS, AZURE, GOOGLE)
 KEYS = ("key_web", "key_app", "key_jobs")
 MILLION = 10**6
+FREE, ESTIMATED, BILLED = "free", "estimated", "billed"
 KINDS = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output")
 LARGE = 200_000
 _HAVE_LARGE = (ANTHROPIC, GOOGLE)
@@ -105,6 +106,8 @@ class Call:
     batch: bool
     tokens: Mapping[str, int]
     region: str = ""  # a named region costs ten percent more
+    # The call failed. Its source states the cost 0, unless it is ESTIMATED, and the provider bills it if it is BILLED.
+    failed: str = ""
 
     @property
     def day(self) -> int:
@@ -386,6 +389,8 @@ def record(call: Call, *, source: str = "litellm", key: str | None = None) -> In
         cache_write_1h_tokens=tokens["cache_write_1h"] or None,
         tags={"processing": "batch"} if call.batch else {},
         region=call.region or None,
+        status="error" if call.failed else "ok",
+        cost="0" if call.failed in (FREE, BILLED) else None,
     )
 
 
@@ -395,6 +400,7 @@ class Counts:
 
     by_provider: Mapping[str, Sequence[CountedUse]]
     hours: Mapping[str, Mapping[int, int]]
+    failed_hours: Mapping[str, Mapping[int, int]]
     prices: TokenPrices
 
 
@@ -402,10 +408,14 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     """Count records in a new ledger, priced as the intake prices them."""
     log, clock = FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
     hours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    failed_hours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for report in records:
         prices.price(report)
         hour = (report.start_time or 0) // NS // 3600 * 3600
-        hours[report.provider or ""][hour] += (report.input_tokens or 0) + (report.output_tokens or 0)
+        for by_provider in (hours, failed_hours) if report.status == "error" else (hours,):
+            by_provider[report.provider or ""][hour] += (report.input_tokens or 0) + (
+                report.output_tokens or 0
+            )
     log.add(records, at=clock.at)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     await ledger.catch_up(log)
@@ -414,7 +424,7 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     for day in DAYS:
         for provider, rows in counted(await ledger.usage_of_day(day), token_prices).items():
             uses[provider] += rows
-    return Counts(by_provider=uses, hours=hours, prices=token_prices)
+    return Counts(by_provider=uses, hours=hours, failed_hours=failed_hours, prices=token_prices)
 
 
 def reconcile(
@@ -429,5 +439,6 @@ def reconcile(
         counted=counts.by_provider.get(provider, ()),
         prices=lambda model, tier, day, context: counts.prices.listed(provider, model, tier, day, context),
         hours=counts.hours.get(provider, {}),
+        failed_hours=counts.failed_hours.get(provider, {}),
     )
     return compare(replace(facts, **fields))  # type: ignore[arg-type]

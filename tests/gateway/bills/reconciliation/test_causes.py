@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +149,42 @@ def test_a_model_that_only_the_ledger_has() -> None:
     tokens, money, counted = equal()
     claim = the_one((tokens, money, [*counted, *(use(day, model="llama") for day in DAYS)]), "other_account")
     assert claim.amount < 0
+
+
+@pytest.mark.parametrize("place", [0, 5])
+def test_missing_calls_of_the_first_day_may_be_of_the_day_before(place: int) -> None:
+    tokens, money, counted = equal()
+    more = use(DAYS[place], {meter: count // 3 for meter, count in TOKENS.items()}, calls=3)
+    [claim], _, _ = found(([*tokens, *told_of(more)], [*money, *paid(more)], counted))
+    assert ("unreported_calls", "exact") == (claim.cause, claim.sure)
+    assert ("posted_late",) * (not place) == claim.beside
+
+
+def test_a_bill_with_as_many_calls_lacks_none() -> None:
+    """The bill has more tokens of each call, but not more calls."""
+    tokens, money, counted = equal()
+    more = [replace(row, quantity=row.quantity * 6 // 5) if row.meter else row for row in tokens]
+    claimed, _, _ = found((more, [replace(row, amount=row.amount * 6 // 5) for row in money], counted))
+    assert "unreported_calls" not in {claim.cause for claim in claimed}
+
+
+def test_equal_inputs_on_another_day_lack_no_output() -> None:
+    """A clock moves calls of equal input and another output. The bill lacks no output, and no cause is a fact."""
+    outputs = [40_000 + 7_919 * place % 23_000 for place in range(len(DAYS))]
+    counted = [
+        use(day, {**TOKENS, OUTPUT: output}, key=key)
+        for day, output in zip(DAYS, outputs, strict=True)
+        for key in ("a", "b")
+    ]
+    later = [replace(row, day=DAYS[(DAYS.index(row.day) + 1) % len(DAYS)]) for row in counted]
+    claimed, _, _ = found(
+        (
+            [row for each in counted for row in told_of(each)],
+            [row for each in counted for row in paid(each)],
+            later,
+        )
+    )
+    assert not [claim for claim in claimed if not claim.is_hint]
 
 
 def test_days_that_exchange() -> None:
@@ -526,6 +564,15 @@ def test_what_nothing_explains() -> None:
     claimed, unexplained, difference = found((tokens, changed_money, counted))
     assert [] == claimed
     assert unexplained == difference > 0
+
+
+def test_every_cause_is_documented() -> None:
+    """The page lists each cause that a check or a restatement claims."""
+    code = "".join(path.read_text() for path in Path("gateway/bills/reconciliation").rglob("*.py"))
+    causes = set(re.findall(r'(?:take|taken|claim_of)\(\s*"(\w+)"', code))
+    assert {"failed_calls", "posted_late", "no_bill", "other_model"} < causes
+    listed = re.findall(r"^\| (`.+`) \|", Path("docs/reconciliation.md").read_text(), re.MULTILINE)
+    assert causes <= {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}
 
 
 def test_two_causes_at_once() -> None:

@@ -214,3 +214,16 @@ def test_the_amounts_of_a_difference_add_up() -> None:
     assert 3 == len(listed)
     assert billed - counted == sum(Decimal(f"{sign}{amount}") for sign, amount in listed)
     assert Decimal("15.00") == counted
+
+
+def test_no_title_names_two_equal_amounts() -> None:
+    """Two days exchange an amount, so their total agrees."""
+    days = [
+        Line(
+            name=str(int(TODAY - back * DAY_S)), state=DIFFERS, billed=billed * UNIT, counted=(10 - billed) * UNIT,
+            causes={"posted_late": (2 * billed - 10) * UNIT},
+        )
+        for back, billed in ((4, 2), (3, 8))
+    ]  # fmt: skip
+    [finding] = found(reconciliation_difference, reconciled=reconciled(days=days))
+    assert ["10.00"] == re.findall(r"[$]([0-9.]+)", finding.draft.title)

@@ -226,3 +226,23 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     for words in (("--per", "daily"), ("--compare",), ("--show", "calls"), ("--latency",)):
         assert "--against cannot be used with" in report("--against", *words, code=2)
     assert "against must be one of" in report("--against", "ever", code=2)
+
+
+def test_the_example_of_the_page(tmp_path: Path) -> None:
+    """The command in the page prints the lines below it, if a team used 12 times as many tokens a week later."""
+    page = (Path(__file__).parents[4] / "docs" / "costs.md").read_text()
+    [command, *expected] = page.split("$ tollhouse report --by team ", 1)[1].split("\n", 3)[:3]
+    directory = tmp_path / "store"
+
+    async def fill() -> None:
+        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=MovedClock(NOW.timestamp()))
+        of_team = calls((("2026-09-08", "gpt", 1000, "1.182727"), ("2026-09-15", "gpt", 12_000, "14.192724")))
+        for record, _ in of_team:
+            record.team = "ml-platform"
+        await add(spool.log, *of_team)
+        await spool.close()
+
+    asyncio.run(fill())
+    words = ["report", "--by", "team", *command.split(), "--data", str(directory)]
+    result = CliRunner().invoke(main, words)
+    assert expected == result.output.splitlines()[:2]

@@ -33,6 +33,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,
     BEDROCK,
     DAYS,
+    FREE,
     KEYS,
     OPENAI,
     PROVIDERS,
@@ -250,6 +251,32 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     ratios = {(each.provider, each.measure): each.ratio for each in gauges(newest.values())}
     assert {(provider, measure) for provider in PROVIDERS for measure in ("tokens", "money")} == set(ratios)
     assert all(0 < ratio < 1 for ratio in ratios.values())
+
+
+async def test_failed_calls_that_nobody_bills(tmp_path: Path) -> None:
+    """
+    A gateway reports failed calls with tokens at the cost 0. They are no difference, and their hours do not hide that
+    the days of the bill begin at eight o'clock.
+    """
+    clock, prices = MovedClock(NOW.timestamp()), book()
+    calls = [
+        change(call, failed=FREE * (number % 20 == 7))
+        for number, call in enumerate(month(a_day=12, providers=(OPENAI,)))
+    ]
+    billed = [call for call in calls if not call.failed]
+    pacific = [change(call, time=call.time - 8 * 3600) for call in billed if call.time >= DAYS[0] + 8 * 3600]
+    async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
+        records = [record(call) for call in calls]
+        for each in records:
+            prices.price(each)
+        known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+        await add(server.services.spool.log, *zip(records, known, strict=True))
+        for rows, causes in ((statements(billed), set()), (statements(pacific), {"time_edge"})):
+            await put(server, rows)
+            [found] = (await reconciled(server, month=MARCH, provider=OPENAI))["providers"]
+            assert sums_up(found["total"])
+            assert causes == {claim["cause"] for claim in found["causes"]}
+            assert [] == found["hints"]
 
 
 async def test_a_claim_of_a_discount(tmp_path: Path) -> None:

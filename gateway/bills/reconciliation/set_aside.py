@@ -1,0 +1,165 @@
+"""
+Calls that failed after they had used tokens. Most providers do not bill them, so they are set aside before anything
+is compared. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
+
+from gateway.bills.reconciliation.cells import Levels
+from gateway.bills.reconciliation.sides import OUTPUT, BilledTokens, CountedUse
+
+_Vector = list[int]  # tokens of input and of output
+_Place = tuple[int, str, str]  # day, model and key
+
+
+class _Failed(NamedTuple):
+    """Failed calls of a place, with or without a cost. A dimension that is not distinguished is None."""
+
+    has_cost: bool
+    model: str | None = None
+    key: str | None = None
+    day: int | None = None
+
+    @classmethod
+    def of(cls, use: CountedUse, levels: Levels) -> _Failed:
+        cell = levels.fine(use)
+        return cls(bool(use.cost), cell.model, cell.key, cell.day)
+
+    def coarser(self) -> Iterator[_Failed]:
+        """Yield the place and those that contain it, from the finest to the coarsest."""
+        yield self
+        yield self._replace(day=None)
+        yield self._replace(day=None, key=None)
+        yield _Failed(self.has_cost)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """
+    `counted` are the uses without the failed calls that the bill leaves out, of which only the cost remains.
+    `left_out` states for each use whether it was set aside, and `are_all` whether all failed calls were. `is_exact`
+    means that the tokens of each place prove it.
+    """
+
+    counted: Sequence[CountedUse]
+    left_out: Sequence[bool]
+    are_all: bool = False
+    is_exact: bool = True
+
+
+def has_failed(use: CountedUse) -> bool:
+    """Return whether the calls of a use failed after they had used tokens."""
+    return bool(use.errors and any(use.tokens.values()))
+
+
+def without_failed(
+    tokens: Iterable[BilledTokens], counted: Sequence[CountedUse], levels: Levels, metered: Collection[int]
+) -> SetAside:
+    """
+    Set aside the failed calls that the bill leaves out.
+
+    P = L - F for input or output, where P are the billed, L the counted and F the failed calls' tokens of a key, model
+    and day. If P = L, the bill has them. Where neither holds, the other days of the key decide if they agree with
+    each other, or else those of the model, or else all. Without such days, calls without a cost are set aside, and
+    calls with a cost are compared.
+    """
+    if not any(map(has_failed, counted)):
+        return SetAside(counted=counted, left_out=[False] * len(counted))
+    known = _decided(tokens, counted, levels, metered)
+    unanimous = _unanimous(known)
+    rest, left_out, is_exact = [], [], True
+    for use in counted:
+        is_out = False
+        if has_failed(use):
+            place = _Failed.of(use, levels)
+            is_out = next((unanimous[name] for name in place.coarser() if name in unanimous), not use.cost)
+            # calls without a cost make no amount if they are set aside, and others none if they are compared
+            is_exact = is_exact and (place in known or is_out is not bool(use.cost))
+            use = _only_cost(use) if is_out else replace(use, failed=0 if use.cost else _value(use))
+        left_out.append(is_out)
+        if use.calls or use.cost:
+            rest.append(use)
+    return SetAside(
+        counted=rest,
+        left_out=left_out,
+        are_all=sum(left_out) == sum(map(has_failed, counted)),
+        is_exact=is_exact,
+    )
+
+
+def _only_cost(use: CountedUse) -> CountedUse:
+    nothing: Mapping[str, int] = {}
+    return replace(
+        use,
+        calls=0,
+        errors=0,
+        unsized=0,
+        tokens=nothing,
+        values=nothing,
+        fees=nothing,
+        beside=nothing,
+        reasoning=0,
+        failed=-use.cost,
+    )
+
+
+def _value(use: CountedUse) -> int:
+    return sum(use.values.values()) + sum(use.fees.values())
+
+
+def _decided(
+    tokens: Iterable[BilledTokens], counted: Iterable[CountedUse], levels: Levels, metered: Collection[int]
+) -> dict[_Failed, bool]:
+    """
+    Return whether failed calls are set aside, where the tokens of a key and model show it, or else those of the model.
+    """
+    uses = [use for use in counted if use.day in metered]
+    rows = [row for row in tokens if row.meter is not None]
+    known: dict[_Failed, bool] = {}
+    for has_key in (True, False):
+
+        def place_of(row: BilledTokens | CountedUse, has_key: bool = has_key) -> _Place:
+            cell = levels.fine(row)
+            return cell.day, cell.model, cell.key * has_key
+
+        surplus: dict[_Place, _Vector] = defaultdict(lambda: [0, 0])
+        failed: dict[_Place, dict[bool, _Vector]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        for row in rows:
+            surplus[place_of(row)][row.meter == OUTPUT] -= row.quantity
+        for use in uses:
+            place = place_of(use)
+            for meter, count in use.tokens.items():
+                surplus[place][meter == OUTPUT] += count
+                if has_failed(use):
+                    failed[place][bool(use.cost)][meter == OUTPUT] += count
+        chosen = {place: _chosen(surplus[place], by_cost) for place, by_cost in failed.items()}
+        for use in filter(has_failed, uses):
+            set_aside = chosen[place_of(use)]
+            if set_aside is not None:
+                known.setdefault(_Failed.of(use, levels), bool(use.cost) in set_aside)
+    return known
+
+
+def _chosen(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] | None:
+    """Return which of the failed calls, without or with a cost, have exactly the surplus tokens. None if none do."""
+    kinds = [kind for kind in (0, 1) if any(tokens[kind] for tokens in failed.values())]
+    for size in range(len(failed), -1, -1):
+        for classes in combinations(sorted(failed), size):
+            if any(surplus[kind] == sum(failed[name][kind] for name in classes) for kind in kinds):
+                return classes
+    return None
+
+
+def _unanimous(known: Mapping[_Failed, bool]) -> dict[_Failed, bool]:
+    """Return the decisions, and those of coarser places whose finer ones agree with each other."""
+    all_decisions: dict[_Failed, set[bool]] = defaultdict(set)
+    for name, decision in known.items():
+        for coarse in name.coarser():
+            all_decisions[coarse].add(decision)
+    return {name: decisions.pop() for name, decisions in all_decisions.items() if len(decisions) == 1}
