@@ -117,7 +117,5 @@ def _leaves_money(claim: Claim, case: Case) -> bool:
         return False
     coarse = case.split.levels.coarse
     cells = {coarse(cell) for cell in claim.by_cell}
-    left: int = sum(
-        amount for (_, cell, _), amount in case.remainder.amounts.items() if coarse(cell) in cells
-    )
-    return abs(left) >= COARSEST
+    left = sum(amount for (_, cell, _), amount in case.remainder.amounts.items() if coarse(cell) in cells)
+    return bool(abs(left) >= COARSEST)
