@@ -118,6 +118,7 @@ async def open_opamp(request: KeyRequest[TopicServices, None]) -> Result:
         owner=owner,
         inflight=request.receivers.inflight,
         max_bytes=settings.max_body_bytes,
+        max_control_frames=settings.max_opamp_control_frames,
     )
     return SwitchingProtocols(key, socket)
 

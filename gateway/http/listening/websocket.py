@@ -30,7 +30,8 @@ SLOW_S = 10.0  # seconds within which a message must arrive
 CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
 CHECKED_AT_ONCE = 200
 CHECK_S = 0.5  # seconds between two checks of all connections
-PIECES: Final = 1000  # maximum number of frames of one message
+FRAMES_A_TURN: Final = 64  # frames of one connection before other work of the event loop goes on
+SMALL: Final = 126  # bytes; a shorter fragment of a message counts as a control frame
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
@@ -137,6 +138,7 @@ class _Frame(NamedTuple):
     is_final: bool
     kind: int
     payload: bytes
+    end: int  # its end in the bytes that arrived
 
 
 class _Broken(Exception):
@@ -151,9 +153,9 @@ class WebSocket(asyncio.Protocol):
     """The server's side of one WebSocket."""
 
     __slots__ = (
-        "_bytes", "_closed_at", "_connections", "_heard_at", "_inflight", "_is_full", "_message", "_pieces",
-        "_pinged_at", "_share", "_since", "_sockets", "_task", "conversation", "max_bytes", "owner", "place",
-        "transport",
+        "_bytes", "_closed_at", "_connections", "_control_frames", "_heard_at", "_inflight", "_is_full", "_message",
+        "_pinged_at", "_second_ends_at", "_share", "_since", "_sockets", "_task", "_turn", "conversation", "max_bytes",
+        "max_control_frames", "owner", "place", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -164,18 +166,21 @@ class WebSocket(asyncio.Protocol):
         owner: str,
         inflight: InflightBytes,
         max_bytes: int,
+        max_control_frames: int,
     ) -> None:
         self._sockets = sockets
         self.conversation = conversation
         self.owner = owner
         self.max_bytes = max_bytes
+        self.max_control_frames = max_control_frames
         self._inflight = inflight
         self._connections: Connections | None = None
         self.place = f"key {owner}"
         self.transport: asyncio.Transport | None = None
-        self._bytes = b""  # bytes that are not parsed yet
+        self._bytes = bytearray()  # bytes that are not parsed yet
         self._message: bytearray | None = None  # the frames of a message that has begun
-        self._pieces = 0
+        self._control_frames = 0  # control frames of the current second
+        self._second_ends_at = 0.0
         self._share: Share | None = None  # the memory of an unfinished message
         self._since: float | None = None  # time since which an unfinished message arrives
         self._heard_at = 0.0
@@ -183,6 +188,7 @@ class WebSocket(asyncio.Protocol):
         self._closed_at: float | None = None
         self._is_full = False  # True while the peer does not read
         self._task: asyncio.Task[None] | None = None
+        self._turn: asyncio.Handle | None = None  # the next turn, if frames wait for it
 
     def begin(self, transport: asyncio.Transport, rest: bytes, connections: Connections | None) -> None:
         """Take over the connection of a handshake. `rest` arrived after it."""
@@ -225,7 +231,7 @@ class WebSocket(asyncio.Protocol):
         if self._connections is not None:
             self._connections.remove(self)
         self._hold(0)
-        self._bytes, self._message = b"", None
+        self._bytes, self._message = bytearray(), None
         self.conversation.ended()
 
     def pause_writing(self) -> None:
@@ -238,13 +244,18 @@ class WebSocket(asyncio.Protocol):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Handle the frames that arrived, up to the first complete message."""
+        """Handle the frames that arrived, up to the first complete message or the end of this turn."""
+        begin = 0
         try:
-            while self._task is None and not self._is_full and self._closed_at is None:
-                frame = self._next_frame()
+            for _ in range(FRAMES_A_TURN):
+                frame = self._next_frame(begin)
                 if frame is None:
                     break
+                begin = frame.end
                 self._handle(frame)
+            else:
+                self._yield()
+            del self._bytes[:begin]
             if self._task is None:
                 self._hold(len(self._bytes) + len(self._message or b""))
         except _Broken as broken:
@@ -253,18 +264,32 @@ class WebSocket(asyncio.Protocol):
             self.close(TRY_LATER)
         transport = self.transport
         if transport is not None and self._closed_at is None:
-            if self._task is not None or self._is_full:
-                transport.pause_reading()
-            else:
+            if self._is_reading and self._turn is None:
                 transport.resume_reading()
+            else:
+                transport.pause_reading()
 
-    def _next_frame(self) -> _Frame | None:
-        """Remove the next frame from the bytes and return it. None if it has not arrived completely."""
+    @property
+    def _is_reading(self) -> bool:
+        return self._task is None and not self._is_full and self._closed_at is None
+
+    def _yield(self) -> None:
+        """Read on in the next turn of the event loop."""
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._turn = None
+        self._read()
+
+    def _next_frame(self, begin: int) -> _Frame | None:
+        """Return the frame that begins there. None if it has not arrived completely, or if nothing is read now."""
         data = self._bytes
-        if len(data) < 2:
+        arrived = len(data) - begin
+        if arrived < 2 or not self._is_reading:
             return None
-        first, second = data[0], data[1]
-        kind, size, at = first & 0x0F, second & 0x7F, 2
+        first, second = data[begin], data[begin + 1]
+        kind, size, at = first & 0x0F, second & 0x7F, begin + 2
         is_control = kind >= _CLOSE
         # reserved bits belong to extensions, and every frame of a client is masked
         if (
@@ -276,19 +301,21 @@ class WebSocket(asyncio.Protocol):
         if is_control and (size > 125 or not first & 0x80):
             raise _Broken(PROTOCOL_ERROR)
         if size >= 126:
-            at = 4 if size == 126 else 10
+            at += 2 if size == 126 else 8
             if len(data) < at:
                 return None
-            size = int.from_bytes(data[2:at])
+            size = int.from_bytes(data[begin + 2 : at])
         if not is_control and size + len(self._message or b"") > self.max_bytes:
             raise _Broken(TOO_LARGE)
         end = at + 4 + size
         if len(data) < end:
             return None
-        self._bytes = data[end:]
-        return _Frame(bool(first & 0x80), kind, _unmasked(data[at + 4 : end], data[at : at + 4]))
+        payload = _unmasked(data[at + 4 : end], data[at : at + 4])
+        return _Frame(bool(first & 0x80), kind, payload, end)
 
     def _handle(self, frame: _Frame) -> None:
+        if frame.kind in (_PING, _PONG) or not (frame.is_final or len(frame.payload) >= SMALL):
+            self._count_control_frame()
         if frame.kind == _PING:
             self._send(_PONG, frame.payload)
         elif frame.kind == _CLOSE:
@@ -301,12 +328,17 @@ class WebSocket(asyncio.Protocol):
             message = self._message if self._message is not None else bytearray()
             message += frame.payload
             self._message = message
-            self._pieces += 1
-            if self._pieces > PIECES:
-                raise _Broken(POLICY)
             if frame.is_final:
-                self._message, self._pieces, self._since = None, 0, None
+                self._message, self._since = None, None
                 self._task = asyncio.create_task(self._answer(bytes(message)))
+
+    def _count_control_frame(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._second_ends_at:
+            self._second_ends_at, self._control_frames = now + 1.0, 0
+        self._control_frames += 1
+        if self._control_frames > self.max_control_frames:
+            raise _Broken(POLICY)
 
     def _hold(self, size: int) -> None:
         """Count the bytes of an unfinished message in the memory of requests."""
@@ -371,7 +403,7 @@ class WebSocket(asyncio.Protocol):
             self._send(_PING, b"")
 
 
-def _unmasked(payload: bytes, mask: bytes) -> bytes:
+def _unmasked(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
     size = len(payload)
     repeated = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(payload) ^ int.from_bytes(repeated)).to_bytes(size)

@@ -382,6 +382,12 @@ class DeviceSettings:
         edge="503 with `Retry-After` for a further connection; `server.max_connections` applies as well",
         least=1,
     )
+    max_opamp_control_frames: int = setting(
+        10,
+        "maximum number of pings, pongs and fragments below 126 bytes that an OpAMP connection may send in a second",
+        edge="the connection is closed with 1008",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

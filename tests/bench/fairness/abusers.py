@@ -34,6 +34,8 @@ class Abuser:
     is_grpc: bool = False
     as_person: bool = False
     has_key: bool = True
+    repeated: bytes = b""  # sent for ever after the first bytes of a connection
+    is_raw: bool = False  # whether a connection begins with the body instead of a request
 
 
 def _question(
@@ -94,8 +96,55 @@ def _floods() -> list[Abuser]:
     return found
 
 
+_MASKED = b"\x80mask"  # the rest of an empty frame of a client
+_WEBSOCKET: Mapping[str, str] = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # the preface and empty settings
+
+
+def _frames(name: str, repeated: bytes, *, begin: bytes = b"") -> Abuser:
+    return Abuser(
+        name=f"websocket-{name}",
+        clients=1,
+        method="GET",
+        path="/v1/opamp",
+        headers=_WEBSOCKET,
+        make=lambda: begin,
+        repeated=repeated,
+    )
+
+
+# Senders that give the server as many small pieces of work as their bytes allow.
+ENDLESS: tuple[Abuser, ...] = (
+    _frames("pings", b"\x89" + _MASKED),
+    _frames("pongs", b"\x8a" + _MASKED),
+    _frames("continuations", b"\0" + _MASKED, begin=b"\2" + _MASKED),
+    _frames("fragments", b"\0\x81maskx", begin=b"\2" + _MASKED),
+    _frames("messages", b"\x82\x81maskx"),
+    Abuser(name="chunks", headers={**JSON, "Transfer-Encoding": "chunked"}, repeated=b"1\r\n{\r\n"),
+    Abuser(
+        name="pipelined",
+        method="GET",
+        path="/readyz",
+        repeated=b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        has_key=False,
+    ),
+    Abuser(
+        name="grpc-pings",
+        is_grpc=True,
+        is_raw=True,
+        make=lambda: _HTTP2,
+        repeated=b"\0\0\x08\6\0\0\0\0\0" + bytes(8),
+    ),
+)
+
 ABUSERS: tuple[Abuser, ...] = (
     *_floods(),
+    *ENDLESS,
     Abuser(name="single-8", headers=PROTOBUF, make=lambda: payloads.protobuf_spans(1)),
     Abuser(name="single-32", clients=32, headers=PROTOBUF, make=lambda: payloads.protobuf_spans(1)),
     Abuser(name="single-64", clients=64, headers=PROTOBUF, make=lambda: payloads.protobuf_spans(1)),
@@ -183,4 +232,5 @@ MAIN = (
     "json-1", "json-8", "json-32", "protobuf-8", "grpc-8", "litellm-8", "odd-8", "assistants-8", "gzip-4",
     "single-32", "single-64", "unknown-keys", "heartbeats",
     "metrics", "events", "mcp-tools-list", "mcp-cost-data", "costs", "prometheus", "report",
+    *(each.name for each in ENDLESS),
 )  # fmt: skip

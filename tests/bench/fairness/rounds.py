@@ -31,6 +31,8 @@ grpc_listen = "127.0.0.1:0"
 [spool]
 hold = "0s"
 max_bytes = "8GiB"
+[devices]
+opamp = true
 [mcp]
 calls_per_minute = 1000000
 daily_calls = 0
@@ -211,12 +213,17 @@ def measure(running: Stand, abuser: Abuser, *, seconds: float, slices: int = 1) 
         settle(running)
         alone = _victim(running, seconds / slices)
         load = abuser_job(running, abuser, seconds / slices + 2)
-        module = "tests.bench.load.grpc_generator" if abuser.is_grpc else "tests.bench.load.generator"
-        flood = _begin(module, load, running, nice=NICE)
+        flood = _begin(_generator(abuser), load, running, nice=NICE)
         time.sleep(1.0)
         pairs.append((alone, _victim(running, seconds / slices)))
         loads.append(_end(flood))
     return Share(abuser=abuser.name, slices=pairs, load=together(loads))
+
+
+def _generator(abuser: Abuser) -> str:
+    if abuser.repeated:
+        return "tests.bench.load.endless"
+    return "tests.bench.load.grpc_generator" if abuser.is_grpc else "tests.bench.load.generator"
 
 
 def _victim(running: Stand, seconds: float) -> LoadFigures:
@@ -249,6 +256,8 @@ def victim_job(running: Stand, seconds: float) -> LoadJob:
 def abuser_job(running: Stand, abuser: Abuser, seconds: float) -> LoadJob:
     body = running.work / f"{abuser.name}.body"
     body.write_bytes(abuser.make())
+    repeated = running.work / f"{abuser.name}.repeated"
+    repeated.write_bytes(abuser.repeated)
     headers = dict(abuser.headers)
     if abuser.as_person:
         headers["Cookie"] = running.cookie
@@ -257,9 +266,10 @@ def abuser_job(running: Stand, abuser: Abuser, seconds: float) -> LoadJob:
     return LoadJob(
         url=running.grpc_url if abuser.is_grpc else running.url,
         method=abuser.method,
-        path=abuser.path.format(connection=running.connection),
+        path="" if abuser.is_raw else abuser.path.format(connection=running.connection),
         headers=headers,
         bodies=[str(body)],
+        repeated=str(repeated),
         compression=abuser.compression,
         clients=abuser.clients,
         seconds=seconds,

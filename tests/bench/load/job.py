@@ -24,6 +24,7 @@ class LoadJob:
     headers: Mapping[str, str] = field(default_factory=dict)
     keys: Sequence[str] = ()  # keys for the requests in turn, instead of the key in `headers`
     bodies: Sequence[str]
+    repeated: str = ""  # the file with the bytes that `tests.bench.load.endless` repeats
     compression: str = ""
     clients: int = 1
     seconds: float
@@ -36,6 +37,9 @@ class LoadJob:
     def body(self, number: int) -> bytes:
         """Return the uncompressed body of the request with that number."""
         return numbered(_read(self.bodies[number % len(self.bodies)]), number)
+
+    def repeated_bytes(self) -> bytes:
+        return _read(self.repeated)
 
     def compressed(self, number: int) -> bytes:
         return COMPRESSIONS[self.compression](self.body(number))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from gateway.devices.calls import opamp
 from gateway.devices.opamp.messages import ServerToAgent
 from gateway.http.listening import websocket
+from gateway.http.listening.websocket import FRAMES_A_TURN, WebSocket
 from tests.integration.conftest import Serve, Serving
 from tests.integration.receivers.opamp import ALL, Agent, config, find, post, read, until
 
@@ -85,8 +88,8 @@ async def connected(server: Serving, key: str, *, rest: bytes = b"") -> AsyncIte
         writer.close()
 
 
-async def started(serve: Serve) -> tuple[Serving, str]:
-    server = await serve(config=config(max_body_bytes=2000))
+async def started(serve: Serve, **devices: Any) -> tuple[Serving, str]:
+    server = await serve(config=config(**{"max_body_bytes": 2000, **devices}))
     return server, await server.make_key("fleet", scopes=ALL)
 
 
@@ -130,7 +133,7 @@ async def test_a_message_in_pieces(serve: Serve) -> None:
         (frame(b"x" * 2001), 1009),
         (b"\x82\xff" + b"\xff" * 8 + b"mask", 1009),
         (frame(b"x" * 1500, final=False) + frame(b"x" * 501, 0), 1009),
-        (frame(b"", final=False) + frame(b"", 0, final=False) * 1000, 1008),
+        (frame(b"", final=False) + frame(b"", 0, final=False) * 10, 1008),
         (b"GET / HTTP/1.1\r\n\r\n", 1002),
     ],
 )
@@ -140,6 +143,58 @@ async def test_what_breaks_the_protocol(serve: Serve, data: bytes, code: int) ->
         assert await peer.close_code() == code
     services = server.app.services.receivers
     await until(lambda: not (len(services.websockets) or services.inflight.held))
+
+
+# Frames that cost work without a message that is charged to the key.
+CHEAP = {
+    "ping": (b"", frame(b"", PING)),
+    "pong": (b"", frame(b"", PONG)),
+    "empty continuation": (frame(b"x" * 126, final=False), frame(b"", 0, final=False)),
+    "small fragment": (frame(b"x" * 126, final=False), frame(b"x" * 125, 0, final=False)),
+}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+async def test_control_frames_of_a_second(serve: Serve, name: str) -> None:
+    """As many as the setting allows are accepted, also in a later second. One more closes the connection."""
+    server, key = await started(serve, max_opamp_control_frames=3)
+    begin, cheap = CHEAP[name]
+    agent = Agent()
+    async with connected(server, key, rest=begin + cheap * 3) as peer:
+        await asyncio.sleep(1.1)
+        await peer.send(cheap * 2)
+        if begin:
+            await peer.send(frame(b"", 0))
+        await peer.send(frame(sent(agent)))
+        while (await peer.frame())[0] != BINARY:
+            pass
+    async with connected(server, key, rest=begin + cheap * 4) as peer:
+        assert await peer.close_code() == 1008
+
+
+@pytest.mark.parametrize("name", CHEAP)
+async def test_a_flood_of_frames_takes_turns(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """However many frames arrive at once, other work goes on after FRAMES_A_TURN of them, and none is lost."""
+    server, key = await started(serve, max_body_bytes=10**6, max_opamp_control_frames=10**9)
+    begin, cheap = CHEAP[name]
+    turn, many = 0, 10 * FRAMES_A_TURN
+    handled = Counter[int]()
+    handle = WebSocket._handle
+
+    def count(socket: WebSocket, each: Any) -> None:
+        handled[turn] += 1
+        handle(socket, each)
+
+    monkeypatch.setattr(WebSocket, "_handle", count)
+    async with connected(server, key) as peer:
+        peer.writer.write(begin + cheap * many)
+        async with asyncio.timeout(30):
+            while handled.total() < many + bool(begin):
+                turn += 1
+                await asyncio.sleep(0)
+    assert max(handled.values()) == FRAMES_A_TURN
 
 
 async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +207,7 @@ async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None
         ("CHECK_S", 0.1),
     ):
         monkeypatch.setattr(websocket, name, seconds)
-    server, key = await started(serve)
+    server, key = await started(serve, max_opamp_control_frames=10**9)
     receivers = server.app.services.receivers
     async with connected(server, key) as slow, connected(server, key) as dead:
         await slow.send(frame(b"x" * 1000, final=False))
