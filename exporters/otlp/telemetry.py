@@ -38,6 +38,7 @@ from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp.spans import PackedSpans, SpanEncoder, native_of, request_of
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import of_derived
+from spool.ledger.cost_kinds import counted_source, kind_of
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import Entry
 from spool.meters import METERS, SCALE, millionths
@@ -271,12 +272,16 @@ class MetricsRequest:
 
 
 def counters_of(record: Correction) -> Iterable[UsageMetric]:
-    """Yield counters of the changes in a correction: its cost, and each count that it changes."""
-    if record.after.shadow:
-        taken_back = _counter(record, "calls", None, -1, CALL_UNIT)
-        outcome = zip(OUTCOME_TAGS, (record.before.status, record.before.cost_source), strict=True)
-        taken_back.tags = {**taken_back.tags, **dict(outcome)}
-        yield taken_back
+    """
+    Yield counters of the changes in a correction: the call under its new outcome instead of the old one, its cost, and
+    each count that it changes.
+    """
+    before, after = record.before, record.after
+    is_moved = (before.status, kind_of(before)) != (after.status, kind_of(after))
+    if after.shadow or is_moved:
+        yield _call_counter(record, before, -1)
+    if is_moved and not after.shadow:
+        yield _call_counter(record, after, 1)
     for cost_source, amount in cost_differences(record).items():
         counter = _counter(record, "cost", None, decimal_text(amount), CURRENCY)
         if cost_source != "reported":
@@ -292,6 +297,15 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
             yield _counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
     for name, difference in _meter_differences(record).items():
         yield _counter(record, "tokens", None, difference, "{token}", meter=name)
+
+
+def _call_counter(record: Correction, call: Inference, value: int) -> UsageMetric:
+    counter = _counter(record, "calls", None, value, CALL_UNIT)
+    if value > 0:
+        counter.id = of_derived(record.id, f"calls {CALL_UNIT} again")
+    outcome = zip(OUTCOME_TAGS, (call.status, counted_source(call)), strict=True)
+    counter.tags = {**counter.tags, **dict(outcome)}
+    return counter
 
 
 def _meter_differences(record: Correction) -> dict[str, int]:

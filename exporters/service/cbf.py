@@ -138,6 +138,8 @@ def _row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
     }
     if cost.unpriced:
         tags["unpriced_calls"] = str(cost.unpriced)
+    if cost.without_usage:
+        tags["calls_without_usage"] = str(cost.without_usage)
     tags |= {f"unconverted_{currency}": amount for currency, amount in cost.unconverted.items()}
     tags |= {f"meter_{name}": str(quantity_of(units)) for name, units in sorted(cost.meters.items()) if units}
     for name, value in tags.items():

@@ -108,7 +108,7 @@ impl Sums {
 
     /// Adds measures to the row of a record; None if there is no room, or if one of them becomes too large.
     fn row(&mut self, hour: u64, fields: &Fields, key: &mut Vec<u8>, added: &[i128]) -> Option<()> {
-        self.plan.key(hour, fields, key);
+        self.plan.key(hour, fields, added, key);
         let Some(place) = self.places.get(key.as_slice()) else {
             if self.is_full() {
                 return None;
@@ -140,14 +140,16 @@ impl Plan {
         }
     }
 
-    /// What tells rows apart, as bytes: values as they are packed.
-    fn key(&self, hour: u64, fields: &Fields, key: &mut Vec<u8>) {
+    /// What tells rows apart, as bytes: values as they are packed, and whether a record adds any count or amount.
+    fn key(&self, hour: u64, fields: &Fields, added: &[i128], key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&hour.to_ne_bytes());
         let (input, output, edges) = &self.sized;
         let beyond = fields.number(*input).map(|input| edges.partition_point(|edge| *edge < input));
         key.extend_from_slice(&beyond.unwrap_or(usize::MAX).to_ne_bytes());
         key.push(u8::from(fields.number(*output).is_some()));
+        let used = self.counts.len().saturating_add(self.amounts.0.len());
+        key.push(u8::from(added.iter().skip(1).take(used).any(|one| *one != 0)));
         for place in &self.dimensions {
             key.extend_from_slice(fields.get(*place).raw);
         }

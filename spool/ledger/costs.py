@@ -21,6 +21,7 @@ import msgspec
 
 from spool.errors import NotKept
 from spool.ledger import money, work
+from spool.ledger.cost_kinds import KIND_OF_SOURCE, KINDS
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided, instants, of_billed_days, together
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum
@@ -62,7 +63,7 @@ _ADDED_UP = (
     "_saved",
     "_errors",
     "_cached",
-    "_unpriced",
+    *KINDS,
     "_cached_input",
     "_cached_output",
     "_metered",
@@ -328,7 +329,8 @@ class _Total:
     # set few fields.
     _sums: Sequence[int] = ()
     _cost = _reported = _estimated = _saved = 0
-    _errors = _cached = _unpriced = 0
+    _errors = _cached = 0
+    priced = free = unpriced = without_usage = 0  # calls by KINDS
     _cached_input = _cached_output = _metered = 0
     _is_multiplied = False
     _converted = 0
@@ -342,6 +344,9 @@ class _Total:
         sums = self._sums
         self._sums = list(map(add, sums, measures)) if sums else measures
         calls, reported, estimated = measures[0], measures[_REPORTED], measures[_ESTIMATED]
+        if calls:
+            kind = KIND_OF_SOURCE[cost_source]
+            setattr(self, kind, getattr(self, kind) + calls)
         if status == "cached":
             self._cached += calls
             self._saved += estimated
@@ -356,8 +361,6 @@ class _Total:
             self._cost += reported
         elif cost_source == "estimated":
             self._cost += estimated
-        elif cost_source == "none":
-            self._unpriced += calls
 
     def include(self, parts: Collection[_Total], sign: int = 1) -> None:
         """
@@ -457,7 +460,10 @@ class _Total:
             calls=calls,
             errors=self._errors,
             cached=self._cached,
-            unpriced=self._unpriced,
+            priced=self.priced,
+            free=self.free,
+            unpriced=self.unpriced,
+            without_usage=self.without_usage,
             input_tokens=input_tokens,
             output_tokens=output,
             cache_read_tokens=read,

@@ -55,7 +55,10 @@ DIMENSIONS: Mapping[str, str] = {
     "source": "the product or gateway that reported the call",
     "api_key": "the key or alias that the AI gateway reported for the call",
     "status": "ok, error, or cached (answered by a gateway cache at no cost)",
-    "cost_source": "reported (by the source), estimated (from list prices), or none (unknown)",
+    "cost_source": (
+        "reported (by the source), estimated (from list prices), none (usage without a known price), free (cached, or "
+        "failed without usage), or without_usage (no usage was reported)"
+    ),
     "region": "the region that processed the call, in the provider's notation, if the source reports it",
     "sender": (
         "the name of the Tollhouse key that sent the record, unknown for calls from before key names "
@@ -294,7 +297,11 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     errors: int
     cached: int
-    unpriced: int  # number of calls with unknown cost
+    # the kinds of calls (spool.ledger.cost_kinds), which add up to `calls`
+    priced: int
+    free: int
+    unpriced: int
+    without_usage: int
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from spool.ledger import money
+from spool.ledger.cost_kinds import source_once_priced
 from spool.ledger.counting import WIDTHS, Placement, sum_up_again
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
@@ -100,11 +101,11 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                     unpriced += 1
                     continue
                 old, measures[_ESTIMATED] = measures[_ESTIMATED], money.units(estimate)
-                if measures[_ESTIMATED] == old and dimensions.cost_source != "none":
+                source = source_once_priced(dimensions.status, dimensions.cost_source, measures[_ESTIMATED])
+                if measures[_ESTIMATED] == old and source == dimensions.cost_source:
                     continue
                 before, after = before + old, after + measures[_ESTIMATED]
-                if dimensions.cost_source == "none":
-                    dimensions = dimensions._replace(cost_source="estimated")
+                dimensions = dimensions._replace(cost_source=source)
                 removed.append((start, number))
                 old_estimates.append(old)
                 repriced.append((dimensions, measures))

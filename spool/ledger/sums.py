@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from spool.ledger import money
+from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_source, source_of
 from spool.ledger.work import MAX_LEVELS, Units, edge_of, names_to_store, units_of
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
@@ -83,6 +84,7 @@ OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags of another 
 class Dimensions(NamedTuple):
     """
     Dimensions of a row. `model` is the model that answered, if known, else the requested one. "" means unknown.
+    `cost_source` of calls is that of `spool.ledger.cost_kinds`.
     """
 
     kind: str
@@ -210,9 +212,11 @@ class HourlySums:
     def merge(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
         Add measures to the row with the dimensions of `call`. The measures are sums over calls with
-        the same dimensions. The row may become the same object as `measures`.
+        the same dimensions, which are either all empty or all not empty (`spool.ledger.cost_kinds`). The row may become
+        the same object as `measures`.
         """
-        key = self.dimensions_of(call)
+        is_empty = not any(measures[1:_LATENCY_MS])
+        key = self._key(call, source_of(call.status, call.cost_source, is_empty=is_empty))
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))
@@ -320,8 +324,11 @@ class HourlySums:
             _add_call(unit_row, call, reported, estimated)
         return True
 
-    def dimensions_of(self, call: Inference | CountedFields) -> DimensionValues:
+    def dimensions_of(self, call: Inference) -> DimensionValues:
         """Return the values of Dimensions under which a call is counted."""
+        return self._key(call, counted_source(call))
+
+    def _key(self, call: Inference | CountedFields, cost_source: str) -> DimensionValues:
         return (
             "call",
             call.source,
@@ -334,7 +341,7 @@ class HourlySums:
             call.api_key or "",
             self._chosen(call.tags) if call.tags else "",
             call.status,
-            call.cost_source,
+            cost_source,
             mode_of(call.tags) if call.tags else "",
             size(call.input_tokens, call.output_tokens),
             call.region or "",
@@ -467,8 +474,8 @@ def outcome_of(metric: UsageMetric) -> tuple[str, str]:
     if metric.unit == CURRENCY and metric.tags.get(OUTCOME_TAGS[1]) == "estimated":
         return "ok", "estimated"
     if metric.unit == CALL_UNIT:
-        status, cost_source = map(metric.tags.get, OUTCOME_TAGS)
-        return status or "ok", cost_source or "none"
+        status, cost_source = [metric.tags.get(tag) or "" for tag in OUTCOME_TAGS]
+        return status or "ok", cost_source if cost_source in KIND_OF_SOURCE else NONE
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from spool.ledger import money
+from spool.ledger.cost_kinds import NONE
 from spool.ledger.costs import MOST_SPANS, checked, costs, is_plain, periods
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided, together
@@ -100,5 +101,5 @@ def _add(by_group: Usages, of: _Known, values: Sequence[int]) -> None:
         usage.cost += reported
     elif cost_source == "estimated":
         usage.cost += estimated
-    elif cost_source == "none":
+    elif cost_source == NONE:
         usage.unpriced += calls

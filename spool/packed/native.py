@@ -20,7 +20,7 @@ import msgspec
 from spool.record import Inference
 
 # version of the module's interface; a module with another number belongs to another release
-INTERFACE: Final = 7
+INTERFACE: Final = 8
 MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 

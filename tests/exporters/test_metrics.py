@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -140,6 +141,24 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     reported, estimated = [sum(row[len(COUNTS) + place] for row in added) for place in (0, 1)]
     assert ("0.1", "0") == (money.text(reported), money.text(estimated))
     assert [50_000_000] == [found["input_audio_tokens"] for _, _, found in sums.meter_rows()]
+
+
+def test_a_correction_moves_a_call_to_another_kind() -> None:
+    """Another Tollhouse counts a call with late usage and a late failure under its new kind, and as one call."""
+    before = call(1, start_time=BEGAN, input_tokens=None, output_tokens=None)
+    after = msgspec.structs.replace(before, input_tokens=5, output_tokens=7, status="error")
+    correction = Correction(
+        id=b"c" * 16, source="otel", corrects=before.id, reason="late_usage", known_at=BEGAN, start_time=BEGAN,
+        before=before, after=after,
+    )  # fmt: skip
+    sums = HourlySums()
+    records = [before, *taken_in(correction)]
+    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=records)])
+    calls: Counter[tuple[str, str]] = Counter()
+    for _, key, row in sums.rows():
+        calls[key.status, key.cost_source] += row[0]
+    assert {("error", "none"): 1} == {outcome: number for outcome, number in calls.items() if number}
+    assert 1 == sum(verdict_of(record).calls for record in records)
 
 
 def test_a_call_that_was_taken_back_is_one_call_less() -> None:

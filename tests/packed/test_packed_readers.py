@@ -7,6 +7,7 @@ The compiled module leaves records that it does not support to Python, without a
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -240,6 +241,25 @@ def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
     """Maximum amounts are added more often than fits into 128 bits, so Python adds the rest."""
     call = Inference(id=bytes(16), source="s", cost="10000000", cache_read_tokens=2**63 - 1)
     assert Both(native).compare(codec.pack([call] * 20_000))
+
+
+def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
+    """The module and the rules agree which calls used nothing and cost nothing (`spool.ledger.cost_kinds`)."""
+    some: Sequence[dict[str, Any]] = (
+        {},
+        {"output_tokens": 0},
+        {"output_tokens": 5},
+        {"cache_read_tokens": 5},
+    )
+    varied = [
+        Inference(id=bytes(16), source="s", cost_source=source, status=status, cost=cost, **counts)
+        for source in ("none", "reported", "estimated")
+        for status in ("ok", "error", "cached")
+        for cost in (None, "0", "0.5")
+        for counts in some
+    ]
+    random.Random(7).shuffle(varied)
+    assert Both(native).compare(codec.pack(varied))
 
 
 async def test_calls_that_differ_are_handed_over_in_steps(

@@ -36,7 +36,15 @@ from gateway.mcp.writing import (
     table,
 )
 from gateway.money.costs.answer import CostAnswer, answer
-from gateway.money.costs.measures import CURRENCY_UNIT, ExplainedType, amount, billed_tokens, estimated, per
+from gateway.money.costs.measures import (
+    CURRENCY_UNIT,
+    ExplainedType,
+    amount,
+    billed_tokens,
+    estimated,
+    per,
+    uncosted_words,
+)
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import COUNTED
@@ -121,6 +129,7 @@ class CostLine(ToolOutput):
     calls: int
     tokens: int
     unpriced_calls: int
+    calls_without_usage: int
 
 
 class CostData(ToolOutput):
@@ -266,6 +275,7 @@ class _Page:
             calls=row.calls,
             tokens=billed_tokens(row),
             unpriced_calls=row.unpriced,
+            calls_without_usage=row.without_usage,
         )
 
     def _value(self, row: CostRow) -> str | None:
@@ -290,8 +300,8 @@ class _Page:
         notes = list(self.notes)
         if not total.calls and not self.cost_answer.query.arranged:
             notes.append("no call matches; get_org_context lists the days with data")
-        if total.unpriced:
-            notes.append(f"{total.unpriced} calls have no known cost and count as 0")
+        if uncosted := uncosted_words(total):
+            notes.append(uncosted)
         if total.unconverted:
             notes.append(unconverted_words(total.unconverted, CURRENCY))
         if self.cost_answer.may_lack is not None:

@@ -64,6 +64,7 @@ class ContextAnswer(ToolOutput):
     month_calls: int
     estimated_percent: str | None
     unpriced_calls: int
+    calls_without_usage: int
     unowned_calls: int
     dimensions: dict[str, int]
     top: dict[str, list[Spender]]
@@ -111,6 +112,7 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         month_calls=total.calls,
         estimated_percent=percent_of(estimated(total), money.units(total.cost)),
         unpriced_calls=total.unpriced,
+        calls_without_usage=total.without_usage,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
         dimensions={dimension.name: dimension.value_count for dimension in await known(asking)},
         top={name: await asyncio.to_thread(_spenders, rows) for name, rows in month.items()},
@@ -160,7 +162,8 @@ def _text(context: ContextAnswer) -> str:
     lines = [
         f"This month so far: {money_text(context.month_cost)} {context.currency} in {context.month_calls:,} "
         f"calls; {context.estimated_percent or '0.0'} % of the cost is estimated, "
-        f"{context.unpriced_calls:,} calls have no known cost, {context.unowned_calls:,} have no team. As "
+        f"{context.unpriced_calls:,} calls have no price, {context.calls_without_usage:,} report no usage, "
+        f"{context.unowned_calls:,} have no team. As "
         f"of {context.as_of}.",
         f"Data: {days}. Days are in {context.zone}. List prices: {context.price_book}.",
         "Dimensions (values): "

@@ -25,6 +25,7 @@ from gateway.money.costs.measures import per
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.service.errors import Refusal
 from spool.ledger import money
+from spool.ledger.cost_kinds import KINDS
 from spool.ledger.costs import combined
 from spool.ledger.periods import preceding
 from spool.ledger.queries import (
@@ -37,7 +38,6 @@ from spool.ledger.queries import (
     CostQuery,
     CostRow,
     end_of_hour,
-    within,
 )
 from spool.record import AI_TELEMETRY, moment
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
@@ -45,7 +45,6 @@ from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
-MOST_UNPRICED = 1_000  # models without a price that are told apart
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "calls", "errors")
 _OF_DAY = ("cost", "calls")
@@ -96,8 +95,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and
     the notes cover the requested days, by default the last 30. `operation` is null for people who have
     limited data access or may not see the operation. `insights` is null while the registry is damaged.
-    `reported` is the part of the cost of these days that sources reported. `unpriced` is the number of
-    their calls that have tokens but no price. `paid` is included if there are plans: the paid costs of the
+    `reported` is the part of the cost of these days that sources reported. `kinds` are the numbers of their
+    calls by what is known of the cost. `paid` is included if there are plans: the paid costs of the
     month, and the fees and the overage of seats in them.
     """
     services = request.services
@@ -113,22 +112,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
     since = largest.since
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
-    unpriced = within(
-        replace(
-            largest,
-            group_by=("model", "provider"),
-            measures=("unpriced", "input_tokens", "output_tokens"),
-            top=MOST_UNPRICED,
-            top_by="unpriced",
-        ),
-        include={"cost_source": ("none",), "status": ("ok",)},
-        exclude={},
-    )
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    row_sets = await request.ledger.costs_of(
-        [base, preceding(base), today, preceding(today), daily, unpriced, *lists]
-    )
-    month, month_before, day, day_before, by_day, without_price, *by_list = row_sets
+    row_sets = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
+    month, month_before, day, day_before, by_day, *by_list = row_sets
+    shown_days = combined(by_day, start=since, group=())
     whole = await request.ledger.whole_since()
     predicted = (await outlook(request.ledger, base, MONTHLY, request.now())).forecast
     return {
@@ -145,8 +132,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             **await _paid(request, base),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
-            "reported": combined(by_day, start=since, group=()).reported,
-            "unpriced": sum(row.unpriced for row in without_price if _lacks_price(row)),
+            "reported": shown_days.reported,
+            "kinds": {name: getattr(shown_days, name) for name in KINDS},
             "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
             **await marks_of(request, services.money, replace(largest, top=None).without_unit()),
             "lists": {
@@ -157,11 +144,6 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "insights": await _insights(request),
         }
     }
-
-
-def _lacks_price(row: CostRow) -> bool:
-    """Return whether a price for the row's model is missing, as on the page Prices."""
-    return row.group[0] is not None and row.input_tokens + row.output_tokens > 0
 
 
 def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:

@@ -22,6 +22,7 @@ from gateway.money.recommendations.what_if import days_within
 from gateway.service.schemas import COUNT, TEXT, closed
 from spool.errors import Invalid
 from spool.ledger import money
+from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.ledger.days.usage import UsageSum
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_BILLING
@@ -35,7 +36,7 @@ class _Effect:
 
     calls: int = 0
     reported: int = 0  # calls whose source reports their cost, which stays
-    unpriced: int = 0  # calls without a cost after the change
+    unpriced: int = 0  # calls without a price after the change
     before: int = 0
     after: int = 0
 
@@ -48,7 +49,8 @@ class _Effect:
             self.reported += calls
         else:
             estimate = book.estimate_sum(one.tokens)
-            self.unpriced += calls if estimate is None else 0
+            is_unpriced = KIND_OF_SOURCE[one.dimensions.cost_source] == UNPRICED
+            self.unpriced += calls if estimate is None and is_unpriced else 0
         self.after += one.cost if estimate is None else money.units(estimate)
 
 
@@ -79,7 +81,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     """
     Show the calls of the last 30 days that a price fits, and their cost before and after. Nothing is changed.
 
-    A cost that the source reports stays. Calls without a cost after the change are `unpriced_calls`.
+    A cost that the source reports stays. `unpriced_calls` are the calls without a price after the change.
     """
     services = request.services
     body = request.body

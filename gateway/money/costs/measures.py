@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from spool.ledger import money
+from spool.ledger.cost_kinds import KINDS
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
 
@@ -36,7 +37,7 @@ USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
     "cached": "calls",
-    "unpriced": "calls",
+    **dict.fromkeys(KINDS, "calls"),
     "input_tokens": "tokens",
     "output_tokens": "tokens",
     "cache_read_tokens": "tokens",
@@ -73,6 +74,13 @@ SAME_WEEKDAYS = "same_weekdays"
 def columns(report_fields: Mapping[str, Any]) -> list[str]:
     """Return the columns that distinguish the rows of a report."""
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
+
+
+def uncosted_words(row: CostRow) -> str:
+    """Return the numbers of calls whose cost is unknown in words, or "" if there are none."""
+    counts = {"have no price": row.unpriced, "report no usage": row.without_usage}
+    words = [f"{count:,} calls {problem}" for problem, count in counts.items() if count]
+    return f"{' and '.join(words)}, so they count as 0" if words else ""
 
 
 def billed_tokens(row: CostRow | GroupUsage) -> int:

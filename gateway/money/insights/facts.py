@@ -25,6 +25,7 @@ from spool.log.counted_names import EventType
 from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
+from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredTries
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
@@ -54,6 +55,7 @@ class Spend:
     calls: int = 0
     errors: int = 0
     unpriced: int = 0
+    without_usage: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     # real cost in dollars: the reported cost, or the estimated cost if none was reported
@@ -108,7 +110,7 @@ class Facts:
     # Spend of seven days and today by day, source, provider and model. Calls without a team and a user are
     # also split by key. All other calls have OTHER as their team or user.
     week: Sequence[Spend] = ()
-    unpriced: Sequence[Spend] = ()  # successful calls of seven days and today that have no price
+    unpriced: Sequence[Spend] = ()  # calls of seven days and today without a price or without usage
     # By currency: the amount of seven days and today that has no exchange rate, as decimal text.
     unconverted: Mapping[str, str] = field(default_factory=dict)
     hours: Sequence[Spend] = ()  # spend of three days by hour, source, model and team
@@ -117,6 +119,7 @@ class Facts:
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
+    channels: Sequence[ChannelState] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[
         ReadOtherwise

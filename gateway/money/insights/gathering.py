@@ -24,12 +24,14 @@ from spool.deliveries.routes import routes_with_refusals
 from spool.devices.device import Device
 from spool.errors import NotKept
 from spool.leases import Leases, SoleNode
+from spool.ledger.cost_kinds import KINDS, NONE, WITHOUT_USAGE
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.keys import Key
+from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredTries
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
@@ -46,7 +48,7 @@ MAX_DEAD = 5_000  # maximum dead letters that are read per route; further dead l
 
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")
-_MEASURES = ("cost", "calls", "errors", "unpriced", "input_tokens", "output_tokens")
+_MEASURES = ("cost", "calls", "errors", *KINDS, "input_tokens", "output_tokens")
 
 
 async def _no_certificates() -> Sequence[CertificateEnd]:
@@ -77,6 +79,10 @@ async def _no_lakes() -> Sequence[LakeState]:
     return ()
 
 
+async def _no_channels() -> Sequence[ChannelState]:
+    return ()
+
+
 async def _no_arrivals() -> Sequence[Arrival]:
     return ()
 
@@ -103,6 +109,7 @@ class FactSources:
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
@@ -127,7 +134,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         ],
         week=await ledger.week(midnight - 7 * DAY_S),
         unpriced=await ledger.rows(
-            midnight - 7 * DAY_S, "daily", _WHAT, include={"cost_source": ("none",), "status": ("ok",)}
+            midnight - 7 * DAY_S, "daily", _WHAT, include={"cost_source": (NONE, WITHOUT_USAGE)}
         ),
         unconverted=await ledger.unconverted(midnight - 7 * DAY_S),
         hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
@@ -137,6 +144,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
         routes=await routes_with_refusals(sources.deliveries, now),
         dead=await _dead(sources.deliveries, now),
+        channels=await sources.channels(),
         shapes=await _shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
         late_reports=await sources.late_reports.recent() if sources.late_reports else (),
@@ -172,6 +180,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
     return Facts(
         now=now,
         routes=await sources.deliveries.routes(),
+        channels=await sources.channels(),
         keys=sources.keys(),
         expired_tries=await sources.expired_tries(),
         certificates=await sources.certificates(),
@@ -307,6 +316,7 @@ def _spend(by: Sequence[str], row: CostRow) -> Spend:
         calls=row.calls,
         errors=row.errors,
         unpriced=row.unpriced,
+        without_usage=row.without_usage,
         input_tokens=row.input_tokens,
         output_tokens=row.output_tokens,
         cost=Decimal(row.cost),

@@ -34,6 +34,7 @@ DETECTORS: tuple[Detector, ...] = (
     spending.spend_spike,
     spending.view_anomaly,
     prices.missing_price,
+    prices.missing_usage,
     prices.missing_tier_price,
     prices.old_prices,
     prices.missing_rate,

@@ -9,6 +9,7 @@ from heapq import merge
 from itertools import islice
 
 from gateway.service.schemas import COUNT, TEXT_OR_NULL, closed
+from spool.ledger.cost_kinds import counted_source
 from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
@@ -68,6 +69,8 @@ class KeptRecord:
             return getattr(record, "sender_key", None) or ""
         if name == "model" and isinstance(record, Inference):
             return record.response_model or record.request_model or ""
+        if name == "cost_source" and isinstance(record, Inference):
+            return counted_source(record)
         return getattr(record, name, None) or ""
 
     def unit_values(self, name: str, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class _Sums(NamedTuple):
     cost: int = 0  # cost in units of spool.ledger.money
     input_tokens: int = 0
     output_tokens: int = 0
+    calls: int = 0
 
     def plus(self, other: _Sums) -> _Sums:
         return _Sums(*map(sum, zip(self, other, strict=True)))
@@ -83,7 +84,7 @@ class SpendCounts:
         for row in rows:
             series = row.start, self._labels(row)
             sums_by_series[series] = sums_by_series[series].plus(
-                _Sums(money.units(row.cost), row.input_tokens, row.output_tokens)
+                _Sums(money.units(row.cost), row.input_tokens, row.output_tokens, row.calls)
             )
         self._count(sums_by_series)
         oldest = beginning(month - timedelta(days=1), "monthly")
@@ -98,13 +99,17 @@ class SpendCounts:
         month = GaugeMetricFamily(
             "tollhouse_month_cost_dollars", "Cost of the running month in dollars, in UTC", labels=LABELS
         )
+        calls = GaugeMetricFamily(
+            "tollhouse_month_calls", "Calls of the running month, in UTC", labels=LABELS
+        )
         for labels, sums in self._counted.items():
             cost.add_metric(labels, sums.cost / money.UNIT)
             tokens.add_metric((*labels, "input"), sums.input_tokens)
             tokens.add_metric((*labels, "output"), sums.output_tokens)
         for labels, sums in self._month.items():
             month.add_metric(labels, sums.cost / money.UNIT)
-        yield from (cost, tokens, month)
+            calls.add_metric(labels, sums.calls)
+        yield from (cost, tokens, month, calls)
 
     def _count(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
         """

@@ -54,7 +54,7 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/budgets", "list", "/budgets?expand=current&expand=forecast&limit=50")
     yield Operation("/plans", "month", f"/plan-costs?month={now}")
     yield Operation("/plans", "list", "/plans?limit=50")
-    unpriced = "/report?range=last_30d&by=model&by=provider&where=cost_source=none&show=unpriced,input_tokens"
+    unpriced = "/report?range=last_30d&by=model&by=provider&where=cost_source=none&show=unpriced"
     yield Operation("/prices", "models without a price", unpriced)
     yield Operation("/prices", "list", "/prices?limit=50")
     yield Operation("/annotations", "list", "/annotations?limit=50")

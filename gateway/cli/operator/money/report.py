@@ -46,6 +46,7 @@ from gateway.money.costs.measures import (
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.service.configuration.values import read_quantity
 from gateway.service.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
+from spool.ledger.cost_kinds import KINDS
 from spool.ledger.money import unconverted_words
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import (
@@ -104,7 +105,7 @@ _NOT_OF_CHANGES = {
     ),
 }  # fmt: skip
 FEW = 100  # calls; a shorter report also says which calls it does not have yet
-SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
+SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", *KINDS)
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT, *RANKED_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
 CALL_TITLES = {"source": "tool"}

@@ -28,7 +28,10 @@ export const MEASURES = {
   cost: amount("Cost", {adds: true}),
   calls: number("Calls"),
   errors: number("Failed calls"),
+  priced: number("Calls with a known cost"),
+  free: number("Free calls"),
   unpriced: number("Calls without a price"),
+  without_usage: number("Calls without usage"),
   tokens: number("Tokens", {
     needs: ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"],
     of: (row) => row.input_tokens + row.output_tokens,

@@ -45,7 +45,7 @@ export function Page({session, telemetry, query: at, attention}) {
 const costs = (parameters) => to("/costs", parameters);
 const inWords = ({name}) => name.toLowerCase();
 
-function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, unpriced, colours, marks, truncated, insights, lists, bins}) {
+function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, kinds, colours, marks, truncated, insights, lists, bins}) {
   const write = (text) => fixed(text, placesOf([month.cost]));
   const changed = change(month.cost, month.previous.cost, write, 1);
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
@@ -76,8 +76,10 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
     <div class="lists">${LISTS.map(([field, title, next]) => html`
       <${Shares} key=${field} ...${{title, field, next, shown, whole}} rows=${lists[field]}>${field === FAMILY && html`<p class="faint">
         <a href=${costs({...inAddress(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
-        ${unpriced > 0 && html`<a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...inAddress(shown), by: FAMILY, cost_source: "none", measure: "calls"})}>
-          ${exactCount(unpriced)} ${unpriced === 1 ? "call has" : "calls have"} no price</a>.`}</p>`}<//>`)}
+        ${kinds.unpriced > 0 && html` <a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...inAddress(shown), by: FAMILY, measure: "unpriced"})}>
+          ${exactCount(kinds.unpriced)} ${kinds.unpriced === 1 ? "call has" : "calls have"} no price</a>.`}
+        ${kinds.without_usage > 0 && html` <a href=${costs({...inAddress(shown), by: "source", measure: "without_usage"})}>
+          ${exactCount(kinds.without_usage)} ${kinds.without_usage === 1 ? "call reports" : "calls report"} no usage</a>.`}</p>`}<//>`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 

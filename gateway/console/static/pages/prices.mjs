@@ -88,12 +88,12 @@ const list = (query) => ({
 
 /** The models of the last 30 days whose calls count as $0, each with a link that opens the form. */
 function Unpriced() {
-  const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: ["cost_source=none", "status=ok"], show: "unpriced,input_tokens,output_tokens"})).rows, [], ["ledger", "prices"]);
-  const rows = (data ?? []).filter((row) => row.model && row.unpriced > 0 && row.input_tokens + row.output_tokens > 0); // the number on Overview is counted like this
+  const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: ["cost_source=none"], show: "unpriced"})).rows, [], ["ledger", "prices"]);
+  const rows = (data ?? []).filter((row) => row.unpriced > 0);
   return html`<${Problem} error=${error} retry=${reload} />${rows.length > 0 && html`<section><h2>Models without a price</h2>
-    <p>${exactCount(rows.reduce((all, row) => all + row.unpriced, 0))} calls of the last 30 days have tokens but no price. They count as $0 in every total.</p>
-    <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => to(PATH, {new: row.model, of: row.provider})}
-      columns=${[{title: "Model", value: (row) => row.model}, {title: "Provider", value: (row) => row.provider || "unknown"}, {title: "Calls", kind: "number", value: (row) => count(row.unpriced)}]} /></section>`}`;
+    <p>${exactCount(rows.reduce((all, row) => all + row.unpriced, 0))} calls of the last 30 days have no price. They count as $0 in every total.</p>
+    <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => (row.model ? to(PATH, {new: row.model, of: row.provider}) : null)}
+      columns=${[{title: "Model", value: (row) => row.model || "unknown"}, {title: "Provider", value: (row) => row.provider || "unknown"}, {title: "Calls", kind: "number", value: (row) => count(row.unpriced)}]} /></section>`}`;
 }
 
 export const Page = (given) => html`<${ListPage} key=${given.query.get("new")} list=${list(given.query)} ...${given} />`;

@@ -5,7 +5,7 @@ source that reports another cost.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +19,9 @@ from spool.registry.insights import LOW, MEDIUM, Finding
 
 # Thresholds of the detector missing_price.
 LEAST_UNPRICED = 5  # minimum calls without a price
+# Thresholds of the detector missing_usage.
+LEAST_WITHOUT_USAGE = 20  # minimum calls of a source without usage
+LEAST_SHARE_WITHOUT_USAGE = Decimal("0.05")  # minimum share of the calls of the source
 # Threshold of the detector old_prices.
 LONGEST_AGE_D = 30
 # Thresholds of the detector cost_gap.
@@ -31,7 +34,7 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
     """Find models that have calls but no price. Their cost is missing from every total."""
     models: dict[tuple[str | None, str | None], list[Spend]] = defaultdict(list)
     for spend in facts.unpriced:
-        if spend.unpriced and spend.tokens:
+        if spend.unpriced:
             models[spend.provider, spend.model].append(spend)
     usual = _usual_price(facts.week)
     providers: dict[str | None, dict[str | None, list[Spend]]] = defaultdict(dict)
@@ -39,6 +42,46 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
         if sum(spend.unpriced for spend in spends) >= LEAST_UNPRICED:
             providers[provider][model] = spends
     return ordered(_unpriced(provider, models, usual) for provider, models in providers.items())
+
+
+def missing_usage(facts: Facts) -> Sequence[Finding]:
+    """Find sources whose successful calls lack token counts. Their cost is missing from every total."""
+    lacking: dict[str | None, list[Spend]] = defaultdict(list)
+    for spend in facts.unpriced:
+        if spend.without_usage:
+            lacking[spend.source].append(spend)
+    all_calls: Counter[str | None] = Counter()
+    for spend in facts.week:
+        all_calls[spend.source] += spend.calls
+    findings = []
+    for source, spends in lacking.items():
+        calls = sum(spend.without_usage for spend in spends)
+        if calls >= LEAST_WITHOUT_USAGE and calls >= LEAST_SHARE_WITHOUT_USAGE * all_calls[source]:
+            findings.append(_without_usage(source, spends, calls))
+    return ordered(findings)
+
+
+def _without_usage(source: str | None, spends: Sequence[Spend], calls: int) -> Finding:
+    models: Counter[str] = Counter()
+    for spend in spends:
+        models[named(spend.model, "calls without a model")] += spend.without_usage
+    rows = [f"{model}: {count:,} calls" for model, count in models.most_common()]
+    return finding(
+        "missing_usage",
+        (source,),
+        title=f"{calls:,} calls of {named(source)} report no usage",
+        seen=(
+            f"In a week, {calls:,} calls of {named(source)} succeeded without token counts or other usage. They "
+            f"count as $0.{rows_of(rows)}"
+        ),
+        advice=(
+            "Set the sender to report usage. For OpenAI streams, set `stream_options.include_usage`. "
+            "`tollhouse explain` shows which attributes Tollhouse reads."
+        ),
+        category="prices",
+        effort=LOW,
+        newest=max(spend.start for spend in spends),
+    )
 
 
 def _usual_price(week: Sequence[Spend]) -> Decimal:

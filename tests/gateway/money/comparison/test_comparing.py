@@ -35,7 +35,9 @@ def spent(
 ) -> tuple[dict[str, str | None], CostRow]:
     row = CostRow(
         start=NOW - day * DAY, group=(), cost=cost, reported=cost, estimated=cost, saved="0", calls=calls, errors=0,
-        cached=0, unpriced=0, input_tokens=tokens, output_tokens=tokens // 3, cache_read_tokens=tokens // 5,
+        cached=0,
+        priced=0, free=0, unpriced=0, without_usage=0,
+        input_tokens=tokens, output_tokens=tokens // 3, cache_read_tokens=tokens // 5,
         cache_write_tokens=0, reasoning_tokens=0, cache_write_1h_tokens=0, cached_input_tokens=0,
         cached_output_tokens=0, latency_ms=0, latency=(0,) * (len(LATENCY) - 1),
     )  # fmt: skip

@@ -51,7 +51,9 @@ def rows(draw: st.DrawFn) -> CostRow:
     written, of_edge = draw(count), max(1, calls) * size
     return CostRow(
         start=DAY, group=(), cost="7", reported="0", estimated="7", saved="0", calls=calls,
-        errors=0, cached=0, unpriced=0, input_tokens=draw(count | st.just(of_edge)), output_tokens=draw(count),
+        errors=0, cached=0,
+        priced=0, free=0, unpriced=0, without_usage=0,
+        input_tokens=draw(count | st.just(of_edge)), output_tokens=draw(count),
         cache_read_tokens=draw(count), cache_write_tokens=written, reasoning_tokens=0,
         cache_write_1h_tokens=draw(st.integers(0, written)), cached_input_tokens=draw(st.integers(0, 99)),
         cached_output_tokens=0, latency_ms=0, latency=(),

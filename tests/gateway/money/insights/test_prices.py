@@ -6,15 +6,20 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gateway.money.insights.detectors.prices import cost_gap, missing_price, missing_tier_price, old_prices
+from gateway.money.insights.detectors.prices import (
+    cost_gap,
+    missing_price,
+    missing_tier_price,
+    missing_usage,
+    old_prices,
+)
 from gateway.money.insights.facts import Spend
 from tests.gateway.money.insights.examples import NOW, TODAY, call, found, impacts, spend
 
 
 def unpriced(calls: int = 40, **fields: Any) -> Spend:
-    return spend(
-        calls=calls, unpriced=calls, cost=Decimal(0), **{"provider": "acme", "model": "acme-large", **fields}
-    )
+    usual = {"provider": "acme", "model": "acme-large", "unpriced": calls}
+    return spend(calls=calls, cost=Decimal(0), **{**usual, **fields})
 
 
 def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
@@ -28,10 +33,20 @@ def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
 
 
 def test_priced_models_and_failures_are_silent() -> None:
-    """Models with a price, calls without tokens, and a few calls without a price are not reported."""
-    assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(input_tokens=0, output_tokens=0)])
+    """Models with a price, calls without usage, and a few calls without a price are not reported."""
+    assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(unpriced=0, without_usage=50)])
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(calls=4)])
     assert [] == found(missing_price, week=[spend()])
+
+
+def test_a_source_without_usage_is_one_finding() -> None:
+    """Many calls without usage are one finding per source. Few calls, and a small share of all, are silent."""
+    rows = [unpriced(unpriced=0, without_usage=15), unpriced(unpriced=0, without_usage=9, model="other")]
+    [finding] = found(missing_usage, week=[spend(calls=100)], unpriced=rows)
+    assert "24 calls of litellm report no usage" == finding.draft.title
+    assert "- other: 9 calls" in finding.draft.description
+    assert [] == found(missing_usage, week=[spend(calls=1000)], unpriced=rows)
+    assert [] == found(missing_usage, week=[spend(calls=100)], unpriced=rows[:1])
 
 
 def test_the_models_of_a_provider_are_one_finding() -> None:

@@ -86,7 +86,7 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
     assert found["operation"]["has_records"]
     reported = await asked(server, "/report", show="reported", **{"from": "2026-08-23"}, **query)
     assert reported["total"]["reported"] == found["reported"]
-    assert 0 == found["unpriced"]
+    assert 0 == found["kinds"]["unpriced"]
     assert {"rows": [], "total_count": 0} == found["insights"]
 
 
@@ -119,10 +119,10 @@ async def test_the_days_of_the_chart_are_chosen(server: OperatorServer) -> None:
         assert 400 == (await server.ask("GET", f"/overview?{wrong}")).status, wrong
 
 
-async def test_calls_without_a_price_have_tokens(server: OperatorServer) -> None:
+async def test_calls_by_what_is_known_of_their_cost(server: OperatorServer) -> None:
     """
-    A failed call and a call without tokens need no price. A call without a model cannot get a price. The rest
-    is counted as on the page Prices, for the chosen days.
+    A call without a model counts as well. Failures and calls without tokens need no price. The numbers are those of a
+    report of the same days, and add up to its calls.
     """
     at = datetime.fromisoformat("2026-09-20T12:00+00:00").timestamp()
     free: dict[str, Any] = {"cost": None, "cost_source": "none", "estimated_cost": None}
@@ -135,7 +135,11 @@ async def test_calls_without_a_price_have_tokens(server: OperatorServer) -> None
         call(113, at=at, **free),
     ]
     await add(server.services.spool.log, *made)
-    found = (await asked(server, "/overview"))["overview"]
-    assert 3 == found["unpriced"]
-    earlier = (await asked(server, "/overview", **{"from": "2026-08-21", "to": "2026-08-25"}))["overview"]
-    assert 0 == earlier["unpriced"]
+    kinds = (await asked(server, "/overview"))["overview"]["kinds"]
+    assert {"priced": 32, "free": 2, "unpriced": 4, "without_usage": 1} == kinds
+    total = (await asked(server, "/report", range="last_30d"))["total"]
+    assert kinds == {name: total[name] for name in kinds}
+    assert total["calls"] == sum(kinds.values())
+    earlier = {"from": "2026-08-21", "to": "2026-08-25"}
+    kinds = (await asked(server, "/overview", **earlier))["overview"]["kinds"]
+    assert {"priced": 16, "free": 0, "unpriced": 0, "without_usage": 0} == kinds

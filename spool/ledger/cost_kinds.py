@@ -1,0 +1,70 @@
+"""
+The kinds of calls by what is known of their cost. Each call has exactly one kind, so the kinds of any calls add up to
+their number. Pure.
+
+Totals keep the kind as the value of the dimension `cost_source`, so every sum is of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from spool.ledger import money
+from spool.meters import millionths
+from spool.record import CORRECTED_COUNTS, Inference
+
+# Kinds, which are also fields of CostRow and measures of costs.
+KINDS = PRICED, FREE, UNPRICED, WITHOUT_USAGE = "priced", "free", "unpriced", "without_usage"
+# Values of the dimension `cost_source`, with their kinds.
+REPORTED, ESTIMATED, NONE = "reported", "estimated", "none"
+KIND_OF_SOURCE: Final[Mapping[str, str]] = {
+    REPORTED: PRICED,
+    ESTIMATED: PRICED,
+    NONE: UNPRICED,
+    FREE: FREE,
+    WITHOUT_USAGE: WITHOUT_USAGE,
+}
+
+
+def kind_of(call: Inference) -> str:
+    """
+    Return the kind of a call.
+
+    `priced`: its cost is known. `free`: a gateway's cache answered it, or it failed without usage. `unpriced`: it used
+    something without a known price. `without_usage`: it succeeded, and its source reported no usage.
+    """
+    return KIND_OF_SOURCE[counted_source(call)]
+
+
+def counted_source(call: Inference) -> str:
+    """Return the `cost_source` under which totals count a call."""
+    has_tokens = call.input_tokens or call.output_tokens
+    return source_of(call.status, call.cost_source, is_empty=not has_tokens and _is_empty(call))
+
+
+def source_of(status: str, cost_source: str, *, is_empty: bool) -> str:
+    """
+    Return the `cost_source` under which totals count calls with this status and own cost source. `is_empty` is whether
+    the calls have neither usage nor a cost above 0.
+    """
+    if status == "cached":
+        return FREE
+    if not is_empty:
+        return cost_source
+    if status == "error":
+        return FREE
+    return REPORTED if cost_source == REPORTED else WITHOUT_USAGE
+
+
+def source_once_priced(status: str, cost_source: str, estimate: int) -> str:
+    """Return the `cost_source` of counted calls after they got an estimate."""
+    is_now_estimated = cost_source == NONE or (estimate != 0 and cost_source != REPORTED)
+    return ESTIMATED if is_now_estimated and status != "cached" else cost_source
+
+
+def _is_empty(call: Inference) -> bool:
+    counts = [getattr(call, name) for name in CORRECTED_COUNTS]
+    used = [millionths(quantity) for quantity in call.meters.values()]
+    stated = [call.cost, call.estimated_cost, *call.charges.values()]
+    return not any((*counts, *used, *(money.units(amount) for amount in stated if amount is not None)))
