@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.registry.notices import (
+    CRITICAL,
     FAILED,
     FAILING,
     PARKED,
@@ -175,7 +177,13 @@ class ChannelSender:
                 )
                 for notification in group
             ]
-            await self._table.update(sent)
+            in_group = {notification.id for notification in group}
+            mended = [
+                replace(notification, failing_since=None)
+                for notification in waiting
+                if notification.failing_since is not None and notification.id not in in_group
+            ]
+            await self._table.update([*sent, *mended])
 
     async def _put_off(
         self,
@@ -235,6 +243,26 @@ class ChannelSender:
             extra = {"action": f"channel_{state}", "channel": self.name}
             _log.warning("notifications cannot be delivered: %s", error, extra=extra)
         self.state, self._reason = state, str(error)
+
+
+def _with_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
+    """
+    Return the channel with what its waiting notifications show. A restarted process and other gateways know only from
+    them that the channel fails.
+    """
+    failing = [each for each in waiting if each.failing_since is not None]
+    state, reason = channel.state, channel.reason
+    if state == RUNNING and failing:
+        state = FAILING
+        reason = next((each.error for each in failing if each.error), "")
+    return replace(
+        channel,
+        state=state,
+        reason=reason,
+        oldest=min((each.notice.at for each in waiting), default=None),
+        failing_since=min((each.failing_since for each in failing if each.failing_since), default=None),
+        critical=sum(each.notice.severity == CRITICAL for each in waiting),
+    )
 
 
 class Notifier:
@@ -300,34 +328,38 @@ class Notifier:
         with waiting notifications.
         """
         counts = await self._table.counts()
-        oldest: dict[str, float] = {}
+        waiting: dict[str, list[Notification]] = defaultdict(list)
         for notification in await self._table.waiting():
-            oldest[notification.channel] = min(
-                notification.notice.at, oldest.get(notification.channel, notification.notice.at)
-            )
+            waiting[notification.channel].append(notification)
         states = [
-            ChannelState(
-                name=sender.name,
-                type=settings.type,
-                state=sender.state,
-                reason=sender.reason,
-                insights=settings.insights,
-                counts=counts.get(sender.name, ChannelCounts()),
-                oldest=oldest.get(sender.name),
-                is_kept=isinstance(settings, KeptSettings),
+            _with_waiting(
+                ChannelState(
+                    name=sender.name,
+                    type=settings.type,
+                    state=sender.state,
+                    reason=sender.reason,
+                    insights=settings.insights,
+                    counts=counts.get(sender.name, ChannelCounts()),
+                    oldest=None,
+                    is_kept=isinstance(settings, KeptSettings),
+                ),
+                waiting[sender.name],
             )
             for sender, settings in zip(self._senders, self._settings, strict=True)
         ]
         names = {state.name for state in states}
         removed = [
-            ChannelState(
-                name=name,
-                type="",
-                state=REMOVED,
-                reason="this channel no longer exists: discard its waiting notifications, or add it again",
-                insights=NO_INSIGHTS,
-                counts=channel_counts,
-                oldest=oldest.get(name),
+            _with_waiting(
+                ChannelState(
+                    name=name,
+                    type="",
+                    state=REMOVED,
+                    reason="this channel no longer exists: discard its waiting notifications, or add it again",
+                    insights=NO_INSIGHTS,
+                    counts=channel_counts,
+                    oldest=None,
+                ),
+                waiting[name],
             )
             for name, channel_counts in counts.items()
             if channel_counts.waiting and name not in names

@@ -38,6 +38,7 @@ STATES = (WAITING, SENT, FAILED, DISCARDED)
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
+FAILING_TOO_LONG_S = 900.0  # seconds after which a failing channel is down
 MAX_WAITING = 1_000  # maximum number of waiting notifications per channel
 # maximum number of finished (sent, failed or discarded) notifications of all channels together
 MAX_OVER = 10_000
@@ -124,9 +125,10 @@ class ChannelState:
     """
     A channel as operators see it.
 
-    `reason` says why no message arrives. `oldest` is the time of the oldest waiting notice. `insights` is the
-    lowest severity of the insights that the channel receives. `is_kept` means that the channel was created in
-    the console, not in the configuration.
+    `reason` says why no message arrives. `oldest` is the time of the oldest waiting notice, and `failing_since` the
+    time since which no attempt succeeded. `critical` is the number of critical notices among the waiting ones.
+    `insights` is the lowest severity of the insights that the channel receives. `is_kept` means that the channel was
+    created in the console, not in the configuration.
     """
 
     name: str
@@ -137,6 +139,19 @@ class ChannelState:
     counts: ChannelCounts
     oldest: float | None
     is_kept: bool = False
+    failing_since: float | None = None
+    critical: int = 0
+
+    def is_down(self, now: float) -> bool:
+        """
+        Return True if people must mend the channel: it is parked, it has failed for FAILING_TOO_LONG_S, or a critical
+        notice waits for a channel that fails or was removed.
+        """
+        if self.state == PARKED:
+            return True
+        if self.critical and self.state in (FAILING, REMOVED):
+            return True
+        return self.failing_since is not None and now - self.failing_since >= FAILING_TOO_LONG_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

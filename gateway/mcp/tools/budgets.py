@@ -15,6 +15,7 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, opened
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from gateway.money.budgets.figures import BudgetFigures
+from gateway.money.budgets.states import state_of_budget
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
 from spool.record import moment
@@ -32,7 +33,8 @@ class BudgetLine(ToolOutput):
     A budget. Amounts are exact decimal text in `unit`.
 
     With `per`, the amount applies to each owner: `planned` and `percent` are null, and owners_past is how
-    many owners spent it. `problem` says why a budget cannot be evaluated. `link` is its console page, or "".
+    many owners spent it. `state` is over, over_threshold, within, no_amount or not_evaluated. `problem` says why
+    a budget cannot be evaluated. `link` is its console page, or "".
     """
 
     id: str
@@ -54,6 +56,7 @@ class BudgetLine(ToolOutput):
     owners_past: int | None
     unpriced_calls: int | None
     unconverted: dict[str, str] | None
+    state: str
     problem: str | None
     link: str
 
@@ -123,6 +126,7 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
         owners_past=owners.get("past"),
         unpriced_calls=current.get("unpriced_calls"),
         unconverted=current.get("unconverted"),
+        state=state_of_budget(figures.problem, figures),
         problem=figures.problem,
         link=link,
     )
@@ -135,6 +139,7 @@ def _text(content: BudgetStates, left_out: int) -> str:
             amount_text(line.spent, line.unit),
             amount_text(line.planned, line.unit),
             "-" if line.percent is None else f"{line.percent} %",
+            line.state.replace("_", " "),
             amount_text(line.forecast, line.unit),
             cell(line.unit),
             "-" if line.days_left is None else str(line.days_left),
@@ -144,7 +149,7 @@ def _text(content: BudgetStates, left_out: int) -> str:
     ]
     parts = [f"{content.budget_count} budgets in their current periods. As of {content.as_of}."]
     if rows:
-        columns = ["budget", "spent", "planned", "percent", "forecast", "unit", "days left", "note"]
+        columns = ["budget", "spent", "planned", "percent", "state", "forecast", "unit", "days left", "note"]
         parts.append(table(columns, rows))
     if left_out:
         parts.append(f"{left_out} budgets are left out; name one, or raise limit.")

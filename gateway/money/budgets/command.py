@@ -23,6 +23,7 @@ COLUMNS = (
     "default_amount",
     "currency",
     "percent",
+    "state",
     "problem",
 )
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")

@@ -560,6 +560,13 @@ BudgetItem = item_of(
     answered={
         "per_label": Annotated[str | None, words("Label of the dimension `per`.")],
         "problem": Annotated[str | None, words("Why it is not evaluated.")],
+        "state": Annotated[
+            str,
+            words(
+                "State of the spend as of the last evaluation: `over` the amount, `over_threshold`, `within`, "
+                "`no_amount`, `not_evaluated` or `not_evaluated_yet`. With owners, the highest spend decides."
+            ),
+        ],
         "billed_through": Annotated[
             str | None, words("For billed money: the last day with a bill, as of the last evaluation.")
         ],

@@ -31,6 +31,7 @@ from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
 from gateway.service.configuration.certificates import certificate_troubles
 from gateway.service.errors import Refusal
+from gateway.service.monitoring.channel_trouble import trouble_of_channel
 from gateway.service.monitoring.route_trouble import by_cause, listed, trouble_of
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.registry.insights import (
@@ -42,15 +43,7 @@ from spool.registry.insights import (
     STATUSES,
     Insight,
 )
-from spool.registry.notices import (
-    CRITICAL,
-    INFO,
-    NOT_ARRIVING,
-    PARKED,
-    WARNING,
-    ChannelState,
-    insight_severity,
-)
+from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING, ChannelState, insight_severity
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 NEARLY_FULL = 0.9  # of spool.max_bytes
@@ -269,16 +262,16 @@ async def _of_channels(request: OperatorRequest[OperatorServices, None]) -> list
         verb = "reaches" if budgets + len(reports) == 1 else "reach"
         text = f"{title}. {listed(waiting)} {verb} nobody." if waiting else ""
         return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
-    parked = [channel for channel in channels if channel.state == PARKED]
-    return [
-        *(_of_channel(channel.name, shown_error(request, channel.reason)) for channel in parked),
-        *_of_reports(reports, channels),
-    ]
+    shown = [replace(channel, reason=shown_error(request, channel.reason)) for channel in channels]
+    return [*_of_down_channels(shown, request.now()), *_of_reports(reports, channels)]
 
 
-def _of_channel(name: str, reason: str) -> Cause:
-    title = f"The channel {name} sends no notifications"
-    return Cause(kind="channel", title=title, text=f"{title}: {reason}" if reason else "", subject=name)
+def _of_down_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Cause]:
+    for channel in channels:
+        if trouble := trouble_of_channel(channel, now):
+            title, text = trouble
+            key = finding_key("channel_down", (channel.name,))
+            yield Cause(kind="channel", title=title, text=text, subject=channel.name, finding=key)
 
 
 def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:

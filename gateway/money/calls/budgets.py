@@ -50,6 +50,7 @@ from gateway.money.budgets.expansion import expanded, forecast_text, percent_of
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, problem_of
 from gateway.money.budgets.forecast import Forecast, TooEarly
 from gateway.money.budgets.judging import limit_of, rules_digest
+from gateway.money.budgets.states import highest, state_of_budget
 from gateway.money.costs.times import parse_moment, seconds
 from gateway.service.errors import Refusal
 from gateway.service.schemas import TEXT, closed
@@ -76,6 +77,7 @@ class ShownBudget:
 
     budget: SpendBudget
     problem: str | None
+    state: str
     percent: int | None
     per_label: str  # label of the dimension `per`
     billed_through: str | None
@@ -121,6 +123,7 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
         per_label=row.per_label or None,
         silence=_shown_silence(budget),
         problem=row.problem,
+        state=row.state,
         percent=row.percent,
         billed_through=row.billed_through,
     )
@@ -230,6 +233,7 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     return ShownBudget(
         budget=budget,
         problem=problem,
+        state=state_of_budget(problem, evaluated if is_current else None),
         percent=_furthest(evaluated) if is_current else None,
         billed_through=evaluated.billed_through if evaluated is not None and is_current else None,
         per_label=money.ledger.label(budget.per),
@@ -303,7 +307,7 @@ def _furthest(figures: BudgetFigures | None) -> int | None:
         return None
     running = figures.periods[0]
     limit = limit_of(figures.budget, running)
-    return percent_of(max((owner_spend.actual for owner_spend in running.spent.values()), default=0), limit)
+    return percent_of(highest(figures), limit)
 
 
 class BudgetResource(ManagedResource[SpendBudget]):

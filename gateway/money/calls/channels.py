@@ -101,6 +101,8 @@ def describe_channel(channel: ChannelState) -> dict[str, object]:
         "sent": channel.counts.sent,
         "failed": channel.counts.failed,
         "oldest": None if channel.oldest is None else moment(channel.oldest),
+        "critical": channel.critical,
+        "failing_since": None if channel.failing_since is None else moment(channel.failing_since),
     }
 
 

@@ -86,6 +86,7 @@ def inspector(services: OperatorServices) -> Inspector:
         late_reports=services.spool.late_reports,
         arrivals=arrived,
         lakes=services.spool.lakes,
+        channels=services.installation.channels,
         leases=services.installation.leases,
         database=services.installation.database,
         **optional,

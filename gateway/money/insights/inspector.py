@@ -46,6 +46,7 @@ DETECTORS: tuple[Detector, ...] = (
     calls.retry_storm,
     records.unrecognised_shape,
     records.stuck_route,
+    service.channel_down,
     records.unknown_arrival,
     records.dead_letters,
     records.refused_records,
@@ -82,6 +83,7 @@ DETECTORS: tuple[Detector, ...] = (
 # STATES_EVERY_S, so the end of a state is noticed within a minute.
 OF_STATES: tuple[Detector, ...] = (
     records.stuck_route,
+    service.channel_down,
     records.unknown_arrival,
     senders.stopped_sender,
     senders.idle_key,

@@ -319,14 +319,20 @@ def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Met
         "1 for the current state of the channel, 0 for all others",
         labels=states,
     )
+    down = GaugeMetricFamily(
+        "tollhouse_notification_channel_down",
+        "1 if the channel is parked, has failed for 15 minutes or holds a critical notice back, else 0",
+        labels=["channel"],
+    )
     for channel in channels:
+        down.add_metric([channel.name], float(channel.is_down(now)))
         ended.add_metric([channel.name, SENT], channel.counts.sent)
         ended.add_metric([channel.name, FAILED], channel.counts.failed)
         waiting.add_metric([channel.name], channel.counts.waiting)
         oldest.add_metric([channel.name], 0.0 if channel.oldest is None else max(0.0, now - channel.oldest))
         for name in CHANNEL_STATES:
             state.add_metric([channel.name, name], float(name == channel.state))
-    yield from (ended, waiting, oldest, state)
+    yield from (ended, waiting, oldest, state, down)
 
 
 def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:

@@ -33,11 +33,10 @@ function forecastOf({forecast, ...row}) {
   return html`${format(forecast.total)} <span class="faint">${format(forecast.low)} to ${format(forecast.high)}</span>`;
 }
 
-function stateOf({problem, silence, percent, alerts}) {
-  if (problem) return ["not evaluated", "bad"];
-  if (silence && new Date(silence.until) > new Date()) return ["muted", "wait"];
-  return thresholds(alerts).some((each) => percent >= each) ? ["over a threshold", "bad"] : ["within budget", "good"];
-}
+const STATES = {not_evaluated: ["not evaluated", "bad"], not_evaluated_yet: ["not evaluated yet", "wait"], no_amount: ["no amount", "wait"],
+  over: ["over", "bad"], over_threshold: ["over a threshold", "bad"], within: ["within budget", "good"]};
+const isMuted = ({silence}) => silence && new Date(silence.until) > new Date();
+const states = (row) => [STATES[row.state], ...(isMuted(row) ? [["muted", "wait"]] : [])];
 
 const amount = (title, of) => ({title, kind: "number", value: (row) => dash(of(row), formatOf(row)), exact: of});
 
@@ -50,7 +49,7 @@ const columns = (titles) => [
   {title: "Forecast", kind: "number", value: forecastOf},
   {title: "Thresholds", value: ({alerts, percent}) => thresholds(alerts).map((each) => html`<${State} key=${each} word=${`${each} %`}
     kind=${percent >= each ? "bad" : "plain"} /> `)},
-  {title: "State", value: (row) => html`<${State} word=${stateOf(row)[0]} kind=${stateOf(row)[1]} />`},
+  {title: "State", value: (row) => states(row).map(([word, kind]) => html`<${State} key=${word} word=${word} kind=${kind} /> `)},
 ];
 
 /** Chart data of the running period: spending to the end of each day, an even share of the plan, and the path to the forecast. */

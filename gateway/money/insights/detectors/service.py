@@ -8,12 +8,37 @@ from itertools import combinations
 from gateway.money.insights.facts import Facts
 from gateway.money.insights.findings import CATEGORY_OF, finding, named
 from gateway.service.configuration.certificates import certificate_troubles
+from gateway.service.monitoring.channel_trouble import trouble_of_channel
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
+from spool.registry.notices import NOT_ARRIVING
 
 DIFFERENT_AFTER_S = 600.0  # seconds; by this time, a new configuration has reached all gateways
 MOST_SETTINGS = 10
 OLD_AFTER_S = 600.0  # seconds; the alert TollhouseOldTransaction has the same threshold
+
+
+def channel_down(facts: Facts) -> Sequence[Finding]:
+    """Find channels that send nothing. Other channels send this insight."""
+    return list(_channels_down(facts))
+
+
+def _channels_down(facts: Facts) -> Iterator[Finding]:
+    for channel in facts.channels:
+        if trouble := trouble_of_channel(channel, facts.now):
+            title, text = trouble
+            yield finding(
+                "channel_down",
+                (channel.name,),
+                title=title,
+                seen=text,
+                advice=(
+                    "Correct the address or the secret of the channel, or repair its receiver. Then send a test with "
+                    "`tollhouse notifications channels test NAME`. Waiting notices are sent by themselves."
+                ),
+                category=NOT_ARRIVING,
+                effort=LOW,
+            )
 
 
 def missed_records(facts: Facts) -> Sequence[Finding]:

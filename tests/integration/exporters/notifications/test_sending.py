@@ -107,6 +107,33 @@ async def test_a_webhook_is_signed_and_says_everything(
     assert [SENT, SENT] == [each.state for each in await telling.notices.over()]
 
 
+async def test_a_receiver_that_is_down_is_known_after_a_restart(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """
+    A channel is down after 15 minutes of failures, at once if a critical notice waits, and no longer once a message
+    arrived. A restart forgets none of it.
+    """
+    receiver.answers.extend([Reply(500)] * 100)
+    await telling.start(hook)
+    await telling.tell("a", "b")
+    await telling.send_for(840)
+    assert not (await telling.state()).is_down(telling.clock.now())
+    await telling.restart()
+    state = await telling.state()
+    assert (FAILING, NOW, 0) == (state.state, state.failing_since, state.critical)
+    assert "500" in state.reason
+    await telling.notices.add([notice("c", severity="critical", at=telling.clock.now())], ["one"])
+    assert (await telling.state()).is_down(telling.clock.now())
+    telling.clock.move(60)
+    assert (await telling.state()).is_down(telling.clock.now())
+    receiver.answers.clear()
+    await telling.send_for(3600)
+    state = await telling.state()
+    assert (RUNNING, None, 0) == (state.state, state.failing_since, state.critical)
+    assert not state.is_down(telling.clock.now())
+
+
 async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:

@@ -1,0 +1,35 @@
+"""The state of a budget: whether its spend is within the amount. Each interface shows this state. Pure."""
+
+from __future__ import annotations
+
+from gateway.money.budgets.declared import percents
+from gateway.money.budgets.figures import BudgetFigures
+from gateway.money.budgets.judging import limit_of
+
+NOT_EVALUATED, NOT_EVALUATED_YET, NO_AMOUNT = "not_evaluated", "not_evaluated_yet", "no_amount"
+OVER, OVER_THRESHOLD, WITHIN = "over", "over_threshold", "within"
+BUDGET_STATES = (NOT_EVALUATED, NOT_EVALUATED_YET, NO_AMOUNT, OVER, OVER_THRESHOLD, WITHIN)
+
+
+def state_of_budget(problem: str | None, figures: BudgetFigures | None) -> str:
+    """
+    Return the state of a budget in its running period, that of the owner who spent most. `figures` are None until the
+    budget has been evaluated with its current rules.
+    """
+    if problem is not None:
+        return NOT_EVALUATED
+    if figures is None or not figures.periods:
+        return NOT_EVALUATED_YET
+    limit = limit_of(figures.budget, figures.periods[0])
+    if limit is None:
+        return NO_AMOUNT
+    actual = highest(figures)
+    if actual > 0 and actual >= limit:
+        return OVER
+    is_crossed = any(actual * 100 >= percent * limit for percent in percents(figures.budget.alerts))
+    return OVER_THRESHOLD if actual > 0 and is_crossed else WITHIN
+
+
+def highest(figures: BudgetFigures) -> int:
+    """Return the spend of the owner who spent most in the running period."""
+    return max((spent.actual for spent in figures.periods[0].spent.values()), default=0)
