@@ -102,7 +102,7 @@ THINGS = (
         "a destination refuses the key",
         "closed/ai-telemetry",
         "parked",
-        console="Forwarding of ai-telemetry is paused: closed refuses Tollhouse's key (403)",
+        console="Forwarding of ai-telemetry to closed is paused: closed refuses Tollhouse's key (403)",
         printed="paused",
     ),
     _of_route(

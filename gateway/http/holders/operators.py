@@ -279,6 +279,7 @@ class SpoolServices:
 
     - `wake` makes a route try at once, on the gateway that runs it, after an operator changed its work.
     - `syncs` returns the states of the tables that are sent upstream. It is empty without a server.
+    - `destination_types` returns the type of each configured destination by name.
     - `events_sent_as` returns the upstream name for a type of usage events, or None if the type is not sent.
     - `is_unmapped` returns whether a type is not sent because its line in [upstream.events] is missing.
     - `map_event` returns what an event sends to a stream with a given mapping, or None.
@@ -292,6 +293,7 @@ class SpoolServices:
     clock: Clock
     wake: Callable[[str], Awaitable[None]] = _wake_nothing
     syncs: Callable[[], Sequence[RouteState]] = tuple
+    destination_types: Callable[[], Mapping[str, str]] = dict
     events_sent_as: Callable[[str], str | None] = lambda _: None
     is_unmapped: Callable[[str], bool] = lambda _: False
     event_amount: AmountOf = lambda _: None

@@ -87,6 +87,7 @@ def inspector(services: OperatorServices) -> Inspector:
         arrivals=arrived,
         lakes=services.spool.lakes,
         channels=services.installation.channels,
+        destination_types=services.spool.destination_types,
         leases=services.installation.leases,
         database=services.installation.database,
         **optional,

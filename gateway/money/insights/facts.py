@@ -119,6 +119,7 @@ class Facts:
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
+    destination_types: Mapping[str, str] = field(default_factory=dict)  # by name of the destination
     channels: Sequence[ChannelState] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[

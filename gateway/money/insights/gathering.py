@@ -109,6 +109,7 @@ class FactSources:
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    destination_types: Callable[[], Mapping[str, str]] = dict
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
@@ -144,6 +145,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
         routes=await routes_with_refusals(sources.deliveries, now),
         dead=await _dead(sources.deliveries, now),
+        destination_types=sources.destination_types(),
         channels=await sources.channels(),
         shapes=await _shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
@@ -180,6 +182,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
     return Facts(
         now=now,
         routes=await sources.deliveries.routes(),
+        destination_types=sources.destination_types(),
         channels=await sources.channels(),
         keys=sources.keys(),
         expired_tries=await sources.expired_tries(),

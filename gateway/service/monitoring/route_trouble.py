@@ -6,12 +6,28 @@ stopped for the same reason have one cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 
 _UPSTREAM = "upstream"  # the destination name of the [upstream] section
 _WRONG_KEY = ("401", "403")
+_PATH = "its path, the permissions there or the disk"
+_STORE = "its bucket, its address or its credentials"
+# What an operator may have to correct, by type of the destination.
+TO_CORRECT = {
+    _UPSTREAM: "the address or a key of [upstream]",
+    "ndjson": _PATH,
+    "focus": _PATH,
+    "file": _PATH,
+    "s3": _STORE,
+    "gcs": _STORE,
+    "azure": _STORE,
+    "otlp": "its address, its headers or its secret",
+    "webhook": "its address, its headers or its secret",
+    "kafka": "its brokers, its topic or its credentials",
+    "clickhouse": "its address, its table or its password",
+}
 _STATUS = re.compile(r"\d{3}\b")
 _KEY = re.compile(r"\(key ([^()]+)\)$")
 
@@ -43,7 +59,7 @@ def trouble_of(routes: Sequence[RouteState]) -> tuple[str, str] | None:
         title = f"{receiver} rejects every record of {topics}"
         why = f"{title}: {route.reason}" if route.reason else title
     elif route.state == PARKED:
-        title = f"Forwarding of {topics} is paused"
+        title = f"Forwarding of {topics} to {receiver} is paused"
         why = f"{title}: {_why_paused(receiver, route.reason)}"
     elif route.stuck:
         title = f"{receiver} does not accept one record of {topics}"
@@ -51,6 +67,22 @@ def trouble_of(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     else:
         return None
     return title, f"{why}. Nothing is lost."
+
+
+def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
+    """
+    Return what to correct so that a paused route delivers again. `types` are the types of destinations by name. A route
+    without a type belongs to the cost service or to one of its syncs.
+    """
+    destination = route.name.rpartition("/")[0]
+    type = types.get(destination, _UPSTREAM)
+    whose = "" if type == _UPSTREAM else f" of the destination {destination}"
+    fix = TO_CORRECT[type].replace("its ", "the ") if whose else TO_CORRECT[type]
+    keys = " and shows the scopes of each key" if type == _UPSTREAM else ""
+    return (
+        f"Correct {fix}{whose}, as the error says. `tollhouse check` tests the destination{keys}. Nothing is lost, "
+        "and the route resumes by itself."
+    )
 
 
 def listed(names: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from tests.spool.contract.examples import add, call
 
 ROUTE = "archive/ai-telemetry"
 KEY = "403: forbidden (key costs)"
-PAUSED = "Forwarding of ai-telemetry is paused"
+PAUSED = "Forwarding of ai-telemetry to archive is paused"
 
 
 @pytest_asyncio.fixture

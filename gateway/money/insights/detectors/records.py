@@ -4,13 +4,13 @@ Detectors for records that are not understood, that arrive too late, or that are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, ordered
-from gateway.service.monitoring.route_trouble import by_cause, listed
+from gateway.service.monitoring.route_trouble import by_cause, how_to_resume, listed
 from spool.deliveries.protocols import LakeVerdict
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 from spool.log.counted_names import EventType
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
 RECENT_S = 7 * DAY_S
 MAX_NAMES = 6
+MAX_REASON = 300  # characters; a path may be long, and the cause follows it
 STATES = {PARKED: "paused", REFUSING: "rejected", ORPHANED: "without a destination", RUNNING: "stuck"}
 ADVICE = {
-    PARKED: (
-        "The key or the address is wrong. No data is lost. `tollhouse check` shows the scopes of each "
-        "key. The route resumes by itself when the secret or the configuration is right."
-    ),
     REFUSING: (
         "The destination rejects every record. See its response in `tollhouse spool status`, and look at "
         "one of the records with `tollhouse tail`."
@@ -180,7 +177,7 @@ def stuck_route(facts: Facts) -> Sequence[Finding]:
     """
     usual = _usual_cost(facts.week)
     stopped = [route for route in facts.routes if route.state != RUNNING or route.stuck]
-    return ordered(_stuck(routes, usual) for routes in by_cause(stopped))
+    return ordered(_stuck(routes, usual, facts.destination_types) for routes in by_cause(stopped))
 
 
 def _usual_cost(week: Sequence[Spend]) -> Decimal:
@@ -188,10 +185,10 @@ def _usual_cost(week: Sequence[Spend]) -> Decimal:
     return sum((spend.cost for spend in week), Decimal(0)) / calls if calls else Decimal(0)
 
 
-def _stuck(routes: Sequence[RouteState], usual: Decimal) -> Finding:
+def _stuck(routes: Sequence[RouteState], usual: Decimal, types: Mapping[str, str]) -> Finding:
     """Return one finding for routes with the same cause. The name of the first identifies it."""
     route = routes[0]
-    reason = f" ({named(route.reason)})" if route.reason else ""
+    reason = f" ({named(route.reason, most=MAX_REASON)})" if route.reason else ""
     names = listed([named(each.name) for each in routes])
     queued = sum(each.queued for each in routes)
     return finding(
@@ -203,7 +200,7 @@ def _stuck(routes: Sequence[RouteState], usual: Decimal) -> Finding:
             f"{queued:,} records wait for {names}{reason}. The impact is their "
             "approximate cost, which the destination does not show yet."
         ),
-        advice=ADVICE[route.state],
+        advice=how_to_resume(route, types) if route.state == PARKED else ADVICE[route.state],
         category="delivery",
         effort=MEDIUM if route.state == REFUSING else LOW,
         impact=queued * usual,
