@@ -34,6 +34,8 @@ CHECK_ID = (
 AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
+AS_CALL, AS_COUNT = "call", "count"  # reports of a response, and events that only count its tokens
+ANY_SCOPE = "any scope"
 _INNER, _OUTER = "inner", "outer"
 # begins a place of nested reports that is not one process, because several machines may run the same service
 OF_SERVICE = "service "
@@ -82,6 +84,9 @@ class Identity(NamedTuple):
     `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
     `nesting`: another report of the same process may have the call in a trace of its own, without a common id.
     `above`: the span of the nearest agent above the call, or the first span above it that its request lacks.
+
+    `scope`: name of the scope of a span whose own ids identify the call, because its other id is short or shared;
+    "" if it is unknown. None for all other reports. A record has only one such span per scope.
     """
 
     id: bytes
@@ -94,11 +99,12 @@ class Identity(NamedTuple):
     is_guess: bool = False
     nesting: Nesting | None = None
     above: str | None = None
+    scope: str | None = None
 
     @property
     def names(self) -> tuple[bytes, ...]:
         """Further names under which the call is remembered."""
-        return (*self.also, *[own for own, _ in self.links], *self.joins)
+        return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
 class RequestNames(NamedTuple):
@@ -131,6 +137,8 @@ def _digest_of(rule: int, text: str) -> bytes:
     return hash.digest()
 
 
+# first bytes of the names of spans with a short id, under which logs look for them
+_SPAN = digest(3, "span")[:4]
 # first bytes of `times_name` by `is_inner`
 _TIMES = {is_inner: digest(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
@@ -168,14 +176,16 @@ def of_call(
 
     `response_id`: the provider's response or request id (rule 2 if it is long, else rule 3). `shared_id`: an
     id that callers choose or that several attempts share (rule 3). `span`: trace_id and span_id belong to the
-    call itself (rule 4). `own_id`: the source's own id of the call (rule 5). `sequence`: distinguishes calls
-    with the same session and start time (rule 6).
+    call itself (rule 4, and before rule 3). `own_id`: the source's own id of the call (rule 5). `sequence`:
+    distinguishes calls with the same session and start time (rule 6).
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
             return _known_by(_digest_of(2, response_id))
         chosen = response_id or shared_id
         if chosen:
+            if span and record.trace_id and record.span_id:
+                return _by_own_span(of_span(record.trace_id, record.span_id), record, chosen)
             return _by_shared_id(record, chosen)
     if span and record.trace_id and record.span_id:
         return _known_by(of_span(record.trace_id, record.span_id))
@@ -189,7 +199,7 @@ def of_call(
 
 def _known_by(id: bytes) -> Identity:
     """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
-    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None))
+    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None))
 
 
 def with_names(
@@ -201,13 +211,15 @@ def with_names(
 ) -> Identity:
     """Add further names of the call to a dedup key, next to its own links."""
     id, lookups, certain = identity[:3]
-    links = identity.links + links
-    return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False, False, nesting, None))
+    links, scope = identity.links + links, identity.scope
+    return tuple.__new__(
+        Identity, (id, lookups, certain, also, links, joins, False, False, nesting, None, scope)
+    )
 
 
 def below(identity: Identity, span: str) -> Identity:
     """Add the span above a call to its dedup key. `_replace` would take three times as long."""
-    return tuple.__new__(Identity, (*identity[:-1], span))
+    return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
 
 
 def no_identity() -> Identity:
@@ -260,7 +272,10 @@ def stated_by(record: Inference) -> Identity | None:
         candidates.append(_by_shared_id(record, record.request_id))
         candidates.append(Identity(digest(5, record.source, record.request_id)))
     if record.trace_id and record.span_id:
-        candidates.append(_known_by(of_span(record.trace_id, record.span_id)))
+        id = of_span(record.trace_id, record.span_id)
+        if record.request_id and record.status != "cached":
+            candidates.append(_by_own_span(id, record, record.request_id))
+        candidates.append(_known_by(id))
     return next((candidate for candidate in candidates if candidate.id == record.id), None)
 
 
@@ -301,19 +316,22 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
     return Identity(of_derived(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,))
 
 
-def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
+def of_answer(
+    record: Inference, chosen: str | None, *, own: str, other: str
+) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return a name for a response, from an id whose meaning differs between reports: some treat it as the
-    provider's response id, others as an id that attempts share.
+    Return a link between two kinds of reports of a response, from an id whose meaning differs between them: one
+    treats it as the provider's response id, the other as an id that attempts share.
 
-    The name consists of the id, the model and the token counts. It has no times, because sources
+    The names consist of the id, the model and the token counts. They have no times, because sources
     report different times.
     """
     if chosen is None or record.status != "ok":
         return ()
     model = _model(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    return (digest(3, f"{chosen}\0{model}\0{tokens}\0answer"),)
+    call = f"{chosen}\0{model}\0{tokens}\0answer"
+    return ((digest(3, own, call), digest(3, other, call)),)
 
 
 def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
@@ -538,7 +556,8 @@ def of_shadow(identity: Identity) -> Identity:
     duplicates are looked up. So the first report that counts becomes a record, even if such a duplicate
     arrived before it.
     """
-    call = (identity.id, *identity.lookups)
+    sides = [other for own, other in identity.links if is_of_span_side(own) or is_of_span_side(other)]
+    call = (identity.id, *identity.lookups, *sides)
     own, *near = (of_derived(id, "shadow") for id in call)
     return Identity(own, lookups=(*near, *call))
 
@@ -568,28 +587,76 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     return cut[:16], cut[16:]
 
 
-def _by_shared_id(record: Inference, chosen: str) -> Identity:
-    failed = record.status == "error"
-    call = f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    if record.start_time is None:
-        return Identity(digest(3, call))
-    step = record.start_time // STEP_NS
-    before = digest(3, f"{call}\0{step - 1}")
-    after = digest(3, f"{call}\0{step + 1}")
-    links = () if failed else _of_counts(record, chosen, record.start_time)
-    return Identity(digest(3, f"{call}\0{step}"), lookups=(before, after), links=links)
-
-
-def _of_counts(record: Inference, chosen: str, start_time: int) -> tuple[tuple[bytes, bytes], ...]:
+def in_trace(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
     """
-    Return a link between a report with token counts and a report of the same call without them.
+    Add to the dedup key of a span with a short or shared id what joins it to spans of other scopes in its trace.
+    """
+    call = f"{record.trace_id}\0{_call_under(record, chosen)}"
+    same, *near = [digest(3, f"{call}{step}\0in trace") for step in _steps(record)]
+    # a pair of equal names is remembered, and looks nothing up
+    links = ((same, same), *identity.links)
+    return identity._replace(lookups=(same, *near), links=links, scope=f"scope {scope}")
+
+
+def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
+    """
+    Return the names of a record that has spans of these scopes, whose own ids identify the call. Every such record
+    also has the name of the scope "". If the scopes are unknown, the record has the name of ANY_SCOPE.
+    """
+    return tuple([of_derived(record_id, f"span {scope}") for scope in scopes])
+
+
+def is_of_span_side(name: bytes) -> bool:
+    """Return True if logs look for a span under a name, because only a short or shared id connects them."""
+    return name.startswith(_SPAN)
+
+
+def _by_own_span(id: bytes, record: Inference, chosen: str) -> Identity:
+    """Identify the call of a span by its own ids. Its short or shared id only links it to logs."""
+    logged, spans = _sides_of_short_id(record, chosen)
+    links = tuple([(spans[0], name) for name in logged]) + _of_counts(record, chosen, is_span=True)
+    return Identity(id, links=links, scope="")
+
+
+def _by_shared_id(record: Inference, chosen: str) -> Identity:
+    (id, *near), spans = _sides_of_short_id(record, chosen)
+    links = tuple([(id, name) for name in spans]) + _of_counts(record, chosen, is_span=False)
+    return Identity(id, lookups=tuple(near), links=links)
+
+
+def _sides_of_short_id(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of a call in logs and in spans: of the step of its start, and of the neighbour steps."""
+    call = _call_under(record, chosen)
+    logged = [digest(3, f"{call}{step}") for step in _steps(record)]
+    return logged, [_SPAN + digest(3, f"{call}{step}\0span")[4:] for step in _steps(record)]
+
+
+def _call_under(record: Inference, chosen: str) -> str:
+    failed = record.status == "error"
+    return f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
+
+
+def _steps(record: Inference) -> list[str]:
+    if record.start_time is None:
+        return [""]
+    step = record.start_time // STEP_NS
+    return [f"\0{near}" for near in (step, step - 1, step + 1)]
+
+
+def _of_counts(record: Inference, chosen: str, *, is_span: bool) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Return links between a report with token counts and reports of the same call without them: two logs, or a log
+    and a span.
 
     The counts are part of the dedup key (rule 3), so the two keys differ. The reports match by id, model and
     exact start. Two reports with different counts never match.
     """
-    call = f"{chosen}\0{_model(record)}\0{(start_time + 500) // 1000}"
-    names = blake2b(
-        call.encode("utf-8", "surrogatepass"), digest_size=32, person=b"tollhouse-counts"
-    ).digest()
-    counted, uncounted = names[:16], names[16:]
-    return ((counted, uncounted),) if record.input_tokens or record.output_tokens else ((uncounted, counted),)
+    if record.start_time is None or record.status == "error":
+        return ()
+    call = f"{chosen}\0{_model(record)}\0{(record.start_time + 500) // 1000}"
+    is_counted = bool(record.input_tokens or record.output_tokens)
+    sides = [(AS_SPAN, AS_EVENT)] if is_span else [(AS_EVENT, AS_EVENT), (AS_EVENT, AS_SPAN)]
+    return tuple([
+        (digest(3, call, own, other, is_counted), digest(3, call, other, own, not is_counted))
+        for own, other in sides
+    ])  # fmt: skip

@@ -11,7 +11,7 @@ import msgspec
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
 from gateway.normalise.reading.values import Other, nested, of_json
-from spool.identity import Identity, of_answer, of_call, of_moment
+from spool.identity import AS_CALL, AS_COUNT, Identity, of_answer, of_call, of_moment
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -65,14 +65,20 @@ def names_of(
     Return further dedup keys for a call, because some LiteLLM reports state the call without its id or
     with another id.
 
-    The keys combine each trace id and the call id with the time, because several attempts share these ids. A
-    response also gets a key from its call id without the start time, because the integration for OpenMeter
-    reports only the end time.
+    The keys combine each trace id and the call id with the time, because several attempts share these ids.
     """
     if not _needs_names(record, call_type):
         return ()
-    stated = dict.fromkeys((*trace_ids, call_id))
-    return of_moment(record, stated) + of_answer(record, call_id)
+    return of_moment(record, dict.fromkeys((*trace_ids, call_id)))
+
+
+def links_to_count(
+    record: Inference, *, call_type: Any, call_id: str | None
+) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Return links to the event of a response in the integration for OpenMeter, which has the call id and no start.
+    """
+    return of_answer(record, call_id, own=AS_CALL, other=AS_COUNT) if _needs_names(record, call_type) else ()
 
 
 def names_of_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:

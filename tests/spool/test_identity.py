@@ -18,6 +18,8 @@ from spool.identity import (
     of_point,
     of_provider_request,
     of_shadow,
+    of_span,
+    stated_by,
 )
 from spool.record import Inference
 
@@ -104,6 +106,37 @@ def test_a_short_id_needs_outcome_tokens_and_step() -> None:
         of_call(call(output_tokens=0), response_id="x").id
         == of_call(call(output_tokens=None), response_id="x").id
     )
+
+
+def spanned(span_id: str = "b", **fields: object) -> Inference:
+    return call("otel", trace_id="a", span_id=span_id, **fields)
+
+
+@pytest.mark.parametrize(("short", "shared"), [("chatcmpl-0", None), (None, LONG)])
+def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, shared: str | None) -> None:
+    """Rule 4 is before rule 3 for a span. Its short or shared id only links it to logs."""
+    span, other = (of_call(spanned(id), span=True, response_id=short, shared_id=shared) for id in ("b", "c"))
+    assert span.id == of_span("a", "b") != other.id
+    assert () == span.lookups
+    log = of_call(call("litellm"), response_id=short, shared_id=shared)
+    assert log.id in {name for _, name in span.links}
+    assert {own for own, _ in span.links} & {name for _, name in log.links}
+    assert not {log.id, *log.lookups, *log.names} & {span.id, *span.names}
+
+
+def test_a_shadow_finds_the_other_side_of_a_short_id() -> None:
+    span, log = (of_call(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
+    assert log.id in of_shadow(span).lookups
+    assert span.names[0] in of_shadow(log).lookups
+
+
+def test_a_spans_record_states_its_dedup_key() -> None:
+    """A device's own Tollhouse forwards the record of a span. The links to logs follow from its fields."""
+    for request_id in ("chatcmpl-0", None):
+        identity = of_call(spanned(), span=True, response_id=request_id)
+        record = spanned(request_id=request_id)
+        record.id = identity.id
+        assert identity == stated_by(record)
 
 
 def test_a_neighbour_step_is_looked_up() -> None:

@@ -26,6 +26,7 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.litellm_calls import (
     has_providers_id,
     identity_of,
+    links_to_count,
     names_of,
     names_of_provider_headers,
 )
@@ -192,6 +193,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     links = of_relayed(
         record, session, own=AS_GATEWAY, other=AS_ASSISTANT, names_request=bool(names_of_request)
     )
+    links += links_to_count(record, call_type=event.call_type, call_id=named)
     if also or links:
         is_final = session is not None and record.status == "ok"
         identity = with_names(identity, also, links, ())._replace(is_final=is_final)

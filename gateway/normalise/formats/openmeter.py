@@ -28,7 +28,7 @@ from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import Other, count, money, nested, text
-from spool.identity import Identity, is_long, no_identity, of_answer, of_call, of_event
+from spool.identity import AS_CALL, AS_COUNT, Identity, is_long, no_identity, of_answer, of_call, of_event
 from spool.record import Inference, UsageMetric
 
 NAME = "openmeter"
@@ -124,8 +124,8 @@ def _identity(record: Inference, source: str | None) -> Identity:
     if not is_long(event_id):
         return Identity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
-    also = of_answer(record, event_id) if is_call_id(event_id) else ()
-    return Identity(of_call(record, response_id=event_id).id, lookups=(event_key,), also=also)
+    links = of_answer(record, event_id, own=AS_COUNT, other=AS_CALL) if is_call_id(event_id) else ()
+    return Identity(of_call(record, response_id=event_id).id, lookups=(event_key,), links=links)
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import Identity, below, of_call
+from spool.identity import Identity, below, in_trace, links_of, of_call, with_names
 from spool.log.pending_spans import PLAIN, RUN, STEP
 from spool.record import Inference
 
@@ -46,6 +46,7 @@ _PLAIN: Final = (
 )  # values of the fields between the id and `above` in an Identity
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
+SPAN_PLACE: Final = 5  # index of the id of the span in a row
 PARENT_PLACE: Final = 6  # index of the id of the parent span in a row
 FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
 _AT_ONCE: Final = 64  # number of spans to book between two checks of the clock
@@ -68,6 +69,7 @@ class CallAlone(msgspec.Struct, frozen=True):
     shared_id: str | None
     shared_place: int
     own_id: str | None
+    scope: str
     device: str | None
     ignored: str | None
     shown: tuple[str, ...] | None
@@ -98,7 +100,15 @@ class CallAlone(msgspec.Struct, frozen=True):
         place, own = self.shared_place, self.own_id
         shared_id = row[place] if place else self.shared_id
         identity = of_call(record, response_id=response_id, shared_id=shared_id, span=own is None, own_id=own)
-        if not self.has_run and (parent := row[PARENT_PLACE]) is not None:
+        parent, chosen = row[PARENT_PLACE], response_id or shared_id
+        if identity.scope is not None and chosen is not None:
+            trace = row[FIRST_PLACE]
+            above = None if parent is None else (trace, parent)
+            links = links_of(
+                record, (trace, row[SPAN_PLACE]), above, names_request=False, is_of_provider=False
+            )
+            identity = with_names(in_trace(identity, record, chosen, self.scope), (), links, ())
+        if not self.has_run and parent is not None:
             identity = below(identity, parent)
         outcome.add(record, identity, device=self.device)
 
@@ -135,7 +145,7 @@ def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]]
         record.id = id
         records.append(record)
         above = None if alone.has_run else row[PARENT_PLACE]
-        identities.append(_identity(Identity, (id, *_PLAIN, above)))
+        identities.append(_identity(Identity, (id, *_PLAIN, above, None)))
 
 
 class LearnedKind(NamedTuple):
@@ -202,7 +212,13 @@ def _is_independent(read: ReadSpan) -> bool:
     if node is not None and node.began is not None:
         return False
     return call is None or not (
-        _has_more(call) or call.also or call.joins or call.run_id or call.inner or call.reports_stream
+        _has_more(call)
+        or call.also
+        or call.links
+        or call.joins
+        or call.run_id
+        or call.inner
+        or call.reports_stream
     )
 
 
@@ -253,7 +269,7 @@ def alone_of(
     `spans` are the spans from which the form was learned, and `varying` their varying values.
     """
     call = form.read.call
-    found = _nothing(form) if call is None else _call(form, call)
+    found = _nothing(form) if call is None else _call(form, call, spans[0].scope.name)
     if found is None:
         return None
     kind = LearnedKind(form, found)
@@ -265,11 +281,11 @@ def _nothing(form: SpanForm) -> CallAlone:
     read, node = form.read, form.read.node
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
     return CallAlone(
-        None, (), (), (), None, 0, None, 0, None, None, read.ignored, read.shown, read.left_out, step=step
+        None, (), (), (), None, 0, None, 0, None, "", None, read.ignored, read.shown, read.left_out, step=step
     )
 
 
-def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
+def _call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
     own = dict(form.call)
     if (
         _has_more(call)
@@ -300,6 +316,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
         call.shared_id,
         FIRST_PLACE + own["shared_id"] if "shared_id" in own else 0,
         call.own_id,
+        scope,
         call.device,
         None,
         None,

@@ -28,7 +28,8 @@ _CALL: Final = tuple(
     [
         name
         for name in SpanCall.__struct_fields__
-        if name not in ("place", "record", "tokens", "caller", "resource_caller", "resource", "device")
+        if name
+        not in ("place", "record", "tokens", "caller", "resource_caller", "resource", "scope", "device")
     ]
 )
 _CALLER: Final = Caller.__struct_fields__
@@ -64,6 +65,7 @@ def leaves(read: ReadSpan) -> dict[Path, Any] | None:
         record = call.record
         if (
             call.also
+            or call.links
             or call.joins
             or call.run_id
             or call.inner

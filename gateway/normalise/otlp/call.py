@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.normalise.otlp.model import Resource
+from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.tokens import Tokens, set_counts
+from spool.identity import is_long
 from spool.people import USER_EMAIL
 from spool.record import AiRecord, Inference
 
@@ -66,6 +67,7 @@ class SpanCall(Struct, gc=False):
     resource_caller: Caller = NO_CALLER
     device: str | None = None  # device from the resource attributes
     resource: Resource | None = None
+    scope: Scope | None = None
     agent: str | None = None
     why: dict[str, str] | None = None
     provider_request_id: str | None = (
@@ -74,6 +76,7 @@ class SpanCall(Struct, gc=False):
     # Hooks of the call's product or of its sender may set the following fields.
     own_id: str | None = None  # id of a response that came from the source's cache
     also: tuple[bytes, ...] = ()  # more dedup keys of the call (see spool.identity)
+    links: tuple[tuple[bytes, bytes], ...] = ()  # names that connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
     # True if the span reports the result of a stream that a sibling span started
@@ -102,6 +105,11 @@ class SpanCall(Struct, gc=False):
     @property
     def has_usage(self) -> bool:
         return self.tokens != NO_TOKENS
+
+    @property
+    def has_short_id(self) -> bool:
+        """Return True if the response id alone does not identify the call."""
+        return self.response_id is not None and not is_long(self.response_id)
 
     @property
     def says_nothing(self) -> bool:

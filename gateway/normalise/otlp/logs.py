@@ -222,7 +222,7 @@ class LogReader:
         if event.is_final:
             identity = identity._replace(is_final=True)
         if event.links is not None:
-            identity = identity._replace(links=event.links(attributes, call))
+            identity = identity._replace(links=identity.links + event.links(attributes, call))
         if event.is_relayed is not None and event.is_relayed(attributes):
             relayed = of_relayed(
                 call, call.session, own=AS_ASSISTANT, other=AS_GATEWAY, names_request=bool(also)

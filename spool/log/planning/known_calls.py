@@ -14,7 +14,16 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from spool.identity import Identity, Nesting, form_of, from_sender, of_derived
+from spool.identity import (
+    ANY_SCOPE,
+    Identity,
+    Nesting,
+    form_of,
+    from_sender,
+    is_of_span_side,
+    of_derived,
+    span_marks,
+)
 from spool.log import books, duplicates
 from spool.log.amendments import (
     PRICED_BY,
@@ -110,12 +119,17 @@ class KnownCalls:
             self._used_names.update(pair_names)
             self._used_names.update(of_derived(known.id, _GUESSED) for known in self._records(place)[-1:])
 
-    def is_of_another_call(self, place: int, record: Record, hours: Iterable[int]) -> bool:
+    def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
         """
         Return True if a record has another id than a report that one of its names leads to, and the name may be
         of another call. That is so if a report joined the record by a rounded time, or if a device stated the name
         and servers reported one of the two.
+
+        Also return True if the report is a span that its own ids identify, and the record has, or may have, a
+        span of the same scope.
         """
+        if scope is not None and (place == IN_A_RUN or self._has_span(place, scope, hours)):
+            return True
         if place == IN_A_RUN or not isinstance(record, Inference):
             return False
         devices = self._devices(hours)
@@ -124,6 +138,14 @@ class KnownCalls:
             for known in self._records(place)[-1:]
         )
         return is_doubtful and self._has_another_id(place, record, hours)
+
+    def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
+        """Return True if a record may have a span of a scope ("" for any scope) that its own ids identify."""
+        return any(
+            self.place(mark, hours) is not None
+            for known in self._records(place)[-1:]
+            for mark in span_marks(known.id, scope, ANY_SCOPE)
+        )
 
     def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
         """Return True if a report joined a record by a rounded time."""
@@ -345,6 +367,8 @@ class KnownCalls:
         form, known = form_of(record) if isinstance(record, Inference) else None, self._at(place)
         if form is not None and isinstance(known, Inference) and form != form_of(known):
             self._used_names.add(of_derived(known.id, form))
+        if identity.scope is not None and isinstance(known, Inference):
+            self._used_names.update(span_marks(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
             self._used_names.update(names_of_first(record, rank_of(record, identity)))
         names = (identity.id, *identity.names, *self.used_names)
@@ -449,10 +473,14 @@ class KnownCalls:
         """
         if record.shadow:
             return place
+        is_of_log = any(is_of_span_side(other_name) for _, other_name in identity.links)
         links = self._unambiguous(identity.links, hours)
         pairs = list(self._other_sides(record, identity.nesting, links, hours))
         nested = self._find_nested(record, identity, hours, place)
-        others = {*self._named_places(identity, hours), *[place for place, _ in pairs]} - {place}
+        named = set(self._named_places(identity, hours))
+        if identity.scope is not None:
+            named = {each for each in named if not self._has_span(each, identity.scope, hours)}
+        others = {*named, *[place for place, _ in pairs]} - {place}
         if nested is not None:
             others.add(nested)
         if not others:
@@ -468,6 +496,9 @@ class KnownCalls:
         joined = {first}
         is_guess = any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
+            # a short id in a log may be that of several spans
+            if is_of_log and all(self._has_span(each, "", hours) for each in (first, later)):
+                continue
             if not self._are_two_calls(first, later, record, hours, is_guess=is_guess) and self._bridge(
                 first, later, record, hours
             ):
@@ -542,6 +573,8 @@ class KnownCalls:
             if own in sides or self.place(own, hours) is not None:
                 continue
             place = self.place(other_name, hours)
+            if place is not None and is_of_span_side(own) and self._has_span(place, "", hours):
+                continue
             if place is None or (nesting is not None and self._is_paired(place, nesting, hours)):
                 continue
             pair_names = (
@@ -608,6 +641,7 @@ class KnownCalls:
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         is_open, is_later_open = (self._is_unread(topic, each) for each in (number, later_number))
+        marks = span_marks(known.id, "", ANY_SCOPE) if self._has_span(later, "", hours) else ()
         keys = (known.sender_key, later_call.sender_key, reporter.sender_key)
         costs = self._costs(hours)
         takes_cost, cost_names = costs.of_same_call(known, later_call, keys)
@@ -633,7 +667,7 @@ class KnownCalls:
             is_later_open=is_later_open,
         ):
             return False
-        self._note_later((*device_names, *cost_names), first, known, hours)
+        self._note_later((*device_names, *cost_names, *marks), first, known, hours)
         if is_later_open:
             self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import Identity, Nesting, from_sender
+from spool.identity import Identity, Nesting, from_sender, span_marks
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counted_names import types_of
@@ -267,7 +267,9 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, is_final, is_guess, nesting, above = identity
+            known_as, lookups, certain, also, links, joins, is_final, is_guess, nesting, above, scope = (
+                identity
+            )
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -279,8 +281,9 @@ class _Work:
                 place = index.find((id,), near, now)
             if place is None and (lookups or also):
                 place = self._by_another_name((*lookups, *also), near)
-                if place is not None and also and self._known.is_of_another_call(place, record, near):
-                    place = None
+                if place is not None and (also or scope is not None):
+                    is_other = self._known.is_of_another_call(place, record, scope, near)
+                    place = None if is_other else place
             if place is None and links:
                 place = self._known.other_side(record, identity, near)
             if place is None and joins:
@@ -297,6 +300,8 @@ class _Work:
                     record.also = b"".join(identity.names)
                     if nesting is not None:
                         record.also += b"".join(self._known.used_names)
+                    if scope is not None:
+                        record.also += b"".join(span_marks(known_as, "", scope))
                     if is_guess or is_final:
                         record.also += b"".join(names_of_first(record, rank_of(record, identity)))
             else:

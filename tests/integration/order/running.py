@@ -117,6 +117,13 @@ class Gateway:
         outcome, reports = await normalised(request)
         await self._window.take(outcome, request.bearer, reports)
 
+    def place_of(self, id: bytes) -> int:
+        """Return the number of the record that is known under an id."""
+        found = self._spool.log.whereabouts(id)
+        assert found is not None
+        _, number = found.place
+        return int(number)
+
     async def pass_time(self, seconds: float) -> None:
         """Move the clock and run the background work."""
         self._clock.move(seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import names_of, names_of_provider_headers
+from gateway.normalise.litellm_calls import links_to_count, names_of, names_of_provider_headers
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall, nearest
 from gateway.normalise.otlp.model import Attributes, Span
@@ -76,6 +76,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     call_type = semconv.first(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))
     call.also = names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
+    call.links = links_to_count(record, call_type=call_type, call_id=call_id)
     claude = agent_headers.of_written(attributes.get("metadata.requester_custom_headers"))
     if call_type == _MESSAGES and (session := values.text(claude.session)) is not None:
         claude.set_run(record)

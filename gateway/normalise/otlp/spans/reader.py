@@ -58,6 +58,7 @@ from spool.identity import (
     BELOW_STREAM,
     Nesting,
     below,
+    in_trace,
     links_of,
     of_call,
     of_end,
@@ -181,7 +182,7 @@ class SpanReader:
         if call is not None:
             call.place = place
             call.resource_caller, call.device = self._senders.caller, self._senders.device
-            call.resource = self._resource
+            call.resource, call.scope = self._resource, self._scope
             self._calls.append((call, parent))
             self._has_inner |= parent is not None
             self._has_guesses |= call.is_guess
@@ -232,7 +233,7 @@ class SpanReader:
             dropped |= _repeated_runs([call for call, _ in calls])
         if self._has_guesses:
             dropped |= _repeated_siblings(calls)
-        if self._has_links:
+        if self._has_links or (self._has_steps and any(call.has_short_id for call, _ in calls)):
             yield from tree.find_last_below()
         clock = SliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
@@ -274,7 +275,7 @@ class SpanReader:
         senders, product = self._senders, reading.product
         call.resource_caller = senders.caller
         call.device = senders.device
-        call.resource = self._resource
+        call.resource, call.scope = self._resource, self._scope
         user = call.record.user = call.caller.user
         if reading.shape.run:
             call.record.run, call.record.parent_run = runs_of(span.attributes, reading.shape)
@@ -401,6 +402,9 @@ class SpanReader:
             span=own is None,
             own_id=own,
         )
+        is_linked, chosen = call.is_linked, call.response_id or call.shared_id
+        if identity.scope is not None and chosen is not None and call.scope is not None:
+            identity, is_linked = in_trace(identity, record, chosen, call.scope.name), True
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
             stream = _stream_links(call, parent, tree)
@@ -414,8 +418,8 @@ class SpanReader:
         nesting = None
         if call.is_linked or call.is_of_sdk or call.sdk is not None:
             nesting = _nesting(call, parent, tree)
-        if also or call.joins or call.is_linked or call.is_logged or relayed or stream or nesting:
-            links = (_links(call, parent, tree) if call.is_linked else ()) + stream
+        if also or call.links or call.joins or is_linked or call.is_logged or relayed or stream or nesting:
+            links = call.links + (_links(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
             if call.is_relayed:
