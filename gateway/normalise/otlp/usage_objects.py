@@ -9,7 +9,7 @@ states the same field, that attribute takes precedence.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -480,13 +480,3 @@ def token_counts_in(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, An
         elif isinstance(value, int | float) and not isinstance(value, bool) and "oken" in name:
             token_counts[name] = value
     return token_counts
-
-
-def token_counts_under(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function that reduces an object to the token counts of one member."""
-
-    def reduce(tree: dict[str, Any]) -> dict[str, Any]:
-        member = tree.get(name)
-        return {name: token_counts_in(member)} if isinstance(member, dict) else {}
-
-    return reduce
