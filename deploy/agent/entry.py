@@ -24,14 +24,12 @@ def find_certificates() -> None:
 
 def main() -> None:
     find_certificates()
-    import click
-
-    from gateway.cli import version
+    from gateway.cli import Program, version
     from gateway.cli.agent import agent
 
     text = "The Tollhouse agent: forwards the telemetry of this machine's coding assistants to a gateway."
     names = {"help_option_names": ["-h", "--help"]}
-    click.Group("tollhouse", commands=[agent, version], help=text, context_settings=names)(
+    Program("tollhouse", commands=[agent, version], help=text, context_settings=names)(
         prog_name="tollhouse"
     )
 

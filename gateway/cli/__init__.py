@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -198,7 +199,38 @@ data_option = click.option(
 WIDEST = max(map(len, COMMANDS))  # so that the groups share one column
 
 
-class Commands(click.Group):
+class Program(click.Group):
+    """A program whose output may end on a full disk. Then it says so in one sentence, and exits with 1."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if not _is_of_output(error):
+                raise
+            # At its exit, the interpreter writes the rest of the output again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            fail(f"the output cannot be written: {error.strerror}")
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether an error is one of the output: click.echo raised it, or the rest cannot be written."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is not None and traceback.tb_frame.f_code is click.echo.__code__:
+        return True
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+class Commands(Program):
     """The commands of `tollhouse`. The module of a command is loaded when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -189,6 +189,12 @@ def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -
     """
     Create the schema and the table of facts, unless they exist. Another process may create them at the same time.
     """
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise NotAllowed(
+            f"the database has the encoding {encoding}, but Tollhouse needs UTF8: create one with "
+            "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+        )
     _wait_for_others(connection)
     # Check first, because CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):

@@ -4,6 +4,8 @@ set -e
 if [ "$1" = purge ]; then
 	rm -rf /etc/tollhouse/agent.toml /etc/tollhouse/agent-keys
 	rmdir /etc/tollhouse 2>/dev/null || true
+	# The secret of the device: a later installation enrols again.
+	rm -f /var/lib/private/tollhouse-agent/device.key
 fi
 case "$1" in
 purge | 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
@@ -17,6 +18,8 @@ from gateway.devices.agent.identity import write_private
 from gateway.devices.agent.link import SOURCES_FILE
 from spool.log.values import Commit
 from spool.record import moment
+
+_log = logging.getLogger(__name__)
 
 FILE = SOURCES_FILE
 WRITE_AFTER_S = 1.0
@@ -71,7 +74,12 @@ class ActivityRecorder:
         self._write()
 
     def _write(self) -> None:
-        write_private(self._path, msgspec.json.encode(self._seen).decode())
+        """Write the file. If that fails, for example on a full disk, the next report writes it again."""
+        try:
+            write_private(self._path, msgspec.json.encode(self._seen).decode())
+        except OSError as error:
+            extra = {"action": "sources_not_written", "file": str(self._path), "error": str(error)}
+            _log.warning("the activity of the sources could not be written", extra=extra)
 
 
 def read(directory: Path) -> dict[str, SourceActivity]:

@@ -35,7 +35,7 @@ from spool.postgres.transfer.tables import tables
 from spool.settings import POSTGRES, SpoolSettings
 from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
-from tests.spool.postgres_cluster import KINDS, Schema, Schemas, first_state
+from tests.spool.postgres_cluster import KINDS, Schema, Schemas, Server, first_state
 
 
 @pytest.fixture
@@ -49,6 +49,21 @@ async def database(unmade_schema: Schema, clock: MovedClock) -> AsyncIterator[Da
     opened = Database(unmade_schema.dsn, schema=unmade_schema.name, clock=clock)
     yield opened
     await opened.close()
+
+
+async def test_a_database_with_another_encoding_is_refused(cluster: Server, tmp_path: Path) -> None:
+    """Without UTF8, texts arrive as bytes. `storage init` says so, and creates nothing."""
+    with psycopg.connect(cluster.dsn, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        schema = Schema(dsn=cluster.dsn.replace("dbname=postgres", "dbname=plain"), name="test_encoding")
+        try:
+            with pytest.raises(NotAllowed, match="has the encoding SQL_ASCII, but Tollhouse needs UTF8"):
+                await administration.make(schema.settings(tmp_path), SpoolSettings())
+            with psycopg.connect(schema.dsn, autocommit=True) as other:
+                found = other.execute("SELECT to_regnamespace(%s)", (schema.name,)).fetchone()
+            assert (None,) == found
+        finally:
+            connection.execute("DROP DATABASE plain WITH (FORCE)")
 
 
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:

@@ -180,7 +180,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     type=click.IntRange(1, MAX_TOP),
     help=(
         f"Maximum number of groups; the rest is summed as {OTHER}. Default: all, with --against "
-        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work."
+        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work. With --calls, the number of calls, at most {_MOST_CALLS}."
     ),
 )
 @click.option(

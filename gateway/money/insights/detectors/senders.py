@@ -116,7 +116,7 @@ def _mute(device: Device) -> Finding:
             f"{named(device.user, 'no named user')}."
         ),
         advice=(
-            "On the device, run `tollhouse doctor` to check whether its coding assistants still export "
+            "On the device, run `tollhouse agent status` to check whether its coding assistants still export "
             "to the local agent. An update may have reset their settings."
         ),
         category="coverage",

@@ -172,6 +172,7 @@ def test_devices_that_fell_mute() -> None:
         replace(mute, id="fresh", last_telemetry=None),
     ]
     [finding] = found(mute_device, devices=[mute, *other_devices])
+    assert "`tollhouse agent status`" in finding.draft.description  # a command of the laptop's package
     assert "The device mute sends heartbeats but no AI calls" == finding.draft.title
 
 
