@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 from spool.errors import Invalid
@@ -156,10 +157,15 @@ class People:
         return self.policy == DROP and _address_of(name) is not None
 
     def _hash(self, address: str) -> str:
-        return f"email:{blake2b(address.encode(), key=self.secret, digest_size=8).hexdigest()}"
+        return _hash_of(address, self.secret)
 
     def _all_forms(self, values: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(form for value in values for form in self.forms(value)))
+
+
+@lru_cache(maxsize=8192)  # a person makes many calls
+def _hash_of(address: str, secret: bytes) -> str:
+    return f"email:{blake2b(address.encode(), key=secret, digest_size=8).hexdigest()}"
 
 
 def _address_of(text: str) -> str | None:

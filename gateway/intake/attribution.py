@@ -56,6 +56,8 @@ class Attribution:
         """Apply `privacy.emails` and `work.branch` to a record. Applying them again changes nothing."""
         if not NAMED.isdisjoint(record.tags):
             record.tags = one_name_each(record.tags)
+        if isinstance(record, Inference) and (record.run is not None or record.parent_run is not None):
+            record.run, record.parent_run = _one_word(record.run), _one_word(record.parent_run)
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
@@ -191,6 +193,11 @@ def _test(pattern: str, people: People) -> Callable[[str], bool]:
 
 def _passes(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
+
+
+def _one_word(name: str | None) -> str | None:
+    """Return the name of a run. A text of several words may be content."""
+    return name if name is not None and len(name.split()) == 1 else None
 
 
 def _people(record: AiRecord) -> tuple[str | None, ...]:

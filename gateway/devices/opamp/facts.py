@@ -61,13 +61,19 @@ def description_of(described: Any) -> Description:
 
 
 def _text(value: Any) -> str:
-    """Return a scalar as text without control characters. Lists and maps are empty."""
+    """Return a scalar as one word without control characters. Lists, maps and texts of several words are empty."""
     kind = value.WhichOneof("value")
     if kind is None:
         return ""
     scalar = getattr(value, kind)
     text = str(scalar).lower() if kind == "bool_value" else str(scalar)
-    return "".join(filter(str.isprintable, text))[:MAX_TEXT]
+    return _word(text)
+
+
+def _word(text: str) -> str:
+    """Return a text of one word, and "" for any other, because several words may be content."""
+    word = "".join(filter(str.isprintable, text))[:MAX_TEXT]
+    return word if len(word.split()) == 1 else ""
 
 
 def _labels(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -92,18 +98,18 @@ def health_of(health: Any) -> dict[str, object]:
 
 def _components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the components of a health, and then those of the next level."""
-    entries = health.component_health_map
+    entries = [entry for entry in health.component_health_map if _word(entry.key)]
     for entry in entries:
-        yield f"{prefix}{entry.key}", _state(entry.value)
+        yield f"{prefix}{_word(entry.key)}", _state(entry.value)
     if not prefix:
         for entry in entries:
-            yield from _components(entry.value, f"{entry.key}/")
+            yield from _components(entry.value, f"{_word(entry.key)}/")
 
 
 def _state(health: Any) -> dict[str, object]:
     state: dict[str, object] = {"healthy": health.healthy}
-    if health.status:
-        state["status"] = health.status
+    if status := _word(health.status):
+        state["status"] = status
     if health.last_error:
         state["error"] = True
     return state

@@ -57,8 +57,9 @@ def _path_of(stated: str) -> str | None:
         path = re.split(r"[/\\]", path)[-1]
     elif (remote := _REMOTE.match(path)) is not None:
         path = path[remote.end() :]
-    # an address of another form may hold credentials
-    return path if path and "@" not in path and ":" not in path else None
+    # an address of another form may hold credentials, and a text of several words may be content
+    is_name = "@" not in path and ":" not in path and len(path.split()) == 1
+    return path if is_name else None
 
 
 def one_name_each(tags: Mapping[str, str]) -> dict[str, str]:

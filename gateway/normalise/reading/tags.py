@@ -32,7 +32,7 @@ KNOWN = frozenset({
 })  # fmt: skip
 
 # Units of work, whose names are single words. A text of several words under these names may be content.
-_ONE_WORD = frozenset({"branch", "commit", "pull_request", "ticket"})
+_ONE_WORD = frozenset({"branch", "commit", "pull_request", "repository", "ticket"})
 
 _SECRET_NAME = re.compile(
     r"(?:.*[._-])?"

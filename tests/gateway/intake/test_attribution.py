@@ -209,3 +209,24 @@ def test_rules_that_say_nothing(tmp_path: Path, text: str, problem: str) -> None
     """A rule without a condition or an effect is rejected."""
     with pytest.raises(ConfigError, match=problem.replace("[", r"\[").replace("]", r"\]")):
         from_toml(tmp_path, text)
+
+
+def test_a_text_of_several_words_names_no_unit() -> None:
+    """A sentence may be content, so it is no repository and no run. The rule is the same for all units."""
+    record = call(
+        run="summarize the plan of Ann", parent_run="run-1", tags={"repository": "summarize the plan"}
+    )
+    Attribution(Config()).apply(record, {})
+    assert (None, "run-1", {}) == (record.run, record.parent_run, record.tags)
+
+
+@pytest.mark.parametrize("stated", ["CY@example.com", " cy@example.com", "cy@EXAMPLE.com"])
+@pytest.mark.parametrize("pattern", ["cy@example.com", "Cy@Example.com", "CY@EX*"])
+def test_a_rule_matches_every_spelling_of_an_address(tmp_path: Path, pattern: str, stated: str) -> None:
+    """The address may be the user, or a second name next to an account."""
+    rules = from_toml(
+        tmp_path, f'[[attribution]]\nmatch = {{user = "{pattern}"}}\nset = {{team = "search"}}\n'
+    )
+    for record in (call(user=stated), call(user="uuid-1", tags={"user_email": stated})):
+        rules.apply(record, {})
+        assert "search" == record.team

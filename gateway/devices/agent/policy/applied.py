@@ -225,6 +225,8 @@ def _recorded(tree: _Tree, system: str) -> _Record:
     # the record may be older than this version's table, and never leads to another path
     allowed = allowed_paths(system)
     record.files = {target: digests for target, digests in record.files.items() if target in allowed}
+    folders = {str(folder) for target in allowed for folder in Path(target).parents}
+    record.folders = [folder for folder in record.folders if folder in folders]
     return record
 
 

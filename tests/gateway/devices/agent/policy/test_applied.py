@@ -238,3 +238,15 @@ def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> Non
     (root / RECORD).write_text("{")
     with pytest.raises(BadBundle, match="damaged"):
         applied.remove(LINUX, root)
+
+
+def test_a_record_deletes_no_folder_outside_the_table(tmp_path: Path, root: Path) -> None:
+    """A record that names another empty folder leaves it alone."""
+    applied.apply(checked(tmp_path / "bundle", "claude-code"), LINUX, root)
+    path = root / applied.RECORDS[LINUX][1:]
+    record = json.loads(path.read_bytes())
+    record["folders"].append("/srv/empty")
+    path.write_text(json.dumps(record))
+    (root / "srv/empty").mkdir(parents=True)
+    applied.remove(LINUX, root)
+    assert (root / "srv/empty").is_dir()
