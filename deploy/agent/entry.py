@@ -29,9 +29,7 @@ def main() -> None:
 
     text = "The Tollhouse agent: forwards the telemetry of this machine's coding assistants to a gateway."
     names = {"help_option_names": ["-h", "--help"]}
-    Program("tollhouse", commands=[agent, version], help=text, context_settings=names)(
-        prog_name="tollhouse"
-    )
+    Program("tollhouse", commands=[agent, version], help=text, context_settings=names)(prog_name="tollhouse")
 
 
 if __name__ == "__main__":
