@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spool.sqlite.in_memory
+from spool.identity import below
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log import duplicates
+from spool.log.pending_spans import RUN
 from spool.log.planning.corrections import MOST
 from spool.postgres.log.store import PostgresPlanReader
 from spool.record import AI_TELEMETRY, Correction, Record, as_json, counted_cost
@@ -278,3 +280,23 @@ async def _costs(log: Any) -> Any:
         found = record.after if isinstance(record, Correction) else record
         newest[found.id] = counted_cost(found)  # type: ignore[arg-type]
     return newest, log.next_number(AI_TELEMETRY) > 1
+
+
+@pytest.mark.parametrize("hold", [0, 10])
+async def test_a_late_span_of_an_agent_gives_its_run_to_a_closed_call(
+    open_spool: Opener, clock: MovedClock, hold: int
+) -> None:
+    """The run of the agent above a closed call is a correction with no other change, and a repeat adds nothing."""
+    log = (await open_spool(hold=hold)).log
+    trace, agent = f"{1:032x}", f"{2:016x}"
+    record, known_as = call(1, trace_id=trace, span_id=f"{3:016x}")
+    await add(log, (record, below(known_as, agent)), heard_by="key")
+    clock.move(hold + 1)
+    for _ in range(2):
+        await add(log, heard_by="key", steps=[(trace, agent, None, RUN)])
+        clock.move(hold + 1)
+
+    _, correction = await everything(log)
+    assert isinstance(correction, Correction)
+    assert ("late_run", record.id, agent) == (correction.reason, correction.corrects, correction.after.run)
+    await assert_books_balance(log)
