@@ -97,7 +97,7 @@ def test_every_detector_can_be_planted_for() -> None:
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
         "missed_records", "crowding_key", "missing_rate", "lake_differs", "read_otherwise",
         "late_reports", "refused_records", "expiring_key", "expired_key", "ending_certificate", "many_series",
-        "missing_tier_price", "old_prices",
+        "missing_tier_price", "missing_usage", "old_prices", "channel_down",
         "assistant_not_reporting", "policy_not_applied", "silent_device", "missing_device", "copied_device",
         "shared_hardware",
     }  # fmt: skip
