@@ -1,13 +1,15 @@
-"""Everything that the documents name exists: paths, make targets and tests."""
+"""The paths, make targets, settings and tests that documents name exist, and pages list what they must."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from docs.generate.configuration import ConfigurationTable, tables
 from tests.documents import parsed_yaml
 from tests.faults.scenarios import SCENARIOS
 
@@ -19,7 +21,18 @@ DEVELOP = tuple(
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", *DEVELOP)
 PATH = re.compile(r"`((?:gateway|exporters|spool|tests|docs)/[\w./-]+)`")
 LINK = re.compile(r"\]\(([\w./-]+)\)")
+NAMES = re.compile(r"`([\w/]+\.py)`\s+\(((?:`\w+`(?:, )?)+)\)")
 PLACEHOLDERS = ("NAME", "CASE", "GROUP")
+SETTING = re.compile(r"`\[{0,2}([a-z_]+(?:\.\w+)+)\]{0,2}(?: = [^`]*)?`")
+FILES = (".sqlite", ".json", ".mjs", ".damaged")
+# Words in pages that look like settings, and what they are.
+NO_SETTINGS = {
+    "server.address": "an attribute of the OpenTelemetry conventions",
+    "spool.identity.of_call": "a function",
+    "storage.maxBytes": "a value of the Helm chart",
+    "storage.objects.create": "a permission of Google Cloud",
+    "upstream.held": "a field of a device",
+}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -34,6 +47,42 @@ def test_paths_in_documents_exist(name: str) -> None:
     assert set() == {
         path for path in named if not any((base / path).exists() for base in (ROOT, (ROOT / name).parent))
     }
+
+
+def test_names_after_a_path_are_in_that_module() -> None:
+    """If a page for developers writes `module.py` (`one`, `two`), that module defines these names."""
+    for name in DOCUMENTS:
+        for path, names in NAMES.findall((ROOT / name).read_text()):
+            module = (ROOT / path).read_text()
+            missing = [each for each in re.findall(r"`(\w+)`", names) if not _defines(module, each)]
+            assert [] == missing, (name, path)
+
+
+def _defines(module: str, name: str) -> bool:
+    return bool(re.search(rf"^ *(?:(?:async )?def |class )?{name}\b *[(:=]", module, re.MULTILINE))
+
+
+def test_settings_in_documents_exist() -> None:
+    """Each `section.name` in a page is a setting, unless NO_SETTINGS says what else it is."""
+    settings = {name for table in tables() for name in _names(table)}
+    sections = {name.partition(".")[0] for name in settings if "." in name}
+    named = {
+        (str(page.relative_to(ROOT)), name)
+        for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]
+        if not {"decisions", "reference"} & set(page.parts)
+        for name in SETTING.findall(page.read_text())
+        if name.partition(".")[0] in sections and not name.endswith(FILES)
+    }
+    assert set(NO_SETTINGS) == {name for _, name in named if name not in settings}, named
+
+
+def _names(table: ConfigurationTable) -> Iterator[str]:
+    """Yield the names of a section and of its settings, as documents write them."""
+    section = table.header.strip("[]")
+    yield section
+    yield from (
+        f"{part}.{key.name}" for key in table.keys for part in {section, section.replace(".NAME", "")}
+    )
 
 
 def test_make_targets_in_documents_exist() -> None:

@@ -164,7 +164,7 @@ def test_destinations_know_no_other_destination() -> None:
 
 ENGINES = ("spool.sqlite", "spool.postgres")
 TABLES = "spool.sql"  # the SQL engines share this package
-SMALL = "spool.sql.small"  # this package has the table names, next to their protocols
+SMALL = "spool.sql.small"  # its SmallTable declares a table next to the protocol
 SQL = re.compile(
     r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b",
     re.DOTALL,
@@ -176,7 +176,7 @@ def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
     Code uses storage through protocols. An engine is one folder and one line in spool/engines.py.
 
     Only engines import the code that they share, and that code imports no engine. Protocols import only the
-    names of small tables from it.
+    declaration of small tables from it.
     """
     for path in (path for package in BELOW for path in modules(package)):
         own = path.relative_to(ROOT).parts[:2]

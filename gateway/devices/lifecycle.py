@@ -548,7 +548,7 @@ class DeviceLifecycle:
         return len(silent)
 
     async def run(self) -> None:
-        """Delete offline devices while the server runs."""
+        """Call `forget_silent` regularly while the server runs."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:

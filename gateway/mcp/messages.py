@@ -89,7 +89,7 @@ class Reply:
 
 
 def decoded(text: bytes) -> McpMessage:
-    """Decode one message. Raises McpError if it is not JSON, a batch or a response."""
+    """Decode one request or notification. Raises McpError for anything else, such as a batch or a response."""
     try:
         return msgspec.json.decode(text, type=McpMessage)
     except msgspec.ValidationError as error:

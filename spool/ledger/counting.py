@@ -50,7 +50,7 @@ _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
-    """Return the whole state. A value that was never set is 0, except that record numbers begin at 1."""
+    """Return the state without the marks of changes. `reach` begins at 1, and every other value at 0."""
     values = {
         "reach": 1,
         "rebuilding": 0,

@@ -250,7 +250,7 @@ def who_wins() -> dict[str, dict[str, str]]:
 def test_the_device_of_a_profile_is_the_device_of_the_calls(
     namespaces: None, stand: Stand, tmp_path: Path, assistant: str
 ) -> None:
-    """With --device, a Mac's settings name the machine. Its calls belong to the device that was admitted before."""
+    """Settings that name a device assign its calls to the device that was admitted before."""
     device = f"SERIAL-{assistant}"
     stand.tollhouse.run("devices", "admit", device)
     policy = next(policy for policy in POLICIES.values() if policy.title == TITLES[assistant])

@@ -35,7 +35,7 @@ ALIKE = 0.02  # of the larger series; two series that differ by less may be the 
 LACKING = 0.03  # of all tokens; more remains after a shift of hours only if calls are missing
 LARGE_SHARE = 0.1  # of a day or a difference; a larger rest needs a cause of its own
 CARRIED = 0.15  # of the daily differences; more remains over a month only if calls are missing
-ROUGHLY = 0.2  # of a mean or a day; the mean size of some hundred calls varies by less
+ROUGHLY = 0.2  # of a mean, a difference or a day; a smaller part may be chance
 NEARLY_ALL = 0.9  # of the days; tokens that change their direction more often move by chance
 
 # Ratios of tokens.

@@ -17,7 +17,7 @@ from spool.identity import Identity, of_call
 from spool.record import Inference
 
 NAME: Final = "langfuse"
-TURN: Final = 500  # number of generations to process before the event loop gets a turn
+TURN: Final = 500  # number of reports to process before the event loop gets a turn
 
 # Kinds of partial reports.
 GENERATION: Final = "generation"
