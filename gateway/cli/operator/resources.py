@@ -7,6 +7,7 @@ the command line, such as filters and plans, are options of the command itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -22,6 +23,7 @@ from gateway.http.resources.declaration import Option
 
 Command = Callable[..., None]
 _PLAIN = (str, int, float)
+_LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")  # a description has links for the reference page
 
 
 def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
@@ -119,10 +121,11 @@ def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Com
     if declared.is_by_hand:
         return None
     text = declared.help or next((note.description for note in notes if isinstance(note, msgspec.Meta)), None)
+    text = _LINK.sub(r"\1", text or "")
     name = declared.name or f"--{field.replace('_', '-')}"
     settings: dict[str, Any] = {"help": text, "metavar": declared.metavar or None, "required": is_required}
     if get_origin(kind) is list and get_args(kind)[0] is str:
-        settings |= {"multiple": True, "help": f"{(text or '').removesuffix('.')}; may repeat.", "type": str}
+        settings |= {"multiple": True, "help": f"{text.removesuffix('.')}; may repeat.", "type": str}
         kind = str
     if kind is bool:
         return click.option(f"{name}/--no-{name.removeprefix('--')}", field, default=None, help=text)

@@ -53,6 +53,14 @@ def test_titles_are_in_the_glossary() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path, _ in walked(main)])
+def test_help_has_no_markdown(path: str) -> None:
+    """Fields of resources have links for the reference page, and a terminal shows only their words."""
+    command = dict(walked(main))[path]
+    context = click.Context(command, terminal_width=10_000, max_content_width=10_000)
+    assert [] == re.findall(r"\S*\]\(.*|\*\*.*|^#.*", command.get_help(context), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in walked(main)])
 def test_help_has_no_unknown_word(path: str) -> None:
     """Names of commands, options, values and settings are left out."""
     command = dict(walked(main))[path]
