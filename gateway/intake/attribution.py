@@ -15,6 +15,7 @@ from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from gateway.service.configuration.sections import AttributionRule, Config
+from spool.log.pending_spans import Given, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, folded, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
@@ -61,6 +62,29 @@ class Attribution:
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
+
+    def steps_of(self, steps: list[SpanStep]) -> list[SpanStep]:
+        """Return spans with the values that they give as records have them, without the labels of keys and devices."""
+        if all(step[4] is None for step in steps):
+            return steps
+        attributed: dict[Given | None, Given | None] = {None: None}
+        found = list[SpanStep]()
+        for trace, span, above, kind, given in steps:
+            if given not in attributed:
+                attributed[given] = self._attributed(given)
+            found.append((trace, span, above, kind, attributed[given]))
+        return found
+
+    def _attributed(self, given: Given | None) -> Given | None:
+        if given is None:
+            return None
+        user, team, session, api_key, tags = given
+        record = Inference(
+            id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)
+        )
+        self.apply(record, NO_LABELS)
+        values = (record.user, record.team, record.session, record.api_key)
+        return Given(*values, tags=tuple(record.tags.items()))
 
     @property
     def has_rules(self) -> bool:

@@ -168,6 +168,7 @@ class Intake:
             attribution.apply(record, key_labels, labels)
             is_given = gives_users or labels
             default_users.append(attribution.default_user(record, key_labels, labels) if is_given else None)
+        outcome.steps = attribution.steps_of(outcome.steps)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_when_due()

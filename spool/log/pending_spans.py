@@ -1,46 +1,84 @@
 """
-Spans that link model calls to the agent's run that made them. Pure.
+Spans that link model calls to the spans around them: the agent's run that made a call, and what they give to it,
+such as a session. Pure.
 
 An exporter sends a span when it ends, so a call usually arrives before the spans around it. The log remembers
 each span whose agent has not arrived, and each span that later spans may be below, until `KEPT_S` have passed or
-the limit is reached. When a span completes a chain from a call to an agent, `Planner` adds the run to the call.
+the limit is reached. When a span completes a chain above a call, `Planner` adds the runs and the given values.
 
 Spans of different keys are never linked, so no key can attribute the calls of another key. At the limit, the
 oldest spans of the key with the most spans are forgotten.
 
-A commit stores the spans of each key in one row of the waiting reports, with `ROW.size` bytes for each span.
+A commit stores the spans of each key in one row of the waiting reports, with `ROW.size` bytes for each span, and
+each set of given values once.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from struct import Struct, pack
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from spool.log.partial_reports import SPANS, PartialReport
-from spool.record import RUNS, Inference
+from spool.record import MAX_TAGS, RUNS, Inference
 
 KEPT_S: Final = 86400.0  # an agent may work for hours
 MOST_RUNS: Final = 32  # runs above a call that its record states
 MOST_PLACED: Final = 10_000  # calls that one span may link to their runs
+LONGEST_GIVEN: Final = 512  # characters of all values that a span gives; longer ones are not remembered
+BESIDE: Final = "beside "  # begins the span above a call that a sibling of another scope may report as well
 PLAIN, STEP, RUN = 0, 1, 2  # kinds of spans: without a sign of AI, around AI calls, the run of an agent
 MANY: Final = 32  # items of a trace from which on it has an index
 AGE_EVERY_S: Final = 60.0
 
 ROW: Final = Struct(">16s8s8sq")  # the trace, the span, the span above it, the place
 _ITEM: Final = Struct(">8s8sq")
+_FIRST_OF_PLACE: Final = 16
 _TRACE: Final = ROW.size - _ITEM.size
 _NO_SPAN: Final = bytes(8)
-_OF_STEP, _OF_RUN = 0, -1  # instead of the place of a call
+# instead of the place of a call; spans that give values have this minus twice the number of the values
+_OF_STEP, _OF_RUN = 0, -1
+_IS_BESIDE: Final = 1 << 62  # added to the place of a call that a sibling of another scope may report as well
 
 
-# A span that is no counted call: its trace, its id, the nearest run or the first missing span above it, and its kind.
-SpanStep: TypeAlias = tuple[str, str, str | None, int]
+class Given(NamedTuple):
+    """What a span gives to the calls below it. `tags` have the agent's name and the work."""
+
+    user: str | None = None
+    team: str | None = None
+    session: str | None = None
+    api_key: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+    def beyond(self, further: Given) -> Given:
+        """Return these values, and those of a span further above that they lack."""
+        return Given(
+            further.user if self.user is None else self.user,
+            further.team if self.team is None else self.team,
+            further.session if self.session is None else self.session,
+            further.api_key if self.api_key is None else self.api_key,
+            tuple({**dict(further.tags), **dict(self.tags)}.items()),
+        )
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+class Around(NamedTuple):
+    """The runs around a call, from the nearest on, and what the spans around it give."""
+
+    runs: Sequence[str]
+    given: Given
+
+
+# A span that is no counted call: its trace, its id, the nearest run or the first missing span above it, its kind, and
+# what it and the spans up to that one give.
+SpanStep: TypeAlias = tuple[str, str, str | None, int, Given | None]
 # a call with the nearest run or the first missing span above it, and its place in the log
 CallBelow: TypeAlias = tuple[Inference, str, int]
 
@@ -51,6 +89,13 @@ class LinkedSpan(NamedTuple):
     sender: str
     trace: str
     id: bytes
+
+
+class Siblings(NamedTuple):
+    """Places of calls directly below one span: those that a scope wrote next to others, and the others."""
+
+    besides: Sequence[int]
+    others: Sequence[int]
 
 
 class _Index:
@@ -77,17 +122,32 @@ class _Index:
             if not self.below[above]:
                 del self.below[above]
 
-    def runs_above(self, span: bytes) -> list[str]:
-        """Return the runs around a span, from the nearest on. The span itself counts if it is a run."""
+    def around(self, span: bytes, given: Sequence[Given]) -> Around:
+        """Return what is around a span, with the span itself. `given` are the values by their numbers."""
         runs: list[str] = []
+        values = NOTHING_GIVEN
         passed = set[bytes]()
         while (found := self.spans.get(span)) is not None and span not in passed and len(runs) < MOST_RUNS:
             passed.add(span)
             above, place = found
-            if place == _OF_RUN:
+            if _is_run(place):
                 runs.append(span.hex())
+            if number := _given_number(place):
+                values = values.beyond(given[number])
             span = above
-        return runs
+        return Around(runs, values)
+
+    def all_calls_below(self, span: bytes) -> Iterator[bytes]:
+        """Yield all calls below a span."""
+        waiting = list(self.below.get(span, ()))
+        passed = {span}
+        while waiting:
+            each = waiting.pop()
+            if each not in passed:
+                passed.add(each)
+                if self.spans[each][1] > 0:
+                    yield each
+                waiting += self.below.get(each, ())
 
     def calls_below(self, span: bytes) -> Iterator[bytes]:
         """
@@ -102,7 +162,7 @@ class _Index:
                 continue
             passed.add(each)
             place = self.spans[each][1]
-            if place == _OF_RUN:
+            if _is_run(place):
                 yield from self._first_call(each, passed)
                 continue
             if place > 0:
@@ -126,12 +186,39 @@ _Trace = bytes | _Index  # the items of a trace, or their index if there are man
 
 
 class _Sender:
-    """The spans of one key by trace, and its stored rows, oldest first."""
+    """The spans of one key by trace, its stored rows, oldest first, and what the spans give."""
 
     def __init__(self) -> None:
         self.traces: dict[str, _Trace] = {}
         self.rows: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self.count = 0
+        # Each set of values once, by its number. The values of spans that were forgotten are replaced by later ones.
+        self.given: list[Given] = [NOTHING_GIVEN]
+        self._numbers: dict[Given, int] = {}
+        self._uses: Counter[int] = Counter()
+        self._free: list[int] = []
+        self.besides: Counter[str] = Counter()  # calls that siblings may report as well, by trace
+
+    def _number_of(self, given: Given | None) -> int:
+        """Return the number of values that a span gives, or 0 for none."""
+        if given is None or given == NOTHING_GIVEN:
+            return 0
+        number = self._numbers.get(given)
+        if number is None:
+            number = self._free.pop() if self._free else len(self.given)
+            self._numbers[given] = number
+            self.given[number : number + 1] = [given]
+        return number
+
+    def _use(self, place: int, spans: int) -> None:
+        number = _given_number(place)
+        if not number:
+            return
+        self._uses[number] += spans
+        if not self._uses[number]:
+            del self._uses[number], self._numbers[self.given[number]]
+            self.given[number] = NOTHING_GIVEN
+            self._free.append(number)
 
     def index(self, trace: str) -> _Index:
         found = self.traces.get(trace, b"")
@@ -151,18 +238,46 @@ class _Sender:
         elif not found.add(*_ITEM.unpack(item)):
             return False
         self.count += 1
+        if item[_FIRST_OF_PLACE]:  # no plain place of a call
+            self._note(trace, _ITEM.unpack(item)[2], 1)
         return True
+
+    def _note(self, trace: str, place: int, spans: int) -> None:
+        self._use(place, spans)
+        if place & _IS_BESIDE and place > 0:
+            self.besides[trace] += spans
+            if not self.besides[trace]:
+                del self.besides[trace]
+
+    def add_step(self, ids: bytes, kind: int, given: Given | None) -> bytes | None:
+        """Add a span that is no call. Return it as it is stored, or None if it is known."""
+        place = kind - 2 * self._number_of(given)
+        row = ids + place.to_bytes(8, signed=True)
+        if self.add(ids[:_TRACE].hex(), row[_TRACE:]):
+            return row
+        self._use(place, 0)
+        return None
+
+    def add_stored(self, row: bytes, given: Sequence[Given]) -> bytes | None:
+        """Add a span of a stored row. `given` are the values of that row by their numbers."""
+        place = int.from_bytes(row[-8:], signed=True)
+        if number := _given_number(place):
+            return self.add_step(row[:-8], place + 2 * number, given[number])
+        return row if self.add(row[:_TRACE].hex(), row[_TRACE:]) else None
 
     def remove(self, row: bytes) -> None:
         trace, span = row[:_TRACE].hex(), row[_TRACE : _TRACE + 8]
         found = self.traces[trace]
         if isinstance(found, bytes):
             at = next(at for at in range(0, len(found), _ITEM.size) if found.startswith(span, at))
+            _, _, place = _ITEM.unpack_from(found, at)
             found = self.traces[trace] = found[:at] + found[at + _ITEM.size :]
             is_empty = not found
         else:
+            _, place = found.spans[span]
             found.remove(span)
             is_empty = not found.spans
+        self._note(trace, place, -1)
         if is_empty:
             del self.traces[trace]
         self.count -= 1
@@ -205,6 +320,8 @@ class PendingSpans:
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:
             record, above, place = call
+            if above.startswith(BESIDE):
+                above, place = above.removeprefix(BESIDE), place | _IS_BESIDE
             row = _row_of(record.trace_id, record.span_id, above, place)
             if row is None or len(new) >= self._most:
                 continue
@@ -213,6 +330,8 @@ class PendingSpans:
             if trace not in traces:
                 traces[trace] = row[_TRACE:]
                 sender.count += 1
+                if place & _IS_BESIDE:
+                    sender.besides[trace] += 1
             elif sender.add(trace, row[_TRACE:]):
                 related.append((LinkedSpan(name, trace, row[_TRACE : _TRACE + 8]), call))
             else:
@@ -234,47 +353,87 @@ class PendingSpans:
         return [span for span in found if span is not None]
 
     def _added(self, name: str, sender: _Sender, step: SpanStep) -> LinkedSpan | None:
-        trace, span, above, kind = step
-        row = _row_of(trace, span, above or _NO_SPAN.hex(), _OF_RUN if kind == RUN else _OF_STEP)
-        if row is None or len(self._new) >= self._most or not sender.add(trace, row[_TRACE:]):
+        trace, span, above, kind, given = step
+        if len(self._new) >= self._most:
+            return None
+        row = _row_of(trace, span, above or _NO_SPAN.hex(), _OF_STEP)
+        if row is not None:
+            row = sender.add_step(row[:-8], _OF_RUN if kind == RUN else _OF_STEP, given)
+        if row is None:
             return None
         self._new.append((name, row))
         return LinkedSpan(name, trace, row[_TRACE : _TRACE + 8])
 
-    def runs_of(self, span: LinkedSpan) -> list[str]:
-        """Return the known runs around a known span, from the nearest on."""
-        return self._senders[span.sender].index(span.trace).runs_above(span.id)
+    def around(self, span: LinkedSpan) -> Around:
+        """Return what is known around a known span."""
+        sender = self._senders[span.sender]
+        return sender.index(span.trace).around(span.id, sender.given)
 
-    def calls_below(self, span: LinkedSpan) -> Iterator[tuple[int, list[str]]]:
-        """Yield the places of calls below a new span, with the runs around each call, if there are any."""
+    def calls_below(self, span: LinkedSpan, new: Container[LinkedSpan] = ()) -> Iterator[tuple[int, Around]]:
+        """
+        Yield the places of calls below a new span, with what is around each call, if there is anything. The calls
+        that lack only values are those of the uppermost of the spans that are new.
+        """
         sender = self._senders.get(span.sender)
         found = None if sender is None else sender.traces.get(span.trace)
         if sender is None or found is None or (isinstance(found, bytes) and found.count(span.id) < 2):
             return
         index = sender.index(span.trace)
-        if span.id not in index.below or not index.runs_above(span.id):
+        if span.id not in index.below:
             return
-        for call in islice(index.calls_below(span.id), MOST_PLACED):
-            yield index.spans[call][1], index.runs_above(call)
+        around = index.around(span.id, sender.given)
+        is_uppermost = span._replace(id=index.spans[span.id][0]) not in new
+        if is_uppermost and around.given != NOTHING_GIVEN:
+            calls = index.all_calls_below(span.id)
+        elif around.runs:
+            calls = index.calls_below(span.id)
+        else:
+            return
+        stating_runs = set(islice(index.calls_below(span.id), MOST_PLACED)) if around.runs else set[bytes]()
+        for call in islice(calls, MOST_PLACED):
+            runs, given = index.around(call, sender.given)
+            yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if call in stating_runs else (), given)
 
     def places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
         """Yield the places of calls that spans may link to their runs, before the spans are added."""
         sender = self._senders.get(name)
         if sender is None:
             return
-        for trace, span, _, _ in steps:
+        for trace, span, *_ in steps:
             row = _row_of(trace, span, _NO_SPAN.hex(), 0) if trace in sender.traces else None
             if row is not None:
                 index = sender.index(trace)
-                for call in islice(index.calls_below(row[_TRACE : _TRACE + 8]), MOST_PLACED):
-                    yield index.spans[call][1]
+                for call in islice(index.all_calls_below(row[_TRACE : _TRACE + 8]), MOST_PLACED):
+                    yield index.spans[call][1] & ~_IS_BESIDE
+
+    def has_besides(self, name: str) -> bool:
+        """Return True if a scope wrote calls of a key next to others."""
+        sender = self._senders.get(name)
+        return sender is not None and bool(sender.besides)
+
+    def beside(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
+        """Return the calls directly below the span above a call, if a scope wrote some of them next to others."""
+        sender = self._senders.get(name)
+        if sender is None or trace not in sender.traces:
+            return None
+        if not (above.startswith(BESIDE) or trace in sender.besides):
+            return None
+        row = _row_of(trace, span, above.removeprefix(BESIDE), 0)
+        if row is None:
+            return None
+        index = sender.index(trace)
+        places = [index.spans[each][1] for each in index.below.get(row[_TRACE + 8 : _TRACE + 16], ())]
+        calls = [place for place in places if place > 0]
+        besides = [place & ~_IS_BESIDE for place in calls if place & _IS_BESIDE]
+        others = [place for place in calls if not place & _IS_BESIDE]
+        return Siblings(besides, others)
 
     def new_rows(self, at: float) -> list[PartialReport]:
         """Return the rows to store with a commit: one for each key that sent new spans."""
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
-        return [_stored(at, name, b"".join(rows)) for name, rows in items.items()]
+        return [_stored(at, name, rows, self._senders[name].given) for name, rows in items.items()]
 
     def due(self, now: float) -> list[bytes]:
         """Return the keys of the rows to delete: those beyond the limit, and once a minute those that are too old."""
@@ -309,7 +468,7 @@ class PendingSpans:
         """Confirm the spans of a plan after its commit."""
         self._new.clear()
         for row in rows:
-            name, items = _decode(row.body)
+            name, items, _ = _decode(row.body)
             self._senders[name].rows[row.key] = row.at, items
         self._forget(gone)
 
@@ -319,14 +478,14 @@ class PendingSpans:
         damaged = 0
         for row in rows:
             try:
-                name, items = _decode(row.body)
+                name, items, given = _decode(row.body)
             except (msgspec.DecodeError, ValueError):
                 damaged += 1
                 continue
             sender = self._senders.setdefault(name, _Sender())
             if row.key in sender.rows:
                 continue
-            new = [each for each in _rows_in(items) if sender.add(each[:_TRACE].hex(), each[_TRACE:])]
+            new = [each for each in _rows_in(items) if sender.add_stored(each, given) is not None]
             sender.rows[row.key] = row.at, b"".join(new)
         self._forget(list(self._beyond()))
         return damaged
@@ -342,7 +501,25 @@ class PendingSpans:
                 del self._senders[name]
 
 
-_rows = msgspec.msgpack.Decoder(tuple[str, bytes])
+_rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[Given]])
+
+
+def _is_run(place: int) -> bool:
+    return place < 0 and place % 2 == 1
+
+
+def _given_number(place: int) -> int:
+    """Return the number of the values that a span gives, or 0 for none."""
+    return -place // 2 if place < 0 else 0
+
+
+def _numbered(row: bytes, number_of: Callable[[int], int]) -> bytes:
+    """Return a span with another number for what it gives."""
+    place = int.from_bytes(row[-8:], signed=True)
+    number = _given_number(place)
+    if not number:
+        return row
+    return row[:-8] + (place + 2 * (number - number_of(number))).to_bytes(8, signed=True)
 
 
 def _row_of(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
@@ -360,18 +537,25 @@ def _rows_in(items: bytes) -> Iterator[bytes]:
     return (items[at : at + ROW.size] for at in range(0, len(items), ROW.size))
 
 
-def _stored(at: float, sender: str, items: bytes) -> PartialReport:
-    """Return the row of the spans of one key in a commit."""
-    body = msgspec.msgpack.encode((sender, items))
+def _stored(at: float, sender: str, rows: Iterable[bytes], given: Sequence[Given]) -> PartialReport:
+    """Return the row of the spans of one key in a commit. `given` are the key's values by their numbers."""
+    stored = {0: 0}  # numbers in the row by those of the key
+    items = b"".join([_numbered(row, lambda number: stored.setdefault(number, len(stored))) for row in rows])
+    body = msgspec.msgpack.encode((sender, items, [given[number] for number in stored]))
     return PartialReport(SPANS + blake2b(pack(">d", at) + body, digest_size=16).digest(), at, body)
 
 
-def _decode(body: bytes) -> tuple[str, bytes]:
-    """Return the key's name and the spans of a row. Raises msgspec.DecodeError or ValueError if it is damaged."""
-    sender, items = _rows.decode(body)
+def _decode(body: bytes) -> tuple[str, bytes, list[Given]]:
+    """
+    Return the key's name, the spans of a row and what they give. Raises msgspec.DecodeError or ValueError if it is
+    damaged.
+    """
+    sender, items, given = _rows.decode(body)
     if len(items) % ROW.size:
         raise ValueError("spans are cut off")
-    return sender, items
+    if any(_given_number(place) >= len(given) for *_, place in ROW.iter_unpack(items)):
+        raise ValueError("values are cut off")
+    return sender, items, given
 
 
 def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, str]:
@@ -384,6 +568,18 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
     if not runs or len(stated) >= len(runs) or (run is None and stated) or stated != [*runs[: len(stated)]]:
         return {}
     return {name: value for name, value in zip(RUNS, fields_of(runs), strict=True) if value is not None}
+
+
+def values_to_add(known: Inference, given: Given) -> dict[str, Any]:
+    """Return the fields that a call lacks and the spans around it give."""
+    named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
+    fields: dict[str, Any] = {
+        name: value for name, value in named if value is not None and getattr(known, name) is None
+    }
+    room = max(0, MAX_TAGS - len(known.tags))
+    if tags := [(name, value) for name, value in given.tags if name not in known.tags][:room]:
+        fields["tags"] = {**known.tags, **dict(tags)}
+    return fields
 
 
 def fields_of(runs: Sequence[str]) -> tuple[str, str | None, str | None]:

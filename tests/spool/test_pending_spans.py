@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from msgspec import structs
+from msgspec import msgpack, structs
 
 from spool.log.partial_reports import PartialReport
 from spool.log.pending_spans import (
@@ -15,6 +15,7 @@ from spool.log.pending_spans import (
     RUN,
     STEP,
     CallBelow,
+    Given,
     LinkedSpan,
     PendingSpans,
     SpanStep,
@@ -23,6 +24,8 @@ from spool.record import Inference
 
 NOON = 1_700_000_000.0
 TRACE = f"{1:032x}"
+ANN = Given(user="ann", tags=(("agent", "outer"), ("branch", "main")))
+BOB = Given(user="bob")
 
 
 def id_of(number: int) -> str:
@@ -33,8 +36,8 @@ def span(number: int, sender: str = "alice") -> LinkedSpan:
     return LinkedSpan(sender, TRACE, number.to_bytes(8))
 
 
-def step(number: int, above: int | None, kind: int = STEP) -> SpanStep:
-    return TRACE, id_of(number), None if above is None else id_of(above), kind
+def step(number: int, above: int | None, kind: int = STEP, given: Given | None = None) -> SpanStep:
+    return TRACE, id_of(number), None if above is None else id_of(above), kind, given
 
 
 def call(number: int, above: str, place: int) -> CallBelow:
@@ -63,13 +66,52 @@ def loaded(rows: Iterable[PartialReport], most: int = 100) -> PendingSpans:
 def test_a_call_gets_the_runs_above_it() -> None:
     spans = PendingSpans(100)
     assert [] == spans.add_calls("alice", [call(5, id_of(4), 70)])
-    assert [] == spans.runs_of(span(5))
+    assert [] == spans.around(span(5)).runs
     rows = commit(spans)
     add(spans, step(2, None, RUN), step(3, 2, RUN))
     rows += commit(spans)
     for each in (spans, loaded(rows)):
         assert 1 == add(each, step(4, 3))
-        assert [(70, [id_of(3), id_of(2)])] == list(each.calls_below(span(4)))
+        assert [(70, ([id_of(3), id_of(2)], Given()))] == list(each.calls_below(span(4)))
+
+
+@pytest.mark.parametrize("many", [0, MANY])
+def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
+    """The nearest span counts. Values are stored once, also with a number that others had before."""
+    spans = PendingSpans(200)
+    spans.add_calls("alice", [call(5, id_of(4), 70)])
+    add(spans, *[step(number, 1, given=ANN) for number in range(100, 100 + many)])
+    spans.begin()  # the commit failed
+    spans.add_calls("alice", [call(5, id_of(4), 70)])
+    rows = commit(spans)
+    add(spans, step(3, 2, given=Given(session="s", tags=(("agent", "inner"),))), step(6, 5, given=BOB))
+    add(spans, *[step(number, 99, given=BOB) for number in range(100, 100 + many)])
+    rows += commit(spans)
+    for each in (spans, loaded(rows, 200)):
+        add(each, step(2, None, RUN, ANN), step(2, None, RUN, BOB))
+        around = Given("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
+        assert [] == list(each.calls_below(span(2)))
+        assert 1 == add(each, step(4, 3, given=Given(team="t")))
+        assert [(70, ([id_of(2)], around._replace(team="t")))] == list(each.calls_below(span(4)))
+
+
+def test_calls_of_runs_below_get_values_but_one_states_the_runs() -> None:
+    spans = PendingSpans(100)
+    spans.add_calls("alice", [call(number, id_of(4), number) for number in (5, 6)])
+    add(spans, step(4, 3, RUN), step(3, 2), step(2, None, RUN, ANN))
+    found = dict(spans.calls_below(span(2)))
+    assert [ANN, ANN] == [found[place].given for place in (5, 6)]
+    assert [[], [id_of(4), id_of(2)]] == sorted(list(found[place].runs) for place in (5, 6))
+
+
+def test_values_of_forgotten_spans_are_forgotten() -> None:
+    spans = PendingSpans(10)
+    for number in range(1, 1000):
+        add(spans, step(number, 9999, given=Given(session=str(number))), step(number, 9998, given=ANN))
+        commit(spans)
+    [sender] = spans._senders.values()
+    assert 13 >= len(sender.given)
+    assert 10 == len(sender._numbers)
 
 
 def test_the_oldest_spans_of_the_largest_key_are_forgotten() -> None:
@@ -148,16 +190,17 @@ def test_plain_spans_are_remembered_only_in_traces_with_ai() -> None:
 def test_circles_end() -> None:
     spans = PendingSpans(10)
     spans.add_calls("alice", [call(3, id_of(2), 70)])
-    add(spans, step(1, 2, RUN), step(2, 1, RUN))
-    assert [(70, [id_of(2), id_of(1)])] == list(spans.calls_below(span(1)))
+    add(spans, step(1, 2, RUN, ANN), step(2, 1, RUN))
+    assert [(70, ([id_of(2), id_of(1)], ANN))] == list(spans.calls_below(span(1)))
 
 
 def test_damaged_rows_are_left_out() -> None:
     spans = PendingSpans(10)
-    add(spans, step(1, 99))
+    add(spans, step(1, 99, given=ANN))
     [row] = commit(spans)
-    damaged = [PartialReport(row.key, row.at, row.body[:-1]), PartialReport(row.key, row.at, b"")]
-    assert 2 == PendingSpans(10).load(damaged)
+    name, items, _ = msgpack.decode(row.body)
+    bodies = [row.body[:-1], b"", msgpack.encode((name, items[:-1], [])), msgpack.encode((name, items, []))]
+    assert 4 == PendingSpans(10).load([PartialReport(row.key, row.at, body) for body in bodies])
 
 
 @pytest.mark.parametrize("id", ["x" * 16, "1", "", "é" * 16, " " * 16])
@@ -166,6 +209,12 @@ def test_ids_of_other_forms_are_no_spans(id: str) -> None:
     record, _, place = call(1, id_of(2), 70)
     spans.add_calls("alice", [(record, id, place), (structs.replace(record, span_id=id), id_of(2), place)])
     spans.add_calls("alice", [(structs.replace(record, trace_id=id * 2), id_of(2), place)])
-    add(spans, (TRACE, id, None, RUN), (TRACE, id_of(1), id or "1", RUN), (id * 2, id_of(1), None, RUN))
-    assert [] == [*spans.places_below("alice", [(TRACE, id, None, RUN)])]
+    of_run = (RUN, None)
+    add(
+        spans,
+        (TRACE, id, None, *of_run),
+        (TRACE, id_of(1), id or "1", *of_run),
+        (id * 2, id_of(1), None, *of_run),
+    )
+    assert [] == [*spans.places_below("alice", [(TRACE, id, None, *of_run)])]
     assert {} == spans.held

@@ -92,7 +92,7 @@ class CallAlone(msgspec.Struct, frozen=True):
             trace, span, parent = row[FIRST_PLACE : PARENT_PLACE + 1]
             if trace is not None and span is not None:
                 step = STEP if self.step == STEP and parent is not None else self.step
-                outcome.steps.append((trace, span, parent, step))
+                outcome.steps.append((trace, span, parent, step, None))
             return
         record = self.record_of(self.record, row)
         place = self.response_place
@@ -277,8 +277,10 @@ def alone_of(
     return found if holds else None
 
 
-def _nothing(form: SpanForm) -> CallAlone:
+def _nothing(form: SpanForm) -> CallAlone | None:
     read, node = form.read, form.read.node
+    if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
+        return None  # the span gives values to calls of other requests
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
     return CallAlone(
         None, (), (), (), None, 0, None, 0, None, "", None, read.ignored, read.shown, read.left_out, step=step

@@ -100,6 +100,8 @@ class SpanCall(Struct, gc=False):
     sdk: SpanCall | None = None  # the dropped span of the SDK that is around this call
     # True if one of two nested spans, the SDK's and the one around it, was dropped as a duplicate of the other
     is_nested: bool = False
+    # True if the scope writes its span next to the one of the SDK that made the call, as a sibling in the trace
+    is_beside: bool = False
     is_guess: bool = False  # True if the span names neither an operation nor a kind
 
     @property
@@ -110,6 +112,10 @@ class SpanCall(Struct, gc=False):
     def has_short_id(self) -> bool:
         """Return True if the response id alone does not identify the call."""
         return self.response_id is not None and not is_long(self.response_id)
+
+    @property
+    def has_id(self) -> bool:
+        return self.response_id is not None or self.shared_id is not None or self.own_id is not None
 
     @property
     def says_nothing(self) -> bool:

@@ -130,11 +130,16 @@ def is_model_of_sdk(model: str) -> bool:
     return any(word in model.lower() for word in SDKS.values())
 
 
+def _is_beside(span: Span, call: SpanCall) -> None:
+    call.is_beside = True
+
+
 # Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _with_compactions),
     *[(scope, _is_of_sdk) for scope in SDKS],
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
+    ("langfuse-sdk", _is_beside),
 )
 
 # Anthropic's own libraries write this attribute, even if their spans are inside the spans of another product.

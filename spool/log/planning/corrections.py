@@ -106,7 +106,10 @@ def taken_back(
 
 
 def placed(known: Inference, count: int, fields: dict[str, Any], *, now_ns: int) -> Correction | None:
-    """Build the correction that adds the runs around a call. Return None if there are too many corrections."""
+    """
+    Build the correction that adds what is around a call: runs, and given values. Return None if there are too many
+    corrections.
+    """
     return None if count >= MOST else _changing(known, count, fields, LATE_RUN, known.source, now_ns)
 
 

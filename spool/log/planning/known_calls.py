@@ -36,7 +36,8 @@ from spool.log.amendments import (
 )
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
-from spool.log.pending_spans import runs_to_add
+from spool.log.pending_spans import NOTHING_GIVEN, Around, Siblings, runs_to_add, values_to_add
+from spool.log.planning.besides import MOST_BESIDE, are_beside, matched
 from spool.log.planning.costs import (
     KnownCosts,
     Rank,
@@ -310,16 +311,16 @@ class KnownCalls:
         self._plan.observed[self._terms.topic, books.DUPLICATES, later.source] -= 1
         return True
 
-    def place_in_run(self, place: int, runs: Sequence[str]) -> None:
-        """Add the runs around a call, from the nearest on, to the record that counts the call."""
-        if place == IN_A_RUN:
+    def place_below(self, place: int, around: Around) -> None:
+        """Add the runs around a call, and what the spans around it give, to the record that counts the call."""
+        if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
         place = self._counting(place)
         known, corrections_so_far = self._current(place)
         if not isinstance(known, Inference) or known.shadow:
             return
-        is_placed = known.run is not None
-        fields: dict[str, Any] = {**runs_to_add((known.run, known.parent_run, known.ancestors), runs)}
+        fields: dict[str, Any] = values_to_add(known, around.given)
+        fields |= runs_to_add((known.run, known.parent_run, known.ancestors), around.runs)
         if not fields:
             return
         topic, number = duplicates.place_of(place)
@@ -333,8 +334,34 @@ class KnownCalls:
                 return
             self._store(correction)
             self._terms.split += 1
-        if not is_placed and number < self._terms.first:
+        if "run" in fields and number < self._terms.first:
             self._observe(books.PLACED, known)
+
+    def join_beside(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
+        """Join the record of a new call with that of a sibling by another scope, if the two report one call."""
+        reports = {
+            place: known
+            for place in (*siblings.besides, *siblings.others)
+            if isinstance(known := self._at(place), Inference) and _are_alike(record, known)
+        }
+        if len(reports) > MOST_BESIDE:
+            return
+        besides, others = [[place for place in side if place in reports] for side in siblings]
+        counting = {place: self._counting(place) for place in reports}
+        by_record = {counting[place]: place for place in besides}
+        pairs = {other: by_record[counting[other]] for other in others if counting[other] in by_record}
+        fitting = {
+            beside: [other for other in others if are_beside(reports[other], reports[beside])]
+            for beside in besides
+        }
+        after = matched(fitting, pairs)
+        new_besides = set(after.values()) - set(pairs.values())
+        for other, beside in zip(sorted(after.keys() - pairs.keys()), sorted(new_besides), strict=True):
+            first, later = sorted((counting[other], counting[beside]))
+            calls = first != later and self._is_call(first) and self._is_call(later)
+            if calls and self._bridge(first, later, record, hours):
+                self._terms.bridged += 1
+                self._observe(books.BRIDGED, record)
 
     def _is_known(self, correction: Correction) -> bool:
         """
@@ -775,6 +802,10 @@ class KnownCalls:
             fields |= {
                 name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")
             }
+
+
+def _are_alike(one: Inference, other: Inference) -> bool:
+    return one.status == other.status and (one.output_tokens or 0) == (other.output_tokens or 0)
 
 
 def _with_cost_of(known: Inference, later: Inference) -> Inference:

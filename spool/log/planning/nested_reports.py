@@ -121,7 +121,7 @@ class NestedReports:
             return False
         own = nesting.start, nesting.end
         return not any(
-            _overlie(own, times)
+            overlie(own, times)
             for record in records
             for times in nested_times(names_of(record), is_inner=nesting.is_inner)
         )
@@ -139,7 +139,7 @@ class NestedReports:
             if not records or records[-1].shadow:
                 continue
             # a record that was taken back has no counts; the record that counts it has them
-            same = [one for one in records if _are_same(*((record, one) if is_inner else (one, record)))]
+            same = [one for one in records if are_same(*((record, one) if is_inner else (one, record)))]
             if not same:
                 continue
             other = records[0]
@@ -182,7 +182,7 @@ def _duration(fit: _Fit) -> int:
     return fit.times[1] - fit.times[0]
 
 
-def _overlie(one: Times, other: Times) -> bool:
+def overlie(one: Times, other: Times) -> bool:
     """Return True if one of two reports contains the other, as spans of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]
@@ -195,7 +195,7 @@ def _is_within(inner: Times, outer: Times, slack: int) -> bool:
     return starts_inside and inner[1] - slack <= outer[1] <= inner[1] + LATEST_END_NS
 
 
-def _are_same(inner: Inference, outer: Inference) -> bool:
+def are_same(inner: Inference, outer: Inference) -> bool:
     """Return True if two reports have the same model and the same counts."""
     has_input = (outer.input_tokens or 0) in inputs_of(inner)
     has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)

@@ -20,7 +20,7 @@ from spool.log.counted_names import types_of
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.partial_reports import PartialReport, stale
-from spool.log.pending_spans import CallBelow, LinkedSpan, PendingSpans
+from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import names_of_first, rank_of
 from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.nested_reports import others
@@ -82,17 +82,27 @@ class Planner:
         hours = NearHours(int(now * NS))
         places: set[int] = set()
         for submission in group:
+            has_besides = self.spans.has_besides(submission.heard_by)
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.of(record)
                 if identity.nesting is not None:
                     nesting = from_sender(identity.nesting, getattr(record, "sender_key", None))
                     places.update(self._nested_places(nesting, near, now))
                 linked_names = [linked for _, linked in identity.links]
+                above = identity.above
+                if above is not None and (has_besides or above.startswith(BESIDE)):
+                    places.update(self._places_beside(submission.heard_by, record, above))
                 for name in (identity.id, *identity.lookups, *identity.names, *linked_names):
                     if place := index.find((index.id_of(name),), near, now):
                         places.add(place)
             places.update(self.spans.places_below(submission.heard_by, submission.steps))
         return places
+
+    def _places_beside(self, sender: str, record: Record, above: str) -> Sequence[int]:
+        if not isinstance(record, Inference):
+            return ()
+        siblings = self.spans.beside(sender, record.trace_id or "", record.span_id or "", above)
+        return () if siblings is None else (*siblings.besides, *siblings.others)
 
     def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
         def place_of(name: bytes) -> int | None:
@@ -312,22 +322,29 @@ class _Work:
                 self._calls_below.append((record, above, place))
 
     def _link_to_runs(self) -> None:
-        """Remember the spans of calls and steps, and add runs to the calls whose chain to an agent is known now."""
+        """Remember the spans of calls and steps, and add what is known now around calls: runs, and given values."""
         spans, sender = self._spans, self._submission.heard_by
         unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
         new = list[LinkedSpan]()
-        for span, (record, _, place) in spans.add_calls(sender, self._calls_below):
+        related = spans.add_calls(sender, self._calls_below)
+        has_besides = spans.has_besides(sender)
+        for span, (record, above, place) in related:
             new.append(span)
-            if runs := spans.runs_of(span):
-                self._known.place_in_run(place, runs)
-                unplaced[record.source] -= record.run is None
+            siblings = has_besides and spans.beside(sender, span.trace, record.span_id or "", above)
+            if siblings:
+                _, near = self._near_hours.of(record)
+                self._known.join_beside(record, siblings, near)
+            around = spans.around(span)
+            self._known.place_below(place, around)
+            unplaced[record.source] -= bool(around.runs) and record.run is None
         for source, n in unplaced.items():
             self._plan.observed[self._terms.topic, books.UNPLACED, source] += n
         if self._submission.steps:
             new += spans.add_steps(sender, self._submission.steps)
+        every_new = set(new)
         for span in new:
-            for place, runs in spans.calls_below(span):
-                self._known.place_in_run(place, runs)
+            for place, around in spans.calls_below(span, every_new):
+                self._known.place_below(place, around)
 
     def _repeat(self) -> None:
         self._terms.duplicates += len(self._submission.records)

@@ -17,9 +17,11 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.people.authentication.access import Bearer
+from spool.log.pending_spans import LONGEST_GIVEN
+from spool.record import Correction, Inference, Record
 from tests.clients.capture import PLACE, read
 from tests.gateway.normalise.otlp.items import SECOND
-from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
+from tests.gateway.normalise.otlp.payloads import attribute, in_protobuf, span, traces
 from tests.integration.order.dealt.shared_gateways import SharedGateways
 from tests.integration.order.running import SEED, Gateway, Request, Row, told_in_memory, told_on_disk
 from tests.rounds import IS_LONG
@@ -36,6 +38,7 @@ CAPTURES = {
 }
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 TOOL = {"gen_ai.operation.name": "execute_tool"}
+WORKFLOW = {"gen_ai.operation.name": "invoke_workflow"}
 HTTP = {"http.request.method": "POST"}
 
 
@@ -146,6 +149,113 @@ def test_runs_survive_restarts(name: str) -> None:
     for order in orders(spans):
         rows, _ = told_on_disk(requests_of(order), [True], [5.0])
         assert_same_runs(rows, spans)
+
+
+# Spans give users, sessions, a team, names of agents and a branch to the calls below them. The nearest one counts.
+GIVING = [
+    made(1, WORKFLOW | {"user.id": "ann", "session.id": "outer", "vcs.ref.head.name": "main"}),
+    made(2, AGENT | {"gen_ai.agent.name": "planner", "team.id": "search"}, 1),
+    chat(3, 2),
+    made(4, TOOL | {"session.id": "middle"}, 2),
+    made(5, HTTP, 4),
+    made(6, AGENT | {"gen_ai.agent.name": "coder"}, 5),
+    made(7, AGENT | {"user.id": "bob@example.com"}, 6),
+    chat(8, 7),
+    chat(9, 7),
+    chat(10, 6),
+    made(11, TOOL, 2),
+    chat(12, 11),
+]
+GIVEN = ("run", "user", "team", "session", "api_key", "tags")
+
+
+def given_in(records: Iterable[Record]) -> dict[bytes, dict[str, Any]]:
+    """Return run, user, team, session and tags of each call, after its corrections."""
+    given: dict[bytes, dict[str, Any]] = {}
+    for record in sorted(records, key=lambda record: isinstance(record, Correction)):
+        if isinstance(record, Inference):
+            given[record.id] = {name: getattr(record, name) for name in GIVEN}
+        elif isinstance(record, Correction):
+            given[record.corrects] |= {name: getattr(record.after, name) for name in GIVEN}
+    return given
+
+
+async def given_by(
+    bodies: Sequence[bytes], *, pause: float = 0, directory: Path | None = None
+) -> dict[bytes, dict[str, Any]]:
+    gateway = Gateway(directory)
+    await gateway.start()
+    for request in requests_of(bodies):
+        await gateway.take(request)
+        await gateway.pass_time(pause)
+        await gateway.restart()
+    records, conflicts = await gateway.closed()
+    assert conflicts == 0
+    return given_in(records)
+
+
+@pytest.mark.parametrize("pause", [0.0, 5.0, 60.0], ids=["at once", "open", "closed"])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_spans_give_does_not_depend_on_requests(
+    pause: float, restarts: bool, tmp_path: Path
+) -> None:
+    """Agent, session, user, team and branch are those of one request with all spans, for 1, 2 or 12 requests."""
+    spans = [in_protobuf(traces(each)) for each in GIVING]
+    expected = await given_by([b"".join(spans)])
+    hashed = {call["user"] for call in expected.values()} - {"ann"}
+    assert 1 == len(hashed)
+    assert "@" not in hashed.pop()
+    assert {"planner", "coder"} == {call["tags"]["agent"] for call in expected.values()}
+    assert {"outer", "middle"} == {call["session"] for call in expected.values()}
+    assert {("search", "main")} == {(call["team"], call["tags"]["branch"]) for call in expected.values()}
+    chance = random.Random(SEED)
+    for number, order in enumerate(orders(spans)):
+        at = chance.randrange(1, len(order))
+        halves = [b"".join(order[:at]), b"".join(order[at:])]
+        for size, bodies in enumerate((order, halves)):
+            directory = tmp_path / f"{number}-{size}" if restarts else None
+            assert expected == await given_by(bodies, pause=pause, directory=directory)
+
+
+async def test_no_address_of_a_person_waits_on_disk(tmp_path: Path) -> None:
+    """What spans give waits on disk as records have it: addresses are hashed, and content is not stored."""
+    gateway = Gateway(tmp_path)
+    await gateway.start()
+    given = {"user.id": "eve@example.com", "session.id": "s-77", "gen_ai.input.messages": "the prompt"}
+    await gateway.take(Request("otlp/traces", in_protobuf(traces(made(2, AGENT | given)))))
+    await gateway.end()
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"s-77" in stored
+    assert b"eve@" not in stored
+    assert b"the prompt" not in stored
+
+
+async def test_values_of_a_report_stay(tmp_path: Path) -> None:
+    """A call keeps what it states itself, and too long values are not remembered."""
+    own = chat(3, 2)
+    own["attributes"] += [attribute("user.id", "cy"), attribute("gen_ai.agent.name", "own")]
+    long = AGENT | {"session.id": "x" * (LONGEST_GIVEN + 1)}
+    for agent, session in ((AGENT | {"user.id": "ann", "session.id": "s"}, "s"), (long, None)):
+        spans = [in_protobuf(traces(each)) for each in (own, made(2, agent | {"gen_ai.agent.name": "outer"}))]
+        [found] = (await given_by(spans)).values()
+        assert ("cy", session, "own") == (found["user"], found["session"], found["tags"]["agent"])
+
+
+async def test_two_gateways_give_the_same(request: pytest.FixtureRequest) -> None:
+    """The spans around a call reach another gateway on the same database than the call."""
+    spans = [in_protobuf(traces(each)) for each in GIVING]
+    expected = await given_by([b"".join(spans)])
+    sessions = sorted(str(call["session"]) for call in expected.values())
+    for pause in (0.0, 60.0):
+        gateways = SharedGateways(schemas_of(POSTGRES, request)())
+        await gateways.start()
+        for each in requests_of(spans[::-1] if pause else spans):
+            await gateways.take(each)
+            await gateways.pass_time(pause)
+        rows, _ = await gateways.judged()
+        latest = {row["id"]: row["session"] for row in rows if row["kind"] == "inference"}
+        latest |= {row["corrects"]: row["session"] for row in rows if row["kind"] == "correction"}
+        assert sessions == sorted(map(str, latest.values()))
 
 
 async def test_runs_survive_a_kill(tmp_path: Path) -> None:

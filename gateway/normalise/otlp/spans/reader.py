@@ -68,7 +68,7 @@ from spool.identity import (
     of_stream,
     with_names,
 )
-from spool.log.pending_spans import fields_of
+from spool.log.pending_spans import BESIDE, fields_of
 from spool.record import Inference
 
 RUN = "run"  # field of a product's own names
@@ -93,6 +93,7 @@ class SpanReader:
         self._enough = PART  # number of calls from which it pays to add finished traces early
         self._has_streams = False  # True if a span reports the result of a stream that a sibling span started
         self._has_links = False  # True if the other report of a call may be in another payload
+        self._has_beside = False  # True if a call may be reported by a sibling of another scope
         self._has_guesses = False  # True if a call was guessed and may repeat a sibling
         self._has_inner = False  # True if a call has a parent, so it may repeat an enclosing call
         self._has_steps = False  # True if a span is not a call
@@ -140,6 +141,8 @@ class SpanReader:
             if call is not None:
                 if reading.guesses:
                     call.is_guess = self._has_guesses = True
+                if call.is_beside:
+                    self._has_beside = True
                 if call.run_id is not None:
                     self._has_runs = True
                 if parent is not None:
@@ -187,6 +190,7 @@ class SpanReader:
             self._has_inner |= parent is not None
             self._has_guesses |= call.is_guess
             self._has_links |= call.is_linked
+            self._has_beside |= call.is_beside
         self._has_steps |= call is None
         if key is not None and node is not None:
             self._nodes[key] = node
@@ -441,6 +445,9 @@ class SpanReader:
             identity = with_names(identity, also, links, call.joins, nesting)
             if call.relayed_session is not None and record.status == "ok":
                 identity = identity._replace(is_final=True)
+        if self._has_beside and parent is not None:
+            # siblings have the same span above them, also if the request has it
+            link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
             identity = below(identity, link)
         self._outcome.add(record, identity, call.why, device=call.device)

@@ -18,7 +18,7 @@ from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
 from gateway.normalise.reading import tags
 from spool.identity import of_span
-from spool.log.pending_spans import MOST_RUNS, PLAIN, RUN, STEP, SpanStep
+from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, Given, SpanStep
 
 TURN = 256  # number of nodes to process before the event loop gets a turn
 CLOSE = 8  # limit of levels between a call and the span of its HTTP request
@@ -112,13 +112,27 @@ class TraceTree:
         for (trace, span), node in nodes:
             parent = node.parent
             if trace not in with_ai:
-                yield trace, span, None if parent is None else parent[1], PLAIN
+                given = None if node is ROOT else _given(node)
+                yield trace, span, None if parent is None else parent[1], PLAIN, given
             elif node.is_run:
-                yield trace, span, self.above(parent).link, RUN
+                link = self.above(parent).link
+                yield trace, span, link, RUN, self._given_beyond(trace, span, link)
             elif node.call is None or node.call.place in dropped:
                 link = self.above(parent).link
-                is_linked = link is not None and (node.is_ai or node.call is not None)
-                yield trace, span, link, STEP if is_linked else PLAIN
+                given = None if node is ROOT else self._given_beyond(trace, span, link)
+                is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
+                yield trace, span, link, STEP if is_linked else PLAIN, given
+
+    def _given_beyond(self, trace: str, span: str, link: str | None) -> Given | None:
+        """Return what a span gives, or None if it gives nothing that its link in the same payload does not give."""
+        above = self.above((trace, span))
+        if (
+            link is not None
+            and (linked := self.nodes.get((trace, link))) is not None
+            and linked.below is above
+        ):
+            return None
+        return _given(above)
 
     def outside(self, parent: Key | None) -> Key | None:
         """
@@ -216,6 +230,19 @@ def _below(node: Node, above: Above, span_id: str) -> Above:
     runs = (span_id, *above.runs[: MOST_RUNS - 1]) if node.is_run else above.runs
     agent = node.agent or above.agent
     return Above(nearest(node.caller, above.caller), agent, calls, work, runs, above.missing)
+
+
+def _given(source: Node | Above) -> Given | None:
+    """Return what a span gives to the calls below it. Return None if there is nothing, or if it is too long."""
+    caller, agent, work = source.caller, source.agent, source.work
+    if caller is NO_CALLER and agent is None and not work:
+        return None
+    given_tags = dict(work)
+    if agent is not None and "agent" not in given_tags:
+        tags.put(given_tags, "agent", agent)
+    values = (caller.user, caller.team, caller.session, caller.api_key)
+    size = sum(len(value) for value in (*values, *given_tags.values()) if value is not None)
+    return Given(*values, tags=tuple(given_tags.items())) if size <= LONGEST_GIVEN else None
 
 
 class KeptCalls(NamedTuple):

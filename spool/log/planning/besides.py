@@ -1,0 +1,55 @@
+"""
+Calls that two siblings of a trace report: the SDK's span, and one that another scope writes next to it. Pure.
+
+Parallel calls may be equal, so a report may fit several of the other side. Each is paired once, and as many pairs
+are made as there can be, so the number of calls does not depend on the order of the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from spool.log.planning.nested_reports import are_same, overlie
+from spool.record import Inference
+
+MOST_BESIDE: Final = 64  # equal reports under one parent that are paired; of more, none is
+
+
+def are_beside(one: Inference, other: Inference) -> bool:
+    """Return True if two siblings may be one call: one lies within the other, and models and counts are equal."""
+    times = [(each.start_time, each.end_time) for each in (one, other)]
+    if one.status != other.status or None in (*times[0], *times[1]):
+        return False
+    if one.status == "ok" and not (one.input_tokens or one.output_tokens):
+        return False
+    if not (are_same(one, other) or are_same(other, one)):
+        return False
+    first, second = [(start or 0, end or 0) for start, end in times]
+    return overlie(first, second)
+
+
+def matched(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
+    """
+    Return as many pairs as possible, by the other side. `fitting` has the others that each report fits, and `pairs`
+    are known pairs.
+    """
+    by_other = dict(pairs)
+    paired = set(by_other.values())
+    for report in fitting:
+        if report not in paired:
+            _pair(report, fitting, by_other, set())
+    return by_other
+
+
+def _pair(
+    report: int, fitting: Mapping[int, Sequence[int]], by_other: dict[int, int], tried: set[int]
+) -> bool:
+    for other in fitting.get(report, ()):
+        if other in tried:
+            continue
+        tried.add(other)
+        if other not in by_other or _pair(by_other[other], fitting, by_other, tried):
+            by_other[other] = report
+            return True
+    return False
