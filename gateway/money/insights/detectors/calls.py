@@ -20,6 +20,7 @@ LEAST_OWNERLESS = Decimal(1)  # minimum spend without an owner, in dollars
 # Thresholds of the detector doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
+LEAST_WHOLE = 3  # minimum number of pairs if every call of the smaller source has a twin
 LEAST_PAIRED_SHARE = 0.2  # minimum share of the smaller source's calls that have a twin
 LEAST_TOKENS = 50  # minimum tokens of a compared call, because shorter calls look alike by chance
 # Thresholds of the detector repeated_ids.
@@ -83,14 +84,18 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     for first, second in _pairs(calls):
         first_source, other_source = sorted((_source(first), _source(second)))
         pairs[first_source, other_source].append((first, second))
-    return ordered(
-        _doubled(
-            first_source, other_source, source_pairs, min(by_source[first_source], by_source[other_source])
-        )
-        for (first_source, other_source), source_pairs in pairs.items()
-        if len(source_pairs)
-        >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * min(by_source[first_source], by_source[other_source]))
-    )
+    findings = []
+    for (first_source, other_source), source_pairs in pairs.items():
+        fewer = min(by_source[first_source], by_source[other_source])
+        if _are_suspicious(len(source_pairs), fewer):
+            findings.append(_doubled(first_source, other_source, source_pairs, fewer))
+    return ordered(findings)
+
+
+def _are_suspicious(pairs: int, fewer: int) -> bool:
+    """Return True if the pairs are too many for chance. `fewer` is the number of calls of the smaller source."""
+    is_whole = pairs == fewer and pairs >= LEAST_WHOLE
+    return is_whole or pairs >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * fewer)
 
 
 def _is_told(call: Inference) -> bool:

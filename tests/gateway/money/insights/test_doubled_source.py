@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 from typing import Any
 from unittest.mock import Mock
@@ -64,7 +65,7 @@ def test_what_is_no_twin() -> None:
         calls("otel", later=1, output_tokens=7),
         calls("otel", later=1, request_model="o3"),
         calls("litellm", later=1),
-        calls("otel", later=1, n=9),
+        calls("otel", later=1, n=2),
         calls("otel", later=1, status="cached"),
     ):
         assert [] == found(doubled_source, recent=[*first, *second])
@@ -74,6 +75,36 @@ def test_what_is_no_twin() -> None:
         for source in "ab"
     ]
     assert [] == found(doubled_source, recent=short)
+
+
+@pytest.mark.parametrize("n", [3, 8])
+def test_a_small_source_whose_calls_all_have_a_twin(n: int) -> None:
+    """A developer's assistant makes a few calls through a gateway that serves many others."""
+    busy, twins = calls("litellm", n=200), calls("codex", later=2, n=n)
+    [finding] = found(doubled_source, recent=[*busy, *twins])
+    assert finding.draft.title == "codex and litellm seem to report the same calls"
+    assert finding.draft.cost_impact == f"{n * Decimal('0.1'):.2f}"
+    alone = calls("codex", later=2, n=1, output_tokens=9)
+    assert [] == found(doubled_source, recent=[*busy, *twins, *alone])
+    assert [] == found(doubled_source, recent=[*busy, *calls("codex", later=2, n=2)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_calm_month_has_no_finding(seed: int) -> None:
+    """Sources of any size call the same models at the same hours, and some of their calls look alike by chance."""
+    dice = random.Random(seed)
+    recent = [
+        call(
+            dice.randrange(30) * 86400 + dice.randrange(8 * 3600),
+            source=f"source {number}",
+            request_model=dice.choice(["gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5"]),
+            input_tokens=dice.randint(50, 3000),
+            output_tokens=dice.randint(1, 60),
+        )
+        for number in range(6)
+        for _ in range(dice.choice([3, 4, 12, 60, 400]))
+    ]
+    assert [] == found(doubled_source, recent=recent)
 
 
 def test_ids_that_came_again() -> None:
