@@ -36,10 +36,17 @@ AS_STREAM, BELOW_STREAM = "stream", "below stream"
 AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
 AS_CALL, AS_COUNT = "call", "count"  # reports of a response, and events that only count its tokens
 ANY_SCOPE = "any scope"
+SEALED = 96  # Limit in characters for ids that providers give. A gateway sealed (encrypted) a longer id.
+# A span id, a UUID, 128 bits in hexadecimal, a ULID, or a prefix with a long random part. Any other id may be unique
+# only within its session.
+_UNIQUE = re.compile(
+    "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}"
+    "|[a-z]{2,8}_[0-9A-Za-z]{20,64}",
+    re.ASCII,
+)
 _INNER, _OUTER = "inner", "outer"
 # begins a place of nested reports that is not one process, because several machines may run the same service
 OF_SERVICE = "service "
-_NAMED = " with a request id"
 
 
 class Nesting(NamedTuple):
@@ -56,6 +63,23 @@ class Nesting(NamedTuple):
     keys: tuple[str, ...]
     start: int
     end: int
+
+
+class Relay(NamedTuple):
+    """
+    One of two reports of a call by an assistant (AS_ASSISTANT) and by the gateway that it calls (AS_GATEWAY), without
+    a common id.
+
+    `keys` have the session that the assistant states to the gateway, the outcome and the counts. `start` is None if
+    the report states only an end. `names_request`: the report states the provider's id of its request. If both
+    reports state one, only equal ids join them.
+    """
+
+    side: str
+    keys: tuple[str, ...]
+    start: int | None
+    end: int
+    names_request: bool = False
 
 
 class Identity(NamedTuple):
@@ -83,6 +107,7 @@ class Identity(NamedTuple):
 
     `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
     `nesting`: another report of the same process may have the call in a trace of its own, without a common id.
+    `relay`: an assistant or the gateway that it calls may report the call as well, without a common id.
     `above`: the span of the nearest agent above the call, or the first span above it that its request lacks.
 
     `scope`: name of the scope of a span whose own ids identify the call, because its other id is short or shared;
@@ -98,6 +123,7 @@ class Identity(NamedTuple):
     is_final: bool = False
     is_guess: bool = False
     nesting: Nesting | None = None
+    relay: Relay | None = None
     above: str | None = None
     scope: str | None = None
 
@@ -155,10 +181,20 @@ def is_long(response_id: str) -> bool:
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
 
 
+def is_unique(id: str) -> bool:
+    """Return True if an id of a session or a run is unique everywhere by its form."""
+    return _UNIQUE.fullmatch(id) is not None
+
+
+def is_sealed(response_id: str | None) -> bool:
+    """Return True if a gateway sealed the id of a response, so that each reader gets another one."""
+    return response_id is not None and len(response_id) > SEALED
+
+
 def form_of(record: Inference) -> str | None:
-    """Return the prefix of a record's long id (`msg_`, `req_`, ...), or None."""
+    """Return the prefix of a record's long id (`msg_`, `req_`, ...), or None. A sealed id identifies no call."""
     id = record.request_id
-    prefix = None if id is None or not is_long(id) else _PREFIX.match(id)
+    prefix = None if id is None or is_sealed(id) or not is_long(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
 
 
@@ -199,7 +235,7 @@ def of_call(
 
 def _known_by(id: bytes) -> Identity:
     """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
-    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None))
+    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
 def with_names(
@@ -208,12 +244,13 @@ def with_names(
     links: tuple[tuple[bytes, bytes], ...],
     joins: tuple[bytes, ...],
     nesting: Nesting | None = None,
+    relay: Relay | None = None,
 ) -> Identity:
     """Add further names of the call to a dedup key, next to its own links."""
     id, lookups, certain = identity[:3]
     links, scope = identity.links + links, identity.scope
     return tuple.__new__(
-        Identity, (id, lookups, certain, also, links, joins, False, False, nesting, None, scope)
+        Identity, (id, lookups, certain, also, links, joins, False, False, nesting, relay, None, scope)
     )
 
 
@@ -350,27 +387,43 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
     )
 
 
-def of_relayed(
-    record: Inference, session: str | None, *, own: str, other: str, names_request: bool
-) -> tuple[tuple[bytes, bytes], ...]:
+def of_relay(
+    record: Inference,
+    *sessions: str | None,
+    side: str,
+    names_request: bool = False,
+    sealed_id: str | None = None,
+) -> Relay | None:
     """
-    Return links between the reports of an assistant and of the gateway that it calls, if they share no id.
+    Return the relay of a report by an assistant or by a gateway, or None if it states no end or nothing that the
+    other report states as well.
 
-    The reports match by the assistant's session, outcome, token counts and end time. The model is not compared,
-    because the gateway may serve another model than the assistant requests. Returns nothing without a session
-    or an end time.
+    `sessions` are the assistant's session, under each name that the report has for it. Only ids that are unique by
+    their form count. The model is not compared, because the gateway may serve another model than the assistant
+    requests. Failures match whatever counts they have, because assistants state none.
 
-    `names_request`: the report states the provider's id of its request. If both reports state one, only equal
-    ids join them.
+    `sealed_id` is the id of a response that the gateway sealed for each reader. Assistants without a session have only
+    such ids, so the model and the counts match instead.
     """
-    if session is None or record.end_time is None:
-        return ()
-    tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    call = f"{session}\0{record.status == 'error'}\0{tokens}\0relayed"
-    if names_request:
-        return _by_end(call, record.end_time, own + _NAMED, other)
-    with_id = _by_end(call, record.end_time, own, other + _NAMED)
-    return with_id + _by_end(call, record.end_time, own, other)
+    if record.end_time is None:
+        return None
+    failed, counts = record.status == "error", f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    stated = [session for session in dict.fromkeys(sessions) if session is not None and is_unique(session)]
+    keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
+    if not keys and not failed and is_sealed(sealed_id) and record.input_tokens and record.output_tokens:
+        keys = [f"{_model(record)}\0{counts}\0sealed"]
+    if not keys:
+        return None
+    start = None if record.start_time == record.end_time else record.start_time
+    return Relay(side, tuple(keys), start, record.end_time, names_request)
+
+
+def relayed_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
+    """
+    Return a name of a relayed report: the report with this ordinal among those of a side with the same key that end
+    in the same step of STEP_NS.
+    """
+    return digest(3, side, key, step, ordinal, names_request)
 
 
 def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:

@@ -9,12 +9,13 @@ and runs are personal data, so only the digest is stored. The names of the other
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import pack
 from typing import NamedTuple
+
+from spool.identity import is_unique
 
 REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
 EDGE = -2  # stands for the ticket in a set of units without sums, which only states who started a run
@@ -81,13 +82,6 @@ MAX_LEVELS = 100  # runs above a run to whose aggregated cost its calls belong
 # number of the unit of each kind, in the order of UNITS, and at the end that of the run that started the call's run
 Units = tuple[int, ...]
 KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each of Units
-# A span id, a UUID, 128 bits in hexadecimal, a ULID, or a prefix with a long random part. Any other id may be unique
-# only within its session.
-_UNIQUE = re.compile(
-    "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}"
-    "|[a-z]{2,8}_[0-9A-Za-z]{20,64}",
-    re.ASCII,
-)
 
 
 def number_of(kind: int, name: str) -> int:
@@ -115,11 +109,6 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
     if UNITS[unit].is_named:
         return name
     return shown(number_of(UNITS[unit].number, _run(session, name) if unit == RUN else name))
-
-
-def is_unique(id: str) -> bool:
-    """Return True if the form of a run's id is unique beyond its session."""
-    return _UNIQUE.fullmatch(id) is not None
 
 
 def _run(session: str | None, run: str) -> str:

@@ -32,8 +32,9 @@ from gateway.http.resources.declaration import (
 from gateway.http.visible import WHOLE
 from gateway.normalise.reading.repositories import one_name_each
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
+from spool.identity import is_unique
 from spool.ledger.sums import DAY_S
-from spool.ledger.work import NONE, REST, RUN, TREES, UNITS, is_unique, number_of, numbers_of, shown
+from spool.ledger.work import NONE, REST, RUN, TREES, UNITS, number_of, numbers_of, shown
 from spool.ledger.work_links import (
     BEGINNING,
     BRANCH,

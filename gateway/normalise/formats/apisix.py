@@ -106,7 +106,7 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     answered = nested(event.response, ApisixResponse).headers
     if isinstance(answered, RequestIdHeaders):
         identity = identity._replace(also=names_of_request(record, answered))
-    return (Call(record, identity, metadata.left_out),)
+    return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
 def example(call: ExampleCall) -> Any:

@@ -101,7 +101,7 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     identity = of_call(record, shared_id=record.request_id)
     if event.provider_request_id is not None:
         identity = identity._replace(also=names_of_field(record, event.provider_request_id))
-    return (Call(record, identity, metadata.left_out),)
+    return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
 def _filled(today: Any, older: Any) -> Any:

@@ -182,7 +182,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     # the response is that of the plugin that answers the request
     if plugin is None and isinstance(headers, AgentHeaders):
         identity = identity._replace(also=names_of_request(record, headers))
-    return Call(record, identity, metadata.left_out)
+    return Call(record, identity, metadata.left_out, names_request=bool(identity.also))
 
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:

@@ -62,10 +62,11 @@ from gateway.normalise.reading.values import (
     text,
     unquoted,
 )
-from spool.identity import AS_ASSISTANT, AS_GATEWAY, of_relayed, with_names
+from spool.identity import AS_GATEWAY, of_relay, with_names
 from spool.record import Inference
 
 NAME = "litellm"
+_TRACE_ID_LENGTH = 32
 
 NULL = msgspec.Raw(b"null")
 NO_COUNTS = Tokens()
@@ -97,7 +98,7 @@ class LiteLLMMeta(msgspec.Struct):
     user_api_key_alias: Any = None
     user_api_key_hash: Any = None
     requester_metadata: LiteLLMRequester | Other = None
-    # every header of the caller that starts with `x-`; only Claude Code's are read
+    # every header of the caller that starts with `x-`; only those of assistants are read
     requester_custom_headers: AgentHeaders | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
@@ -186,17 +187,20 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
     names_of_request = _names_of_request(event, record)
     also += names_of_request
-    session = (
-        None if record.status == "cached" else text(_client(nested(event.metadata, LiteLLMMeta)).session)
+    session = _client(nested(event.metadata, LiteLLMMeta)).session
+    # LiteLLM may take a header with the session as the id of a trace. Other traces have ids of 32 characters.
+    trace = trace_ids[0] if trace_ids[0] is not None and len(trace_ids[0]) != _TRACE_ID_LENGTH else None
+    relay = of_relay(
+        record,
+        *((record.session, trace) if session is None else (session,)),
+        side=AS_GATEWAY,
+        names_request=bool(names_of_request),
+        sealed_id=record.request_id,
     )
-    # Claude Code reports the call as well, often without an id in common
-    links = of_relayed(
-        record, session, own=AS_GATEWAY, other=AS_ASSISTANT, names_request=bool(names_of_request)
-    )
-    links += links_to_count(record, call_type=event.call_type, call_id=named)
-    if also or links:
+    links = links_to_count(record, call_type=event.call_type, call_id=named)
+    if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
-        identity = with_names(identity, also, links, ())._replace(is_final=is_final)
+        identity = with_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
     return (Call(record, identity, left_out),)
 
 
@@ -453,7 +457,7 @@ FORMAT = ItemFormat(
         "error_type": "error_information.error_class",
         "user": "metadata.user_api_key_user_id, else its user_api_key_user_email, else end_user",
         "team": "metadata.user_api_key_team_id, else the team alias",
-        "session": "session_id, else from requester_metadata, x-claude-code-session-id or end_user",
+        "session": "session_id, else from requester_metadata, the header of an assistant or end_user",
         "run": "x-claude-code-agent-id",
         "parent_run": "x-claude-code-parent-agent-id",
         "api_key": "metadata.user_api_key_alias, else user_api_key_hash",

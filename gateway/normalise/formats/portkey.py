@@ -228,8 +228,9 @@ def _of_file(event: PortkeyEvent) -> Call:
     tag_tier(metadata, response_body.tier)
     metadata.describe(record)
     identity = response_body.identity(record, own_id=record.request_id)
-    also = identity.also + names_of_request(record, answer_headers)
-    return Call(record, identity._replace(also=also), metadata.left_out)
+    names = names_of_request(record, answer_headers)
+    identity = identity._replace(also=identity.also + names)
+    return Call(record, identity, metadata.left_out, names_request=bool(names))
 
 
 def _of_hook(event: PortkeyEvent) -> Call:

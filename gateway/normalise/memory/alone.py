@@ -19,7 +19,7 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import Identity, below, in_trace, links_of, of_call, with_names
+from spool.identity import AS_ASSISTANT, Identity, below, in_trace, links_of, of_call, with_names
 from spool.log.pending_spans import PLAIN, RUN, STEP
 from spool.record import Inference
 
@@ -42,6 +42,7 @@ _PLAIN: Final = (
     (),
     False,
     False,
+    None,
     None,
 )  # values of the fields between the id and `above` in an Identity
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
@@ -223,10 +224,15 @@ def _is_independent(read: ReadSpan) -> bool:
 
 
 def _has_more(call: SpanCall) -> bool:
-    is_known_otherwise = (
-        call.is_linked or call.is_logged or call.is_relayed or call.relayed_session is not None
+    is_relayed = call.relay_side == AS_ASSISTANT or call.relayed_session is not None
+    return (
+        is_relayed
+        or call.is_linked
+        or call.is_logged
+        or call.is_guess
+        or call.is_of_sdk
+        or call.agent is not None
     )
-    return is_known_otherwise or call.is_guess or call.is_of_sdk or call.agent is not None
 
 
 def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock) -> Iterator[None]:

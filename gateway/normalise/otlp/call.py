@@ -85,9 +85,10 @@ class SpanCall(Struct, gc=False):
     is_logged: bool = False  # True if events without the id of the call report it as well
     # True for a model run inside a request. If the request is a call as well, the run is a part of that call.
     is_part: bool = False
-    # True if an assistant made the call through a gateway, which may report it with no id in common
-    is_relayed: bool = False
-    relayed_session: str | None = None  # in the gateway's span, the session of the assistant
+    # AS_ASSISTANT or AS_GATEWAY, if the other of the two may report the call as well, with no id in common
+    relay_side: str | None = None
+    relayed_session: str | None = None  # the session that the assistant states to the gateway
+    guesses_cost: bool = False  # True if the sender computed the cost without knowing the seller's price
     names_request: bool = False  # True if a name in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
     is_of_provider: bool = False  # True if the provider's API or its own SDK wrote the span

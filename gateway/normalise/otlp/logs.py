@@ -20,17 +20,17 @@ from gateway.normalise.otlp.spans.calls import meters_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.ai_names import is_usage_name
+from gateway.normalise.reading.assistants import ASSISTANTS
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import (
     AS_ASSISTANT,
-    AS_GATEWAY,
     of_call,
     of_call_id,
     of_end_alone,
     of_provider_request,
-    of_relayed,
+    of_relay,
 )
 from spool.record import Inference
 
@@ -223,11 +223,11 @@ class LogReader:
             identity = identity._replace(is_final=True)
         if event.links is not None:
             identity = identity._replace(links=identity.links + event.links(attributes, call))
-        if event.is_relayed is not None and event.is_relayed(attributes):
-            relayed = of_relayed(
-                call, call.session, own=AS_ASSISTANT, other=AS_GATEWAY, names_request=bool(also)
-            )
-            identity = identity._replace(links=identity.links + relayed, is_guess=True)
+        assistant = ASSISTANTS.get(product.source)
+        if assistant is not None and not event.adds_to_call:
+            session = assistant.relayed_session(attributes)
+            relay = of_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
+            identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)
 

@@ -261,8 +261,6 @@ class LogEvent:
     # Returns pairs of an own key and a key of another report, so that other reports of the call are
     # recognized (see spool.identity).
     links: Callable[[Attributes, Inference], Links] | None = None
-    # Returns True if a gateway may report the call as well. The gateway's cost then counts.
-    is_relayed: Callable[[Attributes], bool] | None = None
 
 
 class LogTwins(Protocol):
@@ -349,6 +347,7 @@ class Product:
 
     # The product's own attribute names by field of `semconv.FIELDS`. Names in `semconv` take precedence.
     names: Mapping[str, Names] = field(default_factory=dict)
+    is_gateway: bool = False  # True if the product reports calls of other programs, such as assistants
     zero_cost_is_unknown: bool = False  # True if the product writes a cost of 0 for models without a price
     metadata: Names = ()  # prefixes of attributes that hold tags chosen by the sender
     no_metadata: Names = ()  # prefixes within `metadata` that are not tags

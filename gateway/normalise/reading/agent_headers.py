@@ -1,4 +1,4 @@
-"""Headers in which Claude Code states its session and its agent to a gateway, as the gateway reports them."""
+"""Headers in which coding assistants state their session and their agent to a gateway, as the gateway reports them."""
 
 from __future__ import annotations
 
@@ -7,30 +7,57 @@ from typing import Any
 
 import msgspec
 
+from gateway.normalise.reading.assistants import (
+    CLAUDE_CODE_SESSION,
+    CODEX_SESSION,
+    CODEX_THREAD,
+    CODEX_TURN,
+    OPENCODE_SESSION,
+)
 from gateway.normalise.reading.request_ids import RequestIdHeaders
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import first, nested, text
+from spool.identity import is_unique
 from spool.record import Inference
-
-_PREFIX = "x-claude-code-"
 
 
 def _header(name: str) -> Any:
-    return msgspec.field(name=_PREFIX + name, default=None)
+    return msgspec.field(name=name, default=None)
+
+
+class CodexTurn(msgspec.Struct):
+    """The turn that Codex describes in a header. A conversation is a thread, and an agent has one of its own."""
+
+    thread_id: Any = None
+    session_id: Any = None
 
 
 class AgentHeaders(RequestIdHeaders):
     """
-    Headers of a request or a response, because gateways log both in one form. Requests of the main agent state only
-    the session.
+    Headers of a request or a response, because gateways log both in one form. Requests of Claude Code's main agent
+    state only the session.
     """
 
-    session: Any = _header("session-id")
-    agent: Any = _header("agent-id")
-    parent_agent: Any = _header("parent-agent-id")
+    of_claude_code: Any = _header(CLAUDE_CODE_SESSION)
+    of_opencode: Any = _header(OPENCODE_SESSION)
+    codex_thread: Any = _header(CODEX_THREAD)
+    codex_session: Any = _header(CODEX_SESSION)
+    codex_turn: Any = _header(CODEX_TURN)
+    agent: Any = _header("x-claude-code-agent-id")
+    parent_agent: Any = _header("x-claude-code-parent-agent-id")
+
+    @property
+    def session(self) -> str | None:
+        """Return the session of the assistant. Other programs may use the shorter names for other ids."""
+        if self.of_claude_code is not None:
+            return text(self.of_claude_code)
+        turn = CodexTurn() if self.codex_turn is None else nested(self.codex_turn, CodexTurn)
+        stated = (self.of_opencode, self.codex_thread, self.codex_session, turn.thread_id, turn.session_id)
+        session = first(*stated)
+        return session if session is not None and is_unique(session) else None
 
     def describe(self, record: Inference) -> None:
         """Fill in the session and the run."""
-        record.session = text(self.session)
+        record.session = self.session
         self.set_run(record)
 
     def set_run(self, record: Inference) -> None:
@@ -43,13 +70,18 @@ NO_HEADERS = AgentHeaders()
 _NAMES = {
     field.encode_name: field.name
     for field in msgspec.structs.fields(AgentHeaders)
-    if field.encode_name.startswith(_PREFIX)
+    if field.name not in (*RequestIdHeaders.__struct_fields__, "codex_turn")
 }
 _WRITTEN = re.compile(rf"""['"]({"|".join(_NAMES)})['"]: ?['"]([\w-]+)['"]""")
+# the header of Codex is itself JSON, so its quotes may be escaped
+_CODEX_THREAD = re.compile(rf"""['"]{CODEX_TURN}['"]: ?['"]{{.{{,1024}}?\\*"thread_id\\*": ?\\*"([\w-]+)""")
 
 
 def of_written(headers: Any) -> AgentHeaders:
     """Read headers that the gateway wrote into one text, as JSON or as a literal of Python."""
     if not isinstance(headers, str):
         return NO_HEADERS
-    return AgentHeaders(**{_NAMES[name]: value for name, value in _WRITTEN.findall(headers)})
+    found = {_NAMES[name]: value for name, value in _WRITTEN.findall(headers)}
+    if (thread := _CODEX_THREAD.search(headers)) is not None:
+        found.setdefault("codex_thread", thread[1])
+    return AgentHeaders(**found)

@@ -56,6 +56,8 @@ from spool.log.planning.device_reports import (
 )
 from spool.log.planning.nested_reports import NestedReports, pair_name
 from spool.log.planning.plan import Plan, PlanReader
+from spool.log.planning.relayed_reports import RelayedReports
+from spool.log.planning.relayed_reports import pair_name as relay_name
 from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
@@ -92,6 +94,7 @@ class KnownCalls:
         # names that the present report has matched, so that no later report can match them
         self._used_names: set[bytes] = set()
         self._nested: Record | None = None  # the report whose nesting was searched last
+        self._relayed: Record | None = None  # the report whose relay was searched last
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """Return the place of the record that is known under a name."""
@@ -166,6 +169,21 @@ class KnownCalls:
             self._used_names.update(map(pair_name, self._records(place)[-1:]))
         return place
 
+    def relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
+        """
+        Return the place of the call that the other of an assistant and its gateway has reported. The names that this
+        report gets are kept for `remember`.
+        """
+        place = self._find_relayed(record, identity, hours)
+        if place is not None:
+            self._pair(place)
+        return place
+
+    def _pair(self, place: int) -> None:
+        """Keep the names of a record that has the reports of an assistant and of its gateway."""
+        for known in self._records(place)[-1:]:
+            self._used_names.update((relay_name(known), of_derived(known.id, _GUESSED)))
+
     @property
     def used_names(self) -> Sequence[bytes]:
         """Return the names that the present report gets in addition to those of its dedup key."""
@@ -208,7 +226,7 @@ class KnownCalls:
         if place == IN_A_RUN:
             self._observe(books.UNCOMPARED, record)
             return place
-        if identity.also or identity.links or identity.nesting:
+        if identity.also or identity.links or identity.nesting or identity.relay:
             place = self._bridged(record, identity, place, hours)
         if self._at(place) == record:  # the most frequent case: the sender repeats the same request
             return place
@@ -504,12 +522,15 @@ class KnownCalls:
         links = self._unambiguous(identity.links, hours)
         pairs = list(self._other_sides(record, identity.nesting, links, hours))
         nested = self._find_nested(record, identity, hours, place)
+        relayed = self._find_relayed(record, identity, hours, place)
+        if relayed is not None and self._counting(relayed) == self._counting(place):
+            self._pair(place)
+            relayed = None
         named = set(self._named_places(identity, hours))
         if identity.scope is not None:
             named = {each for each in named if not self._has_span(each, identity.scope, hours)}
         others = {*named, *[place for place, _ in pairs]} - {place}
-        if nested is not None:
-            others.add(nested)
+        others |= {each for each in (nested, relayed) if each is not None}
         if not others:
             return place
         place = self._counting(place)
@@ -521,7 +542,7 @@ class KnownCalls:
             return place
         first = calls[0]
         joined = {first}
-        is_guess = any(pair_names for _, pair_names in pairs)
+        is_guess = relayed is not None or any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
             # a short id in a log may be that of several spans
             if is_of_log and all(self._has_span(each, "", hours) for each in (first, later)):
@@ -540,6 +561,8 @@ class KnownCalls:
             self._use(pair_names, first)
         if nested is not None:
             self._used_names.update(map(pair_name, self._records(first)[-1:]))
+        if relayed is not None:
+            self._pair(first)
         return first
 
     def _find_nested(
@@ -551,6 +574,22 @@ class KnownCalls:
         self._nested = record
         nesting = from_sender(nesting, record.sender_key)
         found = self._nested_reports(hours).find(record, nesting, own)
+        self._used_names.update(found.names)
+        return found.place
+
+    def _find_relayed(
+        self, record: Inference, identity: Identity, hours: Iterable[int], own: int | None = None
+    ) -> int | None:
+        relay = identity.relay
+        if relay is None or self._relayed is record:
+            return None
+        self._relayed = record
+        reports = RelayedReports(
+            lambda name: self.place(name, hours),
+            self._records,
+            lambda place, report: self._has_another_id(place, report, hours),
+        )
+        found = reports.find(record, relay, own)
         self._used_names.update(found.names)
         return found.place
 

@@ -65,10 +65,15 @@ def others(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
 
 
 def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> int:
-    """Return the number of reports that are filed under a key and a step of time. Their ordinals have no gap."""
+    """Return the number of reports that are filed under a key and a step of time."""
+    return count_filed(lambda ordinal: nested_name(key, step, ordinal, is_inner=is_inner), place_of)
+
+
+def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
+    """Return the number of filed reports, by the names of their ordinals. The ordinals have no gap."""
 
     def is_filed(ordinal: int) -> bool:
-        return place_of(nested_name(key, step, ordinal, is_inner=is_inner)) is not None
+        return place_of(name_of(ordinal)) is not None
 
     above = 1
     while above <= MOST_IN_STEP and is_filed(above - 1):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import Identity, Nesting, from_sender, span_marks
+from spool.identity import Identity, Nesting, Relay, from_sender, span_marks
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counted_names import types_of
@@ -23,8 +23,9 @@ from spool.log.partial_reports import PartialReport, stale
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import names_of_first, rank_of
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import others
+from spool.log.planning.nested_reports import PlaceOf, others
 from spool.log.planning.plan import Plan, PlanReader
+from spool.log.planning.relayed_reports import other_reports
 from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
 from spool.record import (
@@ -88,6 +89,8 @@ class Planner:
                 if identity.nesting is not None:
                     nesting = from_sender(identity.nesting, getattr(record, "sender_key", None))
                     places.update(self._nested_places(nesting, near, now))
+                if identity.relay is not None:
+                    places.update(self._relayed_places(identity.relay, near, now))
                 linked_names = [linked for _, linked in identity.links]
                 above = identity.above
                 if above is not None and (has_besides or above.startswith(BESIDE)):
@@ -105,10 +108,13 @@ class Planner:
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
     def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
-        def place_of(name: bytes) -> int | None:
-            return self.index.find((self.index.id_of(name),), hours, now)
+        return filter(None, [place for _, place in others(nesting, self._place_of(hours, now))])
 
-        return filter(None, [place for _, place in others(nesting, place_of)])
+    def _relayed_places(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
+        return filter(None, other_reports(relay, self._place_of(hours, now)))
+
+    def _place_of(self, hours: Iterable[int], now: float) -> PlaceOf:
+        return lambda name: self.index.find((self.index.id_of(name),), hours, now)
 
     def plan(
         self,
@@ -277,9 +283,20 @@ class _Work:
         of_topic = duplicates.place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins, is_final, is_guess, nesting, above, scope = (
-                identity
-            )
+            (
+                known_as,
+                lookups,
+                certain,
+                also,
+                links,
+                joins,
+                is_final,
+                is_guess,
+                nesting,
+                relay,
+                above,
+                scope,
+            ) = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -300,15 +317,17 @@ class _Work:
                 record, place = self._known.joined(record, joins)
             if place is None and nesting is not None and isinstance(record, Inference):
                 place = self._known.nested(record, identity, near)
+            if place is None and relay is not None and isinstance(record, Inference):
+                place = self._known.relayed(record, identity, near)
             if place is None:
                 # same result as `duplicates.place`, inlined for speed
                 place = of_topic + step * (first + len(records))
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
-                if (also or links or joins or nesting) and isinstance(record, Inference):
+                if (also or links or joins or nesting or relay) and isinstance(record, Inference):
                     record.also = b"".join(identity.names)
-                    if nesting is not None:
+                    if nesting is not None or relay is not None:
                         record.also += b"".join(self._known.used_names)
                     if scope is not None:
                         record.also += b"".join(span_marks(known_as, "", scope))
@@ -316,7 +335,7 @@ class _Work:
                         record.also += b"".join(names_of_first(record, rank_of(record, identity)))
             else:
                 place = self._known.report(record, identity, place, near)
-            if also or links or joins or nesting:
+            if also or links or joins or nesting or relay:
                 self._known.remember(record, identity, place, hour, near)
             if above is not None and isinstance(record, Inference):
                 self._calls_below.append((record, above, place))

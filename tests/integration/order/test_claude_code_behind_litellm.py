@@ -159,11 +159,18 @@ def test_other_calls_stay_apart(other: dict[str, Any]) -> None:
         assert 2 == len(calls(rows))
 
 
-def test_claude_code_without_a_gateway_stays_apart() -> None:
-    """A session id may be forged. Without a gateway, Claude Code's calls are never LiteLLM's."""
-    for direct in (False, None):
-        for rows in every_order(of_claude(behind=direct), of_litellm()):
-            assert 2 == len(calls(rows))
+def test_the_log_of_the_gateway_proves_the_relay() -> None:
+    """Claude Code for older versions of Node does not state that it calls a gateway."""
+    for stated in (False, None):
+        for rows in every_order(of_claude(behind=stated), of_litellm()):
+            assert 1 == len(calls(rows))
+            assert Decimal("0.25") == spent(rows)
+
+
+def test_an_id_that_is_unique_only_in_its_process_joins_nothing() -> None:
+    said: dict[str, Any] = {"session.id": "1"}
+    for rows in every_order(of_claude(**said), of_litellm(session="1")):
+        assert 2 == len(calls(rows))
 
 
 def test_a_response_from_litellms_cache_is_a_call_of_its_own() -> None:

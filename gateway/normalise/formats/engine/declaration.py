@@ -48,6 +48,7 @@ class Call(NamedTuple):
     left_out: int = 0  # number of metadata values that were dropped because they may not become tags
     # True if the gateway reports only calls, so the item is a call even without model and tokens.
     is_certain: bool = False
+    names_request: bool = False  # True if a further name is from the provider's id of the request
 
 
 class Count(NamedTuple):

@@ -37,6 +37,7 @@ from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
 from gateway.service.errors import Refusal
+from spool.identity import AS_GATEWAY, Identity, of_relay
 
 MAX_SHAPES: Final = 1000  # limit of shapes of unrecognized items that the operator can see
 
@@ -98,8 +99,19 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
         tags = dict(call.record.tags)
         outcome.left_out += call.left_out + drop_free_texts(tags, outcome.keep_tags)
         call.record.tags = tags
-        outcome.add(call.record, call.identity, why)
+        outcome.add(call.record, _relayed(call), why)
     return None
+
+
+def _relayed(call: Call | Count) -> Identity:
+    """Return the dedup key of a gateway's call with its relay, because an assistant may report the call as well."""
+    identity = call.identity
+    if isinstance(call, Count) or call.record.session is None or identity.relay is not None:
+        return identity
+    session, names_request = call.record.session, call.names_request
+    return identity._replace(
+        relay=of_relay(call.record, session, side=AS_GATEWAY, names_request=names_request)
+    )
 
 
 def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
@@ -224,7 +236,7 @@ def take_row(
             outcome.left_out += name not in own and not tag_rules.put(own, name, value)
         record.tags = own
         why = None if outcome.why is None else explained(format.origins, record)
-        outcome.add(record, call.identity, why, device=device)
+        outcome.add(record, _relayed(call), why, device=device)
     return bool(calls)
 
 

@@ -13,7 +13,7 @@ from gateway.normalise.reading.metadata import add_run
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.tags import put
 from gateway.normalise.reading.tokens import Tokens
-from spool.identity import Identity, of_call
+from spool.identity import AS_GATEWAY, Identity, of_call, of_relay
 from spool.record import Inference
 
 NAME: Final = "langfuse"
@@ -181,7 +181,8 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
         record.status = "cached"
     if trace is not None:
         attribute(record, trace)
-    return Call(record, identity or _identity(record))
+    relay = of_relay(record, record.session, side=AS_GATEWAY)
+    return Call(record, (identity or _identity(record))._replace(relay=relay))
 
 
 def attribute(record: Inference, trace: Trace) -> None:

@@ -408,10 +408,10 @@ class Merger:
         for number, recorded in enumerate(self._recorded.open_of(key, merge.now), start=1):
             if number % TURN == 0:
                 yield
-            call = call_of(recorded.generation, trace)
+            call = call_of(recorded.generation, trace, recorded.identity)
             if call is not None:
                 merge.outcome.split += 1
-                merge.outcome.add(call.record, recorded.identity)
+                merge.outcome.add(call.record, call.identity)
 
     def _complete_record(self, report: CallReport, index: int, merge: Merge) -> None:
         """Add facts of earlier reports to a record: facts on its generation and on its trace."""

@@ -6,6 +6,7 @@ from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="agentgateway",
+    is_gateway=True,
     scopes=("agentgateway",),
     mark_beginnings=("agw.",),
     names={"cost": ("agw.ai.usage.cost.total",)},

@@ -19,6 +19,7 @@ def _refine(span: Span, call: SpanCall) -> None:
 
 PRODUCT = Product(
     source="bifrost",
+    is_gateway=True,
     scopes=("bifrost",),
     sdks=("bifrost",),
     weak_marks={_SDK: _names_sdk},

@@ -46,7 +46,6 @@ def _refine(span: Span, call: SpanCall) -> None:
     if attributes.get("success") in (False, "false") and record.status == "ok":
         record.status, record.error_type = "error", semconv.error_type(attributes)
     call_id = semconv.first_text(attributes, _CALL_ID)
-    call.is_relayed = _is_relayed(attributes)
     if call_id is None:
         call.is_logged = True
     else:  # an event that reports the end of the call has the same id
@@ -87,11 +86,6 @@ def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
     """Return the installation as the device, unless it already identifies the user."""
     installation = values.text(attributes.get(_INSTALLATION))
     return {} if installation is None or installation == user else {"device": installation}
-
-
-def _is_relayed(attributes: Attributes) -> bool:
-    """Return True if the call went to a gateway, or to another address that is not Anthropic's."""
-    return attributes.get("anthropic.custom_base_url") in (True, "true")
 
 
 def _names_request(attributes: Attributes) -> bool:
@@ -142,8 +136,8 @@ _LOGGED = LogDialect(
 # dialect for calls whose end another event reports, and for that other event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
-    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_of_call, is_relayed=_is_relayed),
-    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error, is_relayed=_is_relayed),
+    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_of_call),
+    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
     # This event ends the call with the same id. The call was billed.
     "claude_code.api_refusal": LogEvent(
         dialect=_ENDED, failed=True, refine=_refuse, adds_to_call=True, is_call=_names_request

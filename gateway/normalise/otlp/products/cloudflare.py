@@ -20,6 +20,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 PRODUCT = Product(
     source="cloudflare",
+    is_gateway=True,
     marks=("gen_ai.model.provider",),
     names={"provider": ("gen_ai.model.provider",)},
     own_names={"user": (*semconv.USER, "user_id")},

@@ -10,6 +10,7 @@ from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="envoy_ai_gateway",
+    is_gateway=True,
     scope_beginnings=("envoyproxy/ai-gateway",),
     names_spans=False,
     taken_marks=("x-envoy-origin-path", "gen_ai.request.model_override"),

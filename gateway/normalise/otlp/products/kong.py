@@ -6,6 +6,7 @@ from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, Product
 
 PRODUCT = Product(
     source="kong",
+    is_gateway=True,
     scopes=("kong",),
     scope_beginnings=("kong.", "kong-"),
     services=("kong",),

@@ -21,7 +21,6 @@ _CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id,
 # same value as `trace_id` in LiteLLM's log; integrations without a call id write it
 _TRACE_ID = "litellm.trace_id"
 _HIDDEN = "hidden_params"
-_MESSAGES = "anthropic_messages"
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -77,12 +76,11 @@ def _refine(span: Span, call: SpanCall) -> None:
     call_id = values.text(attributes.get(_CALL_ID))
     call.also = names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
     call.links = links_to_count(record, call_type=call_type, call_id=call_id)
-    claude = agent_headers.of_written(attributes.get("metadata.requester_custom_headers"))
-    if call_type == _MESSAGES and (session := values.text(claude.session)) is not None:
-        claude.set_run(record)
+    client = agent_headers.of_written(attributes.get("metadata.requester_custom_headers"))
+    if (session := client.session) is not None:
+        client.set_run(record)
         call.caller = nearest(call.caller, Caller(session=session))
-        if record.status != "cached":
-            call.relayed_session = session
+        call.relayed_session = session
     if record.status == "error":
         names = names_of_provider_headers(record, attributes.get(_HIDDEN))
         call.also, call.names_request = call.also + names, bool(names)
@@ -95,6 +93,7 @@ def _usage_object(value: Any) -> Fields:
 PRODUCT = Product(
     source="litellm",
     scopes=("litellm",),
+    is_gateway=True,
     scopes_above_marks=True,  # LiteLLM's spans for Langfuse and Arize use OpenInference's names
     scope_beginnings=("litellm.",),
     services=("litellm",),

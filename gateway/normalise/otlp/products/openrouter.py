@@ -38,6 +38,7 @@ def _cache_written(attributes: Attributes) -> Fields:
 
 PRODUCT = Product(
     source="openrouter",
+    is_gateway=True,
     scopes=("openrouter",),
     services=("openrouter",),
     mark_beginnings=("trace.metadata.openrouter.",),

@@ -11,6 +11,7 @@ from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
 from gateway.normalise.otlp.usage_objects import counts, object_in, token_counts_in
 from gateway.normalise.reading import operations, regions, values
+from spool.identity import AS_ASSISTANT
 from spool.processing import MODES
 
 _OPERATIONS = (
@@ -105,6 +106,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     if span.scope.name == _OPENCODE and call.record.run is None:
         call.record.run = call.caller.session
         call.record.parent_run = semconv.first_text(span.attributes, (_PARENT_SESSION,))
+        call.relay_side, call.relayed_session = AS_ASSISTANT, call.caller.session
 
 
 _METADATA = "ai.response.providerMetadata"

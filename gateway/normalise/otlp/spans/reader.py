@@ -48,6 +48,7 @@ from gateway.normalise.outcome import (
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading.assistants import ASSISTANTS
 from gateway.normalise.reading.costs import known_cost
 from spool.identity import (
     AS_ASSISTANT,
@@ -57,14 +58,16 @@ from spool.identity import (
     AS_STREAM,
     BELOW_STREAM,
     Nesting,
+    Relay,
     below,
     in_trace,
+    is_sealed,
     links_of,
     of_call,
     of_end,
     of_nested,
     of_provider_request,
-    of_relayed,
+    of_relay,
     of_stream,
     with_names,
 )
@@ -73,8 +76,6 @@ from spool.record import Inference
 
 RUN = "run"  # field of a product's own names
 _TURN = 16  # number of calls to add to the outcome between two checks of the clock
-# Limit in characters for ids that providers give. A longer id was sealed (encrypted) by a gateway.
-SEALED = 96
 _NO_ROLE = SpanRole()
 _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
@@ -288,13 +289,20 @@ class SpanReader:
             self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
         for refine in reading.refine:
             refine(span, call)
+        if product.is_gateway:
+            call.relay_side = AS_GATEWAY
+            call.relayed_session = call.relayed_session or call.caller.session
+        elif (assistant := ASSISTANTS.get(product.source)) is not None:
+            call.relay_side = AS_ASSISTANT
+            call.relayed_session = assistant.relayed_session(span.attributes)
+            call.guesses_cost = not assistant.knows_price
         if product.zero_cost_is_unknown:
             call.record.cost = known_cost(call.record, call.record.cost)
         response_id, status = call.response_id, call.record.status
         # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
         # A framework around the provider's own span may know no id either.
         if status == "error" or (
-            status == "ok" and (response_id is None or len(response_id) > SEALED or call.is_of_provider)
+            status == "ok" and (response_id is None or is_sealed(response_id) or call.is_of_provider)
         ):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -418,33 +426,19 @@ class SpanReader:
             names = of_provider_request(record, call.provider_request_id)
             names_request = bool(names)
             also += tuple([name for name in names if name != identity.id])
-        relayed = call.is_relayed or call.relayed_session is not None
         nesting = None
         if call.is_linked or call.is_of_sdk or call.sdk is not None:
             nesting = _nesting(call, parent, tree)
-        if also or call.links or call.joins or is_linked or call.is_logged or relayed or stream or nesting:
+        relay = None if call.relay_side is None else _relay(call, names_request=names_request)
+        if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
             links = call.links + (_links(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
-            if call.is_relayed:
-                links += of_relayed(
-                    record,
-                    record.session,
-                    own=AS_ASSISTANT,
-                    other=AS_GATEWAY,
-                    names_request=names_request,
-                )
-            elif relayed:
-                links += of_relayed(
-                    record,
-                    call.relayed_session,
-                    own=AS_GATEWAY,
-                    other=AS_ASSISTANT,
-                    names_request=names_request,
-                )
-            identity = with_names(identity, also, links, call.joins, nesting)
-            if call.relayed_session is not None and record.status == "ok":
-                identity = identity._replace(is_final=True)
+            identity = with_names(identity, also, links, call.joins, nesting, relay)
+        if call.guesses_cost:
+            identity = identity._replace(is_guess=True)
+        elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
+            identity = identity._replace(is_final=True)
         if self._has_beside and parent is not None:
             # siblings have the same span above them, also if the request has it
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
@@ -535,6 +529,18 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     above = tree.nodes.get(parent)
     is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
     return of_stream(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
+
+
+def _relay(call: SpanCall, *, names_request: bool) -> Relay | None:
+    """Return the relay of a call, if an assistant or the gateway that it calls may report the call as well."""
+    assert call.relay_side is not None
+    return of_relay(
+        call.record,
+        call.relayed_session,
+        side=call.relay_side,
+        names_request=names_request,
+        sealed_id=call.response_id if call.is_linked else None,
+    )
 
 
 def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:

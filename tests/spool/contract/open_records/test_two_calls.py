@@ -18,7 +18,7 @@ from spool.identity import (
     of_link,
     of_nested,
     of_provider_request,
-    of_relayed,
+    of_relay,
     with_names,
 )
 from spool.record import NS, Correction, Inference
@@ -36,27 +36,25 @@ def _id(prefix: str, order: int, number: int) -> str:
 
 def _call(order: int, **fields: Any) -> Inference:
     times = {"start_time": START, "end_time": START + NS}
-    record, _ = call(1, **times, session=f"session {order}", request_model="claude-haiku-4-5", **fields)
+    record, _ = call(1, **times, session=f"{order:032x}", request_model="claude-haiku-4-5", **fields)
     assert isinstance(record, Inference)
     return record
 
 
 def of_assistant(order: int, number: int, **fields: Any) -> Report:
     record = _call(order, request_id=_id("req_", order, number), source="claude_code", **fields)
-    links = of_relayed(record, record.session, own=AS_ASSISTANT, other=AS_GATEWAY, names_request=True)
-    return record, with_names(of_call(record, response_id=record.request_id), (), links, ())
+    relay = of_relay(record, record.session, side=AS_ASSISTANT, names_request=True)
+    return record, of_call(record, response_id=record.request_id)._replace(relay=relay)
 
 
 def of_gateway(order: int, number: int, *, names_request: bool = False, **fields: Any) -> Report:
     record = _call(order, request_id=_id("msg_", order, number), source="litellm", **fields)
-    links = of_relayed(
-        record, record.session, own=AS_GATEWAY, other=AS_ASSISTANT, names_request=names_request
-    )
+    relay = of_relay(record, record.session, side=AS_GATEWAY, names_request=names_request)
     if not names_request:
-        return record, with_names(of_call(record, response_id=record.request_id), (), links, ())
+        return record, of_call(record, response_id=record.request_id)._replace(relay=relay)
     record.request_id = f"call {order} of an attempt {number}"
     also = of_provider_request(record, _id("req_", order, number))
-    return record, with_names(of_call(record, shared_id=record.request_id), also, links, ())
+    return record, with_names(of_call(record, shared_id=record.request_id), also, (), (), relay=relay)
 
 
 def of_provider(order: int, number: int) -> Report:
@@ -172,8 +170,8 @@ async def test_a_key_replaces_no_cost_that_another_key_reported(
     log = (await open_spool(hold=10)).log
     for number, is_guess in enumerate((True, False)):
         record = _call(number, request_id=_id("msg_", number, 0), cost="7", sender_key="victim")
-        links = of_relayed(record, record.session, own=AS_ASSISTANT, other=AS_GATEWAY, names_request=True)
-        identity = with_names(of_call(record, response_id=record.request_id), (), links, ())
+        relay = of_relay(record, record.session, side=AS_ASSISTANT, names_request=True)
+        identity = of_call(record, response_id=record.request_id)._replace(relay=relay)
         record.id = identity.id
         await add(log, (record, identity._replace(is_guess=is_guess)))
     clock.move(wait_s)

@@ -1,0 +1,47 @@
+"""
+Coding assistants, and how each states its session to a gateway that it calls.
+
+The session joins the reports of assistant and gateway (`spool.identity.Relay`). An assistant always has a relay. It
+proves nothing by itself, because the gateway's log must state the same session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gateway.normalise.reading.values import text
+
+
+class AssistantSession(NamedTuple):
+    """
+    An assistant. `session` is the attribute of its telemetry that has the session.
+
+    `carriers` are the headers in which it states the session to a gateway. The first one that a gateway logs counts.
+    If there are none, only sealed ids of responses join its calls to those of a gateway. `knows_price`: the costs
+    that it reports are the seller's, and not computed from a list of prices.
+    """
+
+    session: str
+    carriers: tuple[str, ...] = ()
+    knows_price: bool = False
+
+    def relayed_session(self, attributes: Mapping[str, Any]) -> str | None:
+        """Return the session that the assistant states to a gateway."""
+        return text(attributes.get(self.session)) if self.carriers else None
+
+
+CLAUDE_CODE_SESSION = "x-claude-code-session-id"
+CODEX_TURN = "x-codex-turn-metadata"  # JSON with the session
+CODEX_THREAD, CODEX_SESSION = "thread-id", "session-id"
+OPENCODE_SESSION = "x-session-id"
+
+ASSISTANTS: Mapping[str, AssistantSession] = {
+    "claude_code": AssistantSession("session.id", (CLAUDE_CODE_SESSION,)),
+    "codex": AssistantSession("conversation.id", (CODEX_THREAD, CODEX_SESSION, CODEX_TURN)),
+    "copilot_chat": AssistantSession("gen_ai.conversation.id", knows_price=True),
+    "copilot_cli": AssistantSession("gen_ai.conversation.id", knows_price=True),
+    "gemini_cli": AssistantSession("session.id"),
+    "opencode": AssistantSession("session.id", (OPENCODE_SESSION,)),
+    "qwen_code": AssistantSession("session.id"),
+}

@@ -1,0 +1,129 @@
+"""
+Search for the other of two reports of a call that share no id: the assistant's, and that of the gateway that it calls.
+
+Both state the assistant's session. Reports of one side are never joined, however similar they are. So if an assistant
+makes equal calls at the same time, each of its reports joins another report of the gateway.
+
+As nested reports are, a report is filed under its step of time with an ordinal. A report that joins another one is not
+filed, because its call has both reports then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, of_derived, relayed_name
+from spool.log.planning.nested_reports import MOST_READ, Found, PlaceOf, RecordsOf, count_filed
+from spool.record import Inference
+
+APART_NS: Final = STEP_NS  # longest time between the ends of the two reports, which are by two clocks
+CONTAINED_NS: Final = 100_000_000  # a report that is outside of another one by less time counts as contained
+Distance = tuple[int, int]
+
+
+def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
+    """Yield the places of the reports of the other side that end at about this time."""
+    side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
+    for names_request in (False,) if relay.names_request else (False, True):
+        yield from _filed(relay, side, place_of, names_request=names_request)
+
+
+def pair_name(counting: Inference) -> bytes:
+    """Return the name that a record has once it is the call of both reports."""
+    return of_derived(counting.id, "relayed")
+
+
+class RelayedReports:
+    """
+    Search in the records that are known so far. `is_of_another` returns True if the record at a place has another id
+    of the same form.
+    """
+
+    def __init__(
+        self, place_of: PlaceOf, records_of: RecordsOf, is_of_another: Callable[[int, Inference], bool]
+    ) -> None:
+        self._place_of = place_of
+        self._records_of = records_of
+        self._is_of_another = is_of_another
+
+    def find(self, record: Inference, relay: Relay, own: int | None) -> Found:
+        """
+        Search for the record with the other report of a call. `own` is the place of the record that has this report,
+        if the report is known under another name.
+        """
+        own_records = [] if own is None else self._records_of(own)
+        if self._are_paired(own_records):
+            return Found(None, ())
+        fitting = dict(self._fitting(record, relay))
+        if own_records and own_records[-1].id in {records[-1].id for records, _ in fitting.values()}:
+            return Found(own, ())
+        if fitting:
+            return Found(min(fitting, key=lambda place: (fitting[place][1], place)), ())
+        if own_records and self._has_filed(own_records, relay):
+            return Found(None, ())
+        return Found(None, tuple(self._filing_names(relay)))
+
+    def _fitting(
+        self, record: Inference, relay: Relay
+    ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
+        """Yield the places of calls without a report of this side, with their records and their distance."""
+        for place in other_reports(relay, self._place_of):
+            records = self._records_of(place)
+            if not records or records[-1].shadow or self._are_paired(records):
+                continue
+            distance = _distance(relay, records[0])
+            if distance is not None and not self._is_of_another(place, record):
+                yield place, (records, distance)
+
+    def _are_paired(self, records: Sequence[Inference]) -> bool:
+        return any(self._place_of(pair_name(each)) is not None for each in records)
+
+    def _has_filed(self, records: Sequence[Inference], relay: Relay) -> bool:
+        """Return True if a report of this side is filed for the call of these records."""
+        ids = {each.id for each in records}
+        for names_request in (False, True):
+            for place in _filed(relay, relay.side, self._place_of, names_request=names_request):
+                if any(each.id in ids for each in self._records_of(place)):
+                    return True
+        return False
+
+    def _filing_names(self, relay: Relay) -> Iterator[bytes]:
+        """Yield the first unused name for each key of a report."""
+        for key in relay.keys:
+            name = _names(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
+            yield name(count_filed(name, self._place_of))
+
+
+def _names(side: str, key: str, step: int, *, names_request: bool) -> Callable[[int], bytes]:
+    return lambda ordinal: relayed_name(side, key, step, ordinal, names_request=names_request)
+
+
+def _filed(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
+    """Yield the places of the reports of a side with a key of a report, from at most one step before or after it."""
+    own = relay.end // STEP_NS
+    for key in relay.keys:
+        for step in (own, own - 1, own + 1):
+            name = _names(side, key, step, names_request=names_request)
+            count = count_filed(name, place_of)
+            for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
+                place = place_of(name(ordinal))
+                if place is not None:
+                    yield place
+
+
+def _distance(relay: Relay, other: Inference) -> Distance | None:
+    """
+    Return how far a report is from a record with the other side's report, or None if the two are of different calls.
+
+    The gateway's call lies within the assistant's, as far as two clocks agree and both state a start. Of several calls,
+    the one that contains it or lies within it comes first, because failed attempts follow each other quickly.
+    """
+    start = None if other.start_time == other.end_time else other.start_time
+    own, stated = (relay.start, relay.end), (start, other.end_time or relay.end)
+    (around, around_end), (inner, inner_end) = (own, stated) if relay.side == AS_ASSISTANT else (stated, own)
+    early = 0 if around is None or inner is None else around - inner
+    apart = abs(around_end - inner_end)
+    if apart > APART_NS or early > APART_NS:
+        return None
+    return max(early, inner_end - around_end, 0) // CONTAINED_NS, apart + abs(early)
