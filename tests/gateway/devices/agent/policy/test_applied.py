@@ -13,7 +13,7 @@ from gateway.devices.agent.policy import applied
 from gateway.devices.agent.policy.applied import BadBundle, CheckedBundle
 from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, bundle
 from gateway.devices.agent.policy.signatures import PublicKey, SigningKey, new_private_pem
-from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination, allowed_paths
+from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, Destination, allowed_paths
 
 SIGNING_KEY = SigningKey(new_private_pem())
 PUBLIC_KEY = PublicKey(SIGNING_KEY.public_pem)
@@ -243,7 +243,7 @@ def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> Non
 def test_a_record_deletes_no_folder_outside_the_table(tmp_path: Path, root: Path) -> None:
     """A record that names another empty folder leaves it alone."""
     applied.apply(checked(tmp_path / "bundle", "claude-code"), LINUX, root)
-    path = root / applied.RECORDS[LINUX][1:]
+    path = root / RECORDS[LINUX][1:]
     record = json.loads(path.read_bytes())
     record["folders"].append("/srv/empty")
     path.write_text(json.dumps(record))
