@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.service.monitoring.late_reports import LateReports
 
 DAY_S = 86400.0
+_NO_PLANT = "no_plant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +170,21 @@ class Detector(Protocol):
     __name__: str
 
     def __call__(self, facts: Facts, /) -> Sequence[Finding]: ...
+
+
+_Detector = TypeVar("_Detector", bound=Detector)
+
+
+def no_plant(reason: str) -> Callable[[_Detector], _Detector]:
+    """State why no problem that a demo month can plant is found by a detector."""
+
+    def state(detector: _Detector) -> _Detector:
+        vars(detector)[_NO_PLANT] = reason
+        return detector
+
+    return state
+
+
+def reason_without_plant(detector: Detector) -> str:
+    """Return the reason that a detector states, or "" if a demo month can plant its problem."""
+    return str(vars(detector).get(_NO_PLANT, ""))

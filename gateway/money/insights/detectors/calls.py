@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from gateway.money.insights.facts import Facts, Spend
+from gateway.money.insights.facts import Facts, Spend, no_plant
 from gateway.money.insights.findings import finding, hour, money, named, ordered, percent
 from spool.identity import inputs_of, nested_times
 from spool.record import NS, Inference, names_of
@@ -191,6 +191,7 @@ def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding
     )
 
 
+@no_plant("it has no sender that repeats ids for hours")
 def repeated_ids(facts: Facts) -> Sequence[Finding]:
     """
     Find ids that are used again so late that duplicate detection does not recognize them.

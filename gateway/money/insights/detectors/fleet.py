@@ -14,7 +14,7 @@ from gateway.devices.fleet.assistant_states import RECENT_S
 from gateway.devices.fleet.coverage import MISSING, SILENT, Cause, FleetRow
 from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED
 from gateway.devices.fleet.repairs import repair_of
-from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
 from spool.record import moment
 from spool.registry.insights import LOW, Finding
@@ -23,6 +23,7 @@ SEEN_BY_MDM_S = 3 * DAY_S
 _NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
 
 
+@no_plant("a month is filled without its fleet")
 def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
     """
     Find assistants that are installed and do not report. `mute_device` finds devices whose agents report no assistants.
@@ -31,6 +32,7 @@ def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
     return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED})
 
 
+@no_plant("a month is filled without its fleet")
 def policy_not_applied(facts: Facts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
     return _of_causes("policy_not_applied", facts, {_NOT_APPLIED})
@@ -65,6 +67,7 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
     return _largest(findings)
 
 
+@no_plant("a month is filled without its fleet")
 def silent_device(facts: Facts) -> Sequence[Finding]:
     """Find expected machines that the MDM saw in the last days, although their agents no longer report."""
     silent = [
@@ -93,6 +96,7 @@ def silent_device(facts: Facts) -> Sequence[Finding]:
     )
 
 
+@no_plant("a month is filled without its fleet")
 def missing_device(facts: Facts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported. Machines that the MDM has not seen for weeks are left out."""
     missing = [

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named
 from spool.devices.device import ENROLLED, Device
 from spool.registry.insights import LOW, Finding
 
 
+@no_plant("its laptops have own disks")
 def copied_device(facts: Facts) -> Sequence[Finding]:
     """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
     copied = [device for device in facts.devices if device.state == ENROLLED and device.copied_at is not None]
@@ -37,6 +38,7 @@ def _copied(device: Device) -> Finding:
     )
 
 
+@no_plant("its laptops have own hardware")
 def shared_hardware(facts: Facts) -> Sequence[Finding]:
     """Find machines that report the same hardware id, such as copied virtual machines."""
     devices_of: defaultdict[str, list[str]] = defaultdict(list)

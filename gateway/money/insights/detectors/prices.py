@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.intake.prices import missing_prices
-from gateway.money.insights.facts import Facts, Spend
+from gateway.money.insights.facts import Facts, Spend, no_plant
 from gateway.money.insights.findings import finding, money, named, ordered, percent, rows_of
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Finding
@@ -44,6 +44,7 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
     return ordered(_unpriced(provider, models, usual) for provider, models in providers.items())
 
 
+@no_plant("all its successful calls state usage")
 def missing_usage(facts: Facts) -> Sequence[Finding]:
     """Find sources whose successful calls lack token counts. Their cost is missing from every total."""
     lacking: dict[str | None, list[Spend]] = defaultdict(list)
@@ -125,6 +126,7 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
     )
 
 
+@no_plant("the price list has all its tiers")
 def missing_tier_price(facts: Facts) -> Sequence[Finding]:
     """
     Find calls of a service tier that the price list lacks, one finding per provider. Standard prices apply, which
@@ -169,6 +171,7 @@ def _at_standard(
     )
 
 
+@no_plant("it uses the newest price list")
 def old_prices(facts: Facts) -> Sequence[Finding]:
     """Find a price list that is too old, if calls are estimated with it."""
     estimated = [call for call in facts.recent if call.cost_source == "estimated"]
@@ -200,6 +203,7 @@ def old_prices(facts: Facts) -> Sequence[Finding]:
     ]
 
 
+@no_plant("all its amounts are in dollars")
 def missing_rate(facts: Facts) -> Sequence[Finding]:
     """Find currencies without an exchange rate, one finding per currency."""
     return [

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape
+from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, ordered
 from gateway.service.monitoring.route_trouble import by_cause, how_to_resume, listed
 from spool.deliveries.protocols import LakeVerdict
@@ -73,6 +73,7 @@ def _unrecognised(shape: UnrecognisedShape) -> Finding:
     )
 
 
+@no_plant("its records are made, not read from spans")
 def read_otherwise(facts: Facts) -> Sequence[Finding]:
     """
     Find spans that the compiled module reads differently from the Python rules.
@@ -105,6 +106,7 @@ def _otherwise(report: ReadOtherwise) -> Finding:
     )
 
 
+@no_plant("its reports arrive at once")
 def late_reports(facts: Facts) -> Sequence[Finding]:
     """
     Find reports that arrived after the records of their calls were closed, so that their costs or
@@ -143,6 +145,7 @@ def _late(report: LateReports) -> Finding:
     )
 
 
+@no_plant("it has no cumulative counters")
 def many_series(facts: Facts) -> Sequence[Finding]:
     """
     Find out whether the table of cumulative counters is nearly full. If it becomes full, the counters that
@@ -254,6 +257,7 @@ def _dead(dead: RouteDeadLetters) -> Finding:
     )
 
 
+@no_plant("it has no destination that answers")
 def refused_records(facts: Facts) -> Sequence[Finding]:
     """
     Find records that a destination rejected while it accepted others in the same request.
@@ -284,6 +288,7 @@ def _refused(route: RouteState) -> Finding:
     )
 
 
+@no_plant("it has no data lake")
 def lake_differs(facts: Facts) -> Sequence[Finding]:
     """
     Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
@@ -315,6 +320,7 @@ def _differing(verdict: LakeVerdict) -> Finding:
     )
 
 
+@no_plant("it has no usage events")
 def unmapped_events(facts: Facts) -> Sequence[Finding]:
     """
     Find usage events that are not delivered, because the cost service accepts no events and their type has no stream.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.devices.states import is_mute
-from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import CATEGORY_OF, MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
 from gateway.money.insights.key_troubles import (
     EXPIRED_KEY,
@@ -124,6 +124,7 @@ def _mute(device: Device) -> Finding:
     )
 
 
+@no_plant("it has no clusters")
 def silent_cluster(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
     silent = sorted(facts.silent_clusters, key=lambda item: (-item.last_seen, item.id))
@@ -148,6 +149,7 @@ def _silent(cluster: Cluster) -> Finding:
     )
 
 
+@no_plant("it has no clusters")
 def unapplied_config(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
     waiting = [config for config in facts.unapplied_configs if facts.now - config.since >= DAY_S]
@@ -237,11 +239,13 @@ def _wide(key: Key, beyond: frozenset[str]) -> Finding:
     )
 
 
+@no_plant("its keys have no expiry date")
 def expiring_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
     return _of_expiry(facts, EXPIRING_KEY)
 
 
+@no_plant("its keys have no expiry date")
 def expired_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""
     return _of_expiry(facts, EXPIRED_KEY)
@@ -265,6 +269,7 @@ def _expiry(trouble: KeyTrouble) -> Finding:
     )
 
 
+@no_plant("it has no load")
 def crowding_key(facts: Facts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.

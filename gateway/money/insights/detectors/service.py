@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import CATEGORY_OF, finding, named
 from gateway.service.configuration.certificates import certificate_troubles
 from gateway.service.monitoring.channel_trouble import trouble_of_channel
@@ -18,6 +18,7 @@ MOST_SETTINGS = 10
 OLD_AFTER_S = 600.0  # seconds; the alert TollhouseOldTransaction has the same threshold
 
 
+@no_plant("it has no notification channels")
 def channel_down(facts: Facts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
     return list(_channels_down(facts))
@@ -41,6 +42,7 @@ def _channels_down(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@no_plant("its storage is whole")
 def missed_records(facts: Facts) -> Sequence[Finding]:
     """
     Find records that are missing from the reports, because the totals skipped their numbers or differ
@@ -87,6 +89,7 @@ def _missed(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@no_plant("it has no certificates")
 def ending_certificate(facts: Facts) -> Sequence[Finding]:
     """Find certificates that cannot be read, have expired or expire within two weeks."""
     return [
@@ -103,6 +106,7 @@ def ending_certificate(facts: Facts) -> Sequence[Finding]:
     ]
 
 
+@no_plant("the clock belongs to the machine")
 def moved_clock(facts: Facts) -> Sequence[Finding]:
     """
     Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock
@@ -131,6 +135,7 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
     ]
 
 
+@no_plant("it has one gateway")
 def different_settings(facts: Facts) -> Sequence[Finding]:
     """
     Find gateways that share storage but use different settings. With different settings, the result of a call
@@ -190,6 +195,7 @@ def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
     return f"{named(node.name)} ({node.node[:8]})" if has_namesake else named(node.name)
 
 
+@no_plant("it has no PostgreSQL")
 def old_transaction(facts: Facts) -> Sequence[Finding]:
     """Find a long transaction in the shared PostgreSQL database, because small tables grow until it ends."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from statistics import median
 from typing import NamedTuple
 
-from gateway.money.insights.facts import DAY_S, Facts, Spend, ViewSpend
+from gateway.money.insights.facts import DAY_S, Facts, Spend, ViewSpend, no_plant
 from gateway.money.insights.findings import day, finding, money, named, ordered
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
@@ -105,6 +105,7 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
     )
 
 
+@no_plant("a month is filled without views")
 def view_anomaly(facts: Facts) -> Sequence[Finding]:
     """
     Find days on which a view spent far more than before.

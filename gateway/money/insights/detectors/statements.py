@@ -10,7 +10,7 @@ from decimal import Decimal
 from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation, together
 from gateway.bills.reconciliation.wording import shown_row
 from gateway.bills.statements.arrivals import Arrival
-from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, named, ordered, rows_of
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
@@ -102,6 +102,7 @@ class _Drop:
     missing: int  # billed money of the recent days minus their counted money
 
 
+@no_plant("the counted share of its bills is the same every day")
 def coverage_drop(facts: Facts) -> Sequence[Finding]:
     """
     Find providers for which the counted share of the bill fell. Some calls are probably no longer reported.
@@ -189,6 +190,7 @@ def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fin
     )
 
 
+@no_plant("its bills are new")
 def statement_stale(facts: Facts) -> Sequence[Finding]:
     """
     Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills
