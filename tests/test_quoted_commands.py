@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from gateway.cli import main
+from spool.clock import SystemClock
+from spool.settings import SpoolSettings
+from spool.sqlite import open_spool
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -20,10 +26,14 @@ DOCUMENTS = sorted(
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
     if not {"decisions", "reference"} & set(path.relative_to(ROOT).parts)
 )
+REPORTS = [path for path in DOCUMENTS if "tollhouse report" in path.read_text()]
 FENCE = re.compile(r"^( *)(```+|~~~+)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
 INLINE = re.compile(r"`(tollhouse [^`]+)`|<code>(tollhouse [^<]+)</code>")
 CALL = re.compile(r"(?<![\w./@-])tollhouse ((?:[^|;&()#>\n'\"`]|'[^']*'|\"[^\"]*\"|\\\n)*)")
+VIEWS = ("Search",)  # the views in quoted reports
+DEFINED = "User:Defined:"  # prefix of dimensions that the page defines
+TAGS = re.compile(r"^tags = \[(.*)\]|`(\w+)` to `\[ledger\] tags`", re.MULTILINE)
 SOURCES = sorted(
     path
     for package in ("gateway", "spool", "exporters", "deploy")
@@ -66,7 +76,7 @@ def spelled(call: str) -> Iterator[list[str]]:
 
 
 def problem(words: list[str]) -> str | None:
-    """Return why the command line refuses these words, or None if it accepts them. Values are not checked."""
+    """Return why the command line refuses these words, or None if it accepts them."""
     command: click.Command = main
     context = click.Context(main, resilient_parsing=True)
     rest = [*words]
@@ -80,12 +90,12 @@ def problem(words: list[str]) -> str | None:
     if rest and rest[-1].startswith("--"):  # the text names an option without its value
         rest = rest[:-1] if _takes_value(command, rest[-1]) else rest
     try:
-        _, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
+        given, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
     except click.UsageError as error:
         return error.format_message()
-    return (
-        f"{command.name} takes no {' '.join(left)}" if left and not isinstance(command, click.Group) else None
-    )
+    if left and not isinstance(command, click.Group):
+        return f"{command.name} takes no {' '.join(left)}"
+    return next(_wrong_values(command, given), None)
 
 
 def _takes_value(command: click.Command, name: str) -> bool:
@@ -108,6 +118,24 @@ def texts(path: Path) -> Iterator[str]:
             yield "".join(str(each.value) if isinstance(each, ast.Constant) else "X" for each in node.values)
 
 
+def _wrong_values(command: click.Command, given: Mapping[str, object]) -> Iterator[str]:
+    """Yield why the command refuses values of its options. Placeholders in capitals are left out."""
+    context = click.Context(command)
+    for each in command.params:
+        if isinstance(each.type, click.File | click.Path):
+            continue
+        for value in _values(given.get(each.name or "")):
+            try:
+                each.type.convert(value, each, context)
+            except click.UsageError as error:
+                yield error.format_message()
+
+
+def _values(value: object) -> list[str]:
+    many = value if isinstance(value, list | tuple) else [value]
+    return [each for each in many if isinstance(each, str) and not each.isupper()]
+
+
 def wrong(calls: Iterator[str]) -> list[str]:
     return [
         f"tollhouse {call.strip()}: {why}"
@@ -122,6 +150,43 @@ def test_documents_quote_real_commands(path: Path) -> None:
     assert [] == wrong(quoted(path.read_text()))
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty data directory with the views that documents name."""
+    directory = tmp_path_factory.mktemp("data")
+    asyncio.run(_create(directory))
+    for view in VIEWS:
+        stated = ["--name", view, "--principal", "model", "--where", "team=search"]
+        done = CliRunner().invoke(main, ["views", "create", "--data", str(directory), *stated])
+        assert 0 == done.exit_code, done.output
+    return directory
+
+
+async def _create(directory: Path) -> None:
+    spool = await open_spool(directory, settings=SpoolSettings(), clock=SystemClock())
+    await spool.close()
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_quoted_reports_are_answered(path: Path, empty: Path, tmp_path: Path) -> None:
+    """Each `tollhouse report ...` is answered if [ledger] tags has only the tags that its page adds."""
+    text = path.read_text()
+    tags = re.findall(r"\w+", " ".join(one or other for one, other in TAGS.findall(text)))
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(f'data_dir = "{empty}"\n[ledger]\ntags = {json.dumps(["service", *tags])}\n')
+    for words in {tuple(each) for call in quoted(text) for each in spelled(call)}:
+        if words[0] != "report" or words[-1].startswith("--") or DEFINED in " ".join(words):
+            continue
+        asked = [VIEWS[0] if each == "NAME" else each for each in words]
+        done = CliRunner().invoke(main, [*_without_data(asked), "--config", str(config)])
+        assert 0 == done.exit_code, (words, done.output)
+
+
+def _without_data(words: list[str]) -> list[str]:
+    at = words.index("--data") if "--data" in words else len(words)
+    return words[:at] + words[at + 2 :]
+
+
 def test_messages_and_samples_quote_real_commands() -> None:
     found = {
         str(path.relative_to(ROOT)): [each for text in texts(path) for each in wrong(inline(text))]
@@ -133,11 +198,12 @@ def test_messages_and_samples_quote_real_commands() -> None:
 @pytest.mark.parametrize(
     "text",
     ["`tollhouse kays list`", "`tollhouse keys list --colour red`", "```sh\ntollhouse report --form csv\n```",
-     "    tollhouse keys show one two", "`tollhouse keys list|mend`"],
+     "    tollhouse keys show one two", "`tollhouse keys list|mend`", "`tollhouse report --range last_moon`",
+     "`tollhouse spool replay --since noon --route x`"],
 )  # fmt: skip
 def test_a_command_that_is_none_is_found(text: str) -> None:
     """
-    The check finds a wrong word, a wrong option or a surplus argument, in inline code, a block or indented code.
+    The check finds a wrong word, option or value and a surplus argument, in inline code, a block or indented code.
     """
     assert 1 == len(wrong(quoted(text)))
 
