@@ -22,6 +22,7 @@ __all__ = [
     "MEMORY",
     "POSTGRES",
     "SQLITE",
+    "certificate_files",
     "engine_of",
     "open_storage",
     "problems",
@@ -70,6 +71,19 @@ def problems(settings: StorageSettings) -> Iterator[str]:
         return
     if administration is not None:
         yield from administration.problems(settings)
+
+
+def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
+    """
+    Yield the certificate files that the storage's address names, each with the words for it in messages. An unusable
+    configuration has none; see `problems`.
+    """
+    try:
+        administration = engine_of(settings.engine).administration
+    except SpoolError:
+        return
+    if administration is not None:
+        yield from administration.certificate_files(settings)
 
 
 async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Storage:

@@ -68,6 +68,9 @@ SHARED = (
 )
 
 
+DATABASE_AUTHORITIES = "sslrootcert"  # parameter of a database address with the file of trusted authorities
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
     """The storage engine: files in `data_dir`, or a PostgreSQL database that several gateways share."""

@@ -182,14 +182,16 @@ class Administration:
     """
     Administration of a storage that several nodes share. It needs no running server.
 
-    `problems` yields every reason why a configuration is unusable. `make` creates what is missing.
-    `bring_up_to_date` migrates to the version of this Tollhouse. `status` describes the storage; its
-    `problem` says why nothing can be stored. `change` changes settings for all nodes. Operators see the
-    results. `lost` returns one sentence for each loss of data that the node of a data directory had
-    acknowledged. All functions raise SpoolError if the storage is unreachable.
+    `problems` yields every reason why a configuration is unusable. `certificate_files` yields the certificates
+    that it names, each with its words in messages. The words for authorities begin with DATABASE_AUTHORITIES.
+    `make` creates what is missing. `bring_up_to_date` migrates to the version of this Tollhouse. `status`
+    describes the storage; its `problem` says why nothing can be stored. `change` changes settings for all nodes.
+    Operators see the results. `lost` returns one sentence for each loss of data that the node of a data directory
+    had acknowledged. All functions raise SpoolError if the storage is unreachable.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
+    certificate_files: Callable[[StorageSettings], Iterable[tuple[str, Path]]]
     make: Callable[[StorageSettings, SpoolSettings], Awaitable[Mapping[str, object]]]
     bring_up_to_date: Callable[[StorageSettings], Awaitable[Mapping[str, object]]]
     status: Callable[[StorageSettings], Awaitable[Mapping[str, object]]]

@@ -12,14 +12,23 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.installation import SIZE, derived, make_secret
 from spool.postgres.connections.target import parsed
 from spool.postgres.database import Connection, Database
-from spool.settings import REPLICATED, SHARED, TRANSACTION, SpoolSettings, StorageSettings
+from spool.settings import (
+    DATABASE_AUTHORITIES,
+    REPLICATED,
+    SHARED,
+    TRANSACTION,
+    SpoolSettings,
+    StorageSettings,
+)
 
+SYSTEM = "system"  # as `sslrootcert`: the authorities of the operating system
 LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; PostgreSQL cuts longer names
 
 
@@ -95,6 +104,19 @@ def problems(settings: StorageSettings) -> Iterator[str]:
         return
     if not _is_this_machine(parameters) and parameters.get("sslmode") != "verify-full":
         yield "storage: the address of a PostgreSQL on another machine needs sslmode=verify-full"
+
+
+def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
+    """Yield the certificate files that the address names. An address that cannot be read has none."""
+    try:
+        parameters = parsed(read_dsn(settings))
+    except (SpoolError, ValueError):
+        return
+    setting = "storage.dsn_env" if settings.dsn_file is None else "storage.dsn_file"
+    for name in ("sslcert", DATABASE_AUTHORITIES):
+        path = parameters.get(name)
+        if path and path != SYSTEM:
+            yield f"{name} in {setting}", Path(path)
 
 
 def _is_this_machine(parameters: dict[str, str]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from spool.errors import NOT_FINISHED, NotAllowed, OtherSchema
 from spool.postgres.address import (
     agree,
+    certificate_files,
     change_settings,
     make_secret_file,
     open_database,
@@ -176,5 +177,11 @@ def _look(database: Database, connection: Connection) -> tuple[str, str, int | N
 
 
 ADMINISTRATION = Administration(
-    problems=problems, make=make, bring_up_to_date=bring_up_to_date, status=status, change=change, lost=lost
+    problems=problems,
+    certificate_files=certificate_files,
+    make=make,
+    bring_up_to_date=bring_up_to_date,
+    status=status,
+    change=change,
+    lost=lost,
 )

@@ -10,8 +10,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from gateway.service.configuration.sections import Config
+from spool.engines import certificate_files
 from spool.record import moment
 from spool.registry.notices import CRITICAL, WARNING
+from spool.settings import DATABASE_AUTHORITIES
 
 DAY_S = 86400.0
 SOON_S = 14 * DAY_S
@@ -43,7 +45,7 @@ def certificate_ends(config: Config, in_use: Mapping[str, bytes] | None = None) 
     loaded = in_use or {}
     return [
         CertificateEnd(setting=name, ends_at=_end(name, loaded.get(name) or _text(path)))
-        for name, path in _files(config, "")
+        for name, path in (*_files(config, ""), *certificate_files(config.storage))
     ]
 
 
@@ -103,4 +105,5 @@ def _end(setting: str, pem: bytes) -> float | None:
         ends = [each.not_valid_after_utc.timestamp() for each in load_pem_x509_certificates(pem)]
     except ValueError:
         return None
-    return max(ends) if setting.endswith(AUTHORITIES) else min(ends)
+    is_list = setting.endswith(AUTHORITIES) or setting.startswith(DATABASE_AUTHORITIES)
+    return max(ends) if is_list else min(ends)

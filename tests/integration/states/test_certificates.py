@@ -10,15 +10,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
+from gateway.cli import main
 from gateway.service.configuration.certificates import certificate_ends, certificate_troubles
 from gateway.service.configuration.sections import Config, OidcSettings, ServerSettings
+from spool.engines import POSTGRES
 from spool.record import moment
+from spool.settings import StorageSettings
 from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.integration.states import faces
 
@@ -32,6 +36,8 @@ SETTINGS = (
     "destinations[0].tls_cert_file",
     "notify[0].ca_file",
     "oidc.ca_file",
+    "sslcert in storage.dsn_file",
+    "sslrootcert in storage.dsn_file",
 )
 
 
@@ -58,7 +64,17 @@ def config(files: dict[str, Path]) -> Config:
         ),
         notify=(NotifySettings(ca_file=files["notify[0].ca_file"]),),
         oidc=OidcSettings(ca_file=files["oidc.ca_file"]),
+        storage=StorageSettings(engine=POSTGRES, dsn_file=dsn_file(files)),
     )
+
+
+def dsn_file(files: dict[str, Path]) -> Path:
+    """Write the address of a PostgreSQL with both certificates."""
+    names = ("sslcert", "sslrootcert")
+    words = [f"{name}='{files[f'{name} in storage.dsn_file']}'" for name in names]
+    path = files["oidc.ca_file"].with_name("dsn")
+    path.write_text(" ".join(("host=db.example.com sslmode=verify-full", *words)))
+    return path
 
 
 def _named(section: object) -> Iterator[str]:
@@ -75,7 +91,8 @@ def _named(section: object) -> Iterator[str]:
 
 def test_every_setting_of_a_certificate_is_walked(tmp_path: Path) -> None:
     """Each of them is reported on its own, so that a new setting cannot be forgotten."""
-    assert sorted(name.rpartition(".")[2] for name in SETTINGS) == sorted(_named(Config()))
+    settings = [name.rpartition(".")[2] for name in SETTINGS if " in " not in name]
+    assert sorted(settings) == sorted(_named(Config()))
     for ending in SETTINGS:
         files = {name: tmp_path / name for name in SETTINGS}
         for name, path in files.items():
@@ -96,6 +113,9 @@ def test_every_setting_of_a_certificate_is_walked(tmp_path: Path) -> None:
         ("server.tls_cert_file", (300, 10), "warning"),
         ("upstream.ca_file", (300, 10), None),
         ("upstream.ca_file", (1, 10), "warning"),
+        ("sslcert in storage.dsn_file", (300, 10), "warning"),
+        ("sslrootcert in storage.dsn_file", (300, 10), None),
+        ("sslrootcert in storage.dsn_file", (1, 10), "warning"),
     ],
 )
 def test_the_severity_follows_the_end(
@@ -108,6 +128,46 @@ def test_the_severity_follows_the_end(
     files[setting].write_bytes(pem(*days))
     troubles = certificate_troubles(certificate_ends(config(files)), now=NOW.timestamp())
     assert ([] if severity is None else [severity]) == [trouble.severity for trouble in troubles]
+
+
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        (
+            "postgresql://db.example.com/t?sslmode=verify-full&sslrootcert={}",
+            ["sslrootcert in storage.dsn_env"],
+        ),
+        ("postgresql://db.example.com/t?sslcert={}&sslrootcert=system", ["sslcert in storage.dsn_env"]),
+        ("host=db.example.com sslrootcert='' sslcert={}", ["sslcert in storage.dsn_env"]),
+        ("host=db.example.com sslrootcert=system", []),
+        ("no address {}", []),
+        ("", []),
+    ],
+)
+def test_each_form_of_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, named: list[str]
+) -> None:
+    """An address in a variable, as a URL or in words is read. The authorities of the system are no file."""
+    path = tmp_path / "certificate.pem"
+    path.write_bytes(pem(3))
+    monkeypatch.setenv("TOLLHOUSE_DSN", address.format(path))
+    storage = StorageSettings(engine=POSTGRES, dsn_env="TOLLHOUSE_DSN")
+    ends = certificate_ends(Config(storage=storage))
+    assert named == [end.setting for end in ends]
+    assert all(end.ends_at == (NOW + timedelta(days=3)).timestamp() for end in ends)
+
+
+def test_check_names_a_certificate_of_the_database(tmp_path: Path) -> None:
+    """`tollhouse check` warns of a certificate that only the address of the database names."""
+    (tmp_path / "ca.pem").write_bytes(pem(10))
+    (tmp_path / "dsn").write_text(
+        f"host=db.example.com sslmode=verify-full sslrootcert={tmp_path / 'ca.pem'}"
+    )
+    storage = f'[storage]\nengine = "postgres"\ndsn_file = "{tmp_path / "dsn"}"\nsecret_file = "secret"\n'
+    storage += '[spool]\nmax_bytes = "1GiB"\n'
+    (tmp_path / "tollhouse.toml").write_text(storage)
+    done = CliRunner().invoke(main, ["check", "--config", str(tmp_path / "tollhouse.toml")])
+    assert "The certificate of sslrootcert in storage.dsn_file expires on" in done.output
 
 
 HOOK = """
