@@ -70,7 +70,7 @@ QUERY: Mapping[str, str] = {
     "namespace": "The id of the namespace. Without it, the default definition applies.",
     "per": "The length of a period, such as `daily`.",
     "provider": "The provider, such as `openai`.",
-    "range": "A period by name, such as `mtd`, `last_month` or `last_30d`.",
+    "range": "A period by name, such as `today`, `this_month` or `last_30d`.",
     "region": "The region of the cluster.",
     "shipper_id": "The id of the agent that sends the files.",
     "show": "A measure to show, such as `cost` or `calls`.",

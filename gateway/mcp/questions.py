@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -17,7 +17,7 @@ from gateway.money.costs.measures import MAX_TOP, REAL_COST
 from gateway.money.costs.question import CostQuestion, check_span, check_units
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
-from spool.ledger.periods import Span, span
+from spool.ledger.periods import RANGES, Span, span
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     BILLED_TYPES,
@@ -44,24 +44,19 @@ Filters = Annotated[
 ]
 
 ZONE = "UTC"
-RangeWord = Literal[
-    "today",
-    "yesterday",
-    "last_7_days",
-    "last_30_days",
-    "last_90_days",
-    "month_to_date",
-    "last_month",
-    "year_to_date",
-]
-RANGES_OF_WORDS: Mapping[RangeWord, str] = {
-    "last_7_days": "last_7d",
-    "last_30_days": "last_30d",
-    "last_90_days": "last_90d",
-    "month_to_date": "mtd",
-    "last_month": "last_month",
-    "year_to_date": "ytd",
+# ranges whose words differ for assistants; all others have the same word
+RANGE_WORDS = {
+    "last_7d": "last_7_days",
+    "last_30d": "last_30_days",
+    "last_90d": "last_90_days",
+    "mtd": "month_to_date",
+    "ytd": "year_to_date",
 }
+RANGES_OF_WORDS: Mapping[str, str] = {RANGE_WORDS.get(name, name): name for name in RANGES}
+if TYPE_CHECKING:
+    RangeWord = str
+else:
+    RangeWord = Literal[tuple(RANGES_OF_WORDS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,12 +284,8 @@ def bounds(date_range: RangeWord | Days, now: float) -> Span:
             if date_range.end is None
             else parse_moment("date_range.end", date_range.end, end=True)
         )
-    elif date_range in RANGES_OF_WORDS:
-        since, until = span(RANGES_OF_WORDS[date_range], now)
     else:
-        midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        is_today = date_range == "today"
-        since, until = (midnight, end_of_hour(now)) if is_today else (midnight - timedelta(days=1), midnight)
+        since, until = span(RANGES_OF_WORDS[date_range], now)
     if since >= until:
         raise Invalid("the start of date_range must be before its end")
     return since, until

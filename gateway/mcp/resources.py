@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import INVALID_PARAMS, McpError
-from gateway.mcp.questions import RANGES_OF_WORDS
+from gateway.mcp.questions import RANGE_WORDS
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, opened, sealed
 from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import offered
@@ -105,9 +105,7 @@ def _question(view: View) -> cost_data.CostDataQuestion:
     """Make the query of a view, without the parts that tools do not support."""
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostDataQuestion(
-        date_range=next(
-            (word for word, span in RANGES_OF_WORDS.items() if span == view.range), "month_to_date"
-        ),
+        date_range=RANGE_WORDS.get(view.range, view.range),
         group_by=list(by[: cost_data.MAX_GROUPS]),
         view=view.id,
     )

@@ -54,10 +54,7 @@ def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
     Return the time range for a name of RANGES, by the calendar of a zone. An unfinished range ends with
     the running hour.
     """
-    midnight = (
-        datetime.fromtimestamp(now, UTC).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    )
-    since, until = _SPANS[name](midnight)
+    since, until = _SPANS[name](beginning(datetime.fromtimestamp(now, zone), "daily"))
     return since, until or end_of_hour(now)
 
 
@@ -65,50 +62,51 @@ def _days(count: int) -> Callable[[datetime], tuple[datetime, None]]:
     return lambda midnight: (midnight - timedelta(days=count - 1), None)
 
 
-def _last_month(midnight: datetime) -> Span:
-    end = midnight.replace(day=1)
-    return (end - timedelta(days=1)).replace(day=1), end
+def _this(granularity: str) -> Callable[[datetime], tuple[datetime, None]]:
+    return lambda midnight: (beginning(midnight, granularity), None)
 
 
-def _last_week(midnight: datetime) -> Span:
-    monday = midnight - timedelta(days=midnight.weekday())
-    return monday - timedelta(days=7), monday
+def _last(granularity: str) -> Callable[[datetime], Span]:
+    def last(midnight: datetime) -> Span:
+        end = beginning(midnight, granularity)
+        return beginning(end - timedelta(days=1), granularity), end
 
-
-def _quarter(midnight: datetime) -> datetime:
-    return midnight.replace(month=(midnight.month - 1) // 3 * 3 + 1, day=1)
-
-
-def _last_quarter(midnight: datetime) -> Span:
-    end = _quarter(midnight)
-    return _quarter(end - timedelta(days=1)), end
+    return last
 
 
 # Each function gets the start of today. A range without an end includes today, until now.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
-    "mtd": lambda midnight: (midnight.replace(day=1), None),
-    "last_month": _last_month,
+    "mtd": _this("monthly"),
+    "this_month": _this("monthly"),
+    "last_month": _last("monthly"),
     "last_7d": _days(7),
     "last_30d": _days(30),
     "last_90d": _days(90),
-    "yesterday": lambda midnight: (midnight - timedelta(days=1), midnight),
-    "last_week": _last_week,
-    "this_quarter": lambda midnight: (_quarter(midnight), None),
-    "last_quarter": _last_quarter,
-    "ytd": lambda midnight: (midnight.replace(month=1, day=1), None),
+    "today": _this("daily"),
+    "yesterday": _last("daily"),
+    "this_week": _this("weekly"),
+    "last_week": _last("weekly"),
+    "this_quarter": _this("quarterly"),
+    "last_quarter": _last("quarterly"),
+    "ytd": _this("yearly"),
 }
 RANGES = tuple(_SPANS)
+_DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}
 
 
-def preceding(query: CostQuery) -> CostQuery:
+def preceding(query: CostQuery, named: str | None = None) -> CostQuery:
     """
-    Return the same query for the preceding period.
+    Return the same query for the preceding period. `named` is the name of its range, if it has one.
 
-    If the range begins at the start of a month: the same part of the month before, or the whole month before
-    for a whole month. If it begins at midnight: the same hours, earlier by the number of days in the range.
-    In all other cases: the time directly before the range.
+    For a day or a week of RANGES: the same part of the day or the week before. If the range begins at the
+    start of a month: the same part of the month before, or the whole month before for a whole month. If it
+    begins at midnight: the same hours, earlier by the number of days in the range. In all other cases: the time
+    directly before the range.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
+    if named in _DAYS_BACK:
+        back = timedelta(days=_DAYS_BACK[named])
+        return replace(query, since=since - back, until=until - back)
     length = until - since  # length by the wall clock of the zone
     day = since.replace(hour=0, minute=0, second=0, microsecond=0)
     next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
@@ -134,14 +132,18 @@ def on_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     return replace(query, since=since, until=until)
 
 
-def same_weekdays(query: CostQuery) -> CostQuery:
+def same_weekdays(query: CostQuery, named: str | None = None) -> CostQuery:
     """
     Return the same query for the same weekdays before. Months, quarters and parts of them are handled
     as in `preceding`.
     """
     before = preceding(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
-    if since.day == 1 and since - before.since.astimezone(query.zone) >= timedelta(days=28):
+    if (
+        named not in _DAYS_BACK
+        and since.day == 1
+        and since - before.since.astimezone(query.zone) >= timedelta(days=28)
+    ):
         return before
     weeks = timedelta(days=7) * -(-(until - since) // timedelta(days=7))
     return replace(query, since=since - weeks, until=until - weeks)

@@ -23,7 +23,7 @@ OWN = f"{TODAY - timedelta(days=200)}..{TODAY - timedelta(days=180)}"
 STATES = [
     {"from": "now-24h"}, {"from": "yesterday"}, {"from": "now-7d"}, {"from": "last-week"}, {},
     {"from": "now-90d"}, {"from": "mtd"}, {"from": "last-month"}, {"from": "this-quarter"},
-    {"from": "last-quarter"}, {"from": "now-300d"},
+    {"from": "last-quarter"}, {"from": "now-300d"}, {"from": "today"}, {"from": "this-week"}, {"from": "ytd"},
     {"from": "now-24h", "against": OWN}, {"from": "now-7d", "against": "last_month"},
     {"against": "same_weekdays"}, {"from": "now-90d", "against": "same_weekdays"},
     {"from": "now-90d", "against": OWN}, {"from": "now-90d", "against": "none"},

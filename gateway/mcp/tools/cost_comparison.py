@@ -13,7 +13,16 @@ import msgspec
 
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import SLICED
-from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, bounds, days_text, question
+from gateway.mcp.questions import (
+    RANGES_OF_WORDS,
+    ZONE,
+    DateRange,
+    Filters,
+    billed_note,
+    bounds,
+    days_text,
+    question,
+)
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
@@ -125,7 +134,8 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
 
     def baseline(query: CostQuery) -> CostQuery:
         if arguments.baseline is None:
-            return earlier(query, against=PREVIOUS, now=now, hours_since=hours_since)
+            named = RANGES_OF_WORDS.get(str(arguments.date_range))
+            return earlier(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
         since, until = bounds(arguments.baseline, now)
         baseline_query = replace(query, since=since, until=until)
         check_span(baseline_query)

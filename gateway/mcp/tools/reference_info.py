@@ -5,13 +5,13 @@ The tool get_reference_info: meanings of the words that other tools use, such as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import msgspec
 
 from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
-from gateway.mcp.questions import ZONE, RangeWord, bounds, days_text
+from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
@@ -82,7 +82,7 @@ async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]
 
 def _ranges(asking: Asking[InstallationServices]) -> Mapping[str, str]:
     now = asking.shared.clock.now()
-    return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in get_args(RangeWord)}
+    return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
 
 
 def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:

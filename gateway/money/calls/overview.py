@@ -113,7 +113,9 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     since = largest.since
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    row_sets = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
+    row_sets = await request.ledger.costs_of(
+        [base, preceding(base), today, preceding(today, "today"), daily, *lists]
+    )
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combined(by_day, start=since, group=())
     whole = await request.ledger.whole_since()

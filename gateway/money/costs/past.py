@@ -16,11 +16,17 @@ _NEVER = datetime.max.replace(tzinfo=UTC)  # bills have only whole days
 
 
 def earlier(
-    query: CostQuery, *, against: str, now: float, hours_since: datetime, name: str = "against"
+    query: CostQuery,
+    *,
+    against: str,
+    now: float,
+    hours_since: datetime,
+    name: str = "against",
+    named: str | None = None,
 ) -> CostQuery:
     """
     Return the query for the time to compare with. `against` is SAME_WEEKDAYS, PREVIOUS, a name of
-    RANGES, or FIRST..LAST.
+    RANGES, or FIRST..LAST. `named` is the name of the query's own range, if it has one.
 
     FIRST and LAST are days or times. Before `hours_since`, only whole days of UTC are stored, so a time that
     `against` implies moves to the nearest midnight. Raises Invalid or a Refusal that names the parameter
@@ -37,9 +43,9 @@ def earlier(
         since, until = span(against, now, query.zone)
         baseline = replace(query, since=since, until=until)
     elif against == PREVIOUS:
-        baseline = preceding(query)
+        baseline = preceding(query, named)
     elif against == SAME_WEEKDAYS:
-        baseline = same_weekdays(query)
+        baseline = same_weekdays(query, named)
     else:
         choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
         raise Invalid(f"{name} must be one of {choices}, or two days such as 2026-10-01..2026-10-31")

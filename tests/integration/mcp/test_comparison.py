@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 from spool.ledger.money import units
 from tests.integration.mcp.conftest import Assistant
 
@@ -51,3 +53,13 @@ async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
     assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])
     wrong = {"start": "2026-02-02", "end": "2026-02-01"}
     assert "must be before its end" in await assistant.mistake("compare_costs", baseline=wrong)
+
+
+async def test_a_week_is_compared_with_the_week_before(assistant: Assistant) -> None:
+    """Without a baseline, this week has the same days of the week before, and today has yesterday."""
+    await assistant.calls("gpt-4o")
+    for word, days in (("this_week", 7), ("today", 1)):
+        found = await assistant.content("compare_costs", date_range=word)
+        for name in ("start", "end"):
+            own, past = (date.fromisoformat(found[each][:10]) for each in (name, f"baseline_{name}"))
+            assert timedelta(days=days) == own - past, (word, name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from spool.ledger.periods import RANGES, span
+from spool.ledger.periods import RANGES, preceding, same_weekdays, span
+from spool.ledger.queries import CostQuery, end_of_hour
 
 NOW = datetime(
     2026, 3, 31, 22, 30, tzinfo=UTC
@@ -20,6 +22,10 @@ END = "2026-03-31T23:00:00+00:00"
     [
         ("mtd", "UTC", "2026-03-01T00:00:00+00:00", END),
         ("mtd", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
+        ("this_month", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
+        ("today", "UTC", "2026-03-31T00:00:00+00:00", END),
+        ("today", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
+        ("this_week", "UTC", "2026-03-30T00:00:00+00:00", END),
         ("last_month", "UTC", "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"),
         ("last_month", "Europe/Berlin", "2026-03-01T00:00:00+01:00", "2026-04-01T00:00:00+02:00"),
         ("last_7d", "UTC", "2026-03-25T00:00:00+00:00", END),
@@ -47,3 +53,83 @@ def test_a_span_begins_before_it_ends(name: str, day: datetime) -> None:
     """A span starts before it ends, even on the first day of a year and on 29 February."""
     begin, end = span(name, day.timestamp())
     assert begin < end
+
+
+def _month(day: date, back: int = 0) -> tuple[int, int]:
+    return divmod(day.year * 12 + day.month - 1 - back, 12)
+
+
+def _quarter(day: date, back: int = 0) -> int:
+    return (day.year * 12 + day.month - 1) // 3 - back
+
+
+def _week(day: date, back: int = 0) -> tuple[int, int]:
+    return (day - timedelta(days=7 * back)).isocalendar()[:2]
+
+
+def _of_last(days: int) -> Callable[[date, date], bool]:
+    return lambda day, today: today - timedelta(days=days) < day <= today
+
+
+# Whether a day belongs to a range, by the calendar and without the ledger's periods.
+BELONGS: Mapping[str, Callable[[date, date], bool]] = {
+    "mtd": lambda day, today: _month(day) == _month(today),
+    "this_month": lambda day, today: _month(day) == _month(today),
+    "last_month": lambda day, today: _month(day) == _month(today, 1),
+    "last_7d": _of_last(7),
+    "last_30d": _of_last(30),
+    "last_90d": _of_last(90),
+    "today": lambda day, today: day == today,
+    "yesterday": lambda day, today: day == today - timedelta(days=1),
+    "this_week": lambda day, today: _week(day) == _week(today),
+    "last_week": lambda day, today: _week(day) == _week(today, 1),
+    "this_quarter": lambda day, today: _quarter(day) == _quarter(today),
+    "last_quarter": lambda day, today: _quarter(day) == _quarter(today, 1),
+    "ytd": lambda day, today: day.year == today.year,
+}
+# the first of a month that is a Monday, the first of a year, and times within changes of clocks in Europe, in Cuba with
+# two midnights, in Chile without a midnight, and on Lord Howe Island by half an hour
+MOMENTS = [
+    datetime(2026, *rest, tzinfo=UTC)
+    for rest in ((6, 1, 0, 0), (1, 1, 0, 10), (3, 29, 1, 30), (11, 1, 5, 30), (9, 6, 4, 30), (4, 4, 15, 10))
+]
+
+
+@pytest.mark.parametrize("now", MOMENTS, ids=str)
+def test_a_span_is_a_count_of_days_in_every_zone(now: datetime) -> None:
+    """In each time zone, a range has exactly the moments of its days, and today until the end of the running hour."""
+    assert set(RANGES) == set(BELONGS)
+    minute = timedelta(minutes=1)
+    for zone in map(ZoneInfo, sorted(available_timezones())):
+        today = now.astimezone(zone).date()
+        for name, belongs in BELONGS.items():
+            since, until = (edge.astimezone(UTC) for edge in span(name, now.timestamp(), zone))
+            days = [at.astimezone(zone).date() for at in (since - minute, since, until - minute, until)]
+            inside = [belongs(day, today) for day in days]
+            assert [False, True] == inside[:2], (name, zone.key, since)
+            if belongs(today, today):
+                assert end_of_hour(now.timestamp()) == until, (name, zone.key)
+            else:
+                assert [True, False] == inside[2:], (name, zone.key, until)
+
+
+@pytest.mark.parametrize("zone", [ZoneInfo("UTC"), ZoneInfo("Europe/Berlin"), ZoneInfo("America/Havana")])
+@pytest.mark.parametrize(
+    ("name", "days"), [("today", 1), ("yesterday", 1), ("this_week", 7), ("last_week", 7)]
+)
+def test_a_day_and_a_week_have_the_same_part_before(name: str, days: int, zone: ZoneInfo) -> None:
+    """
+    On each day of a year, also on the first of a month, a named day is compared with the day before and a named week
+    with the same part of the week before.
+    """
+    for day in range(366):
+        now = datetime(2026, 1, 1, 13, 20, tzinfo=zone) + timedelta(days=day)
+        since, until = span(name, now.timestamp(), zone)
+        query = CostQuery(since=since, until=until, zone=zone)
+        before, weekdays = preceding(query, name), same_weekdays(query, name)
+        for edge in ("since", "until"):
+            own = getattr(query, edge).astimezone(zone).replace(tzinfo=None)
+            moved = [
+                own - getattr(each, edge).astimezone(zone).replace(tzinfo=None) for each in (before, weekdays)
+            ]
+            assert [timedelta(days=days), timedelta(days=7)] == moved, (name, now)

@@ -44,6 +44,7 @@ from gateway.money.costs.measures import (
     columns,
 )
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
+from gateway.records.calls.filters import MAX_LIMIT
 from gateway.service.configuration.values import read_quantity
 from gateway.service.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from spool.ledger.cost_kinds import KINDS
@@ -112,7 +113,6 @@ CALL_TITLES = {"source": "tool"}
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
 MOST_PERCENT = 999  # larger changes are written as more than this
-_MOST_CALLS = 200  # maximum calls per page
 _CALL_COLUMNS = (
     "started",
     "model",
@@ -143,7 +143,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
 @click.option(
     "--range",
     type=Choice(RANGES),
-    help="Period: mtd (this month so far), last_7d (including today) and others.",
+    help="Period: this_month (until now, also mtd), last_7d (including today) and others.",
 )
 @click.option(
     "--from", "since", metavar="DAY", help="First day, or a time; default: the first day of this month."
@@ -180,7 +180,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     type=click.IntRange(1, MAX_TOP),
     help=(
         f"Maximum number of groups; the rest is summed as {OTHER}. Default: all, with --against "
-        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work. With --calls, the number of calls, at most {_MOST_CALLS}."
+        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work. With --calls, the number of calls, at most {MAX_LIMIT}."
     ),
 )
 @click.option(
@@ -584,8 +584,8 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
     top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:
         raise click.UsageError(f"with --calls, --top-by must be one of {', '.join(BY_CALL)}")
-    if top > _MOST_CALLS:
-        raise click.UsageError(f"--calls lists at most {_MOST_CALLS} at once; continue with --cursor")
+    if top > MAX_LIMIT:
+        raise click.UsageError(f"--calls lists at most {MAX_LIMIT} at once; continue with --cursor")
     query = [("sort_key", by), ("sort_order", "desc"), *_span(options), *_filters(options["where"])]
     if options["cursor"]:
         query = [("cursor", options["cursor"])]

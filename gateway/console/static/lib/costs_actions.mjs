@@ -4,8 +4,8 @@ import {get} from "./api.mjs";
 import {QuickBudget} from "./budget_fields.mjs";
 import {UNKNOWN, nameOf} from "./chart.mjs";
 import {days} from "./past.mjs";
-import {day} from "./range.mjs";
-import {asLines, rangeOf, typedView, viewFields} from "./view_fields.mjs";
+import {day, rangeOf} from "./range.mjs";
+import {asLines, typedView, viewFields} from "./view_fields.mjs";
 
 /** Load the form for saving the page as a view. Its filter includes the filter of the current view. */
 export const draft = async (at) => ({of: await viewOf(at), typedView, viewFields});
@@ -25,7 +25,7 @@ async function viewOf({by, bin, filters, kind, range, span: {view}}) {
     const [own, held] = [values.flatMap((value) => (value === UNKNOWN ? [null, UNKNOWN] : [value])), outer[place]];
     filter[place] = !held ? own : excludes ? [...new Set([...held, ...own])] : own.filter((value) => held.includes(value));
   }
-  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked)};
+  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked) ?? "mtd"};
 }
 
 /** Load the form for a budget, with the names of channels. Without names, the budget uses every channel. */

@@ -3,10 +3,13 @@ import {go, here} from "./address.mjs";
 import {html, useState} from "./html.mjs";
 
 const DAY_MS = 86400000;
+const HOURS = "now-24h";
 const NAMES = {
-  "now-24h": "Last 24 hours",
+  [HOURS]: "Last 24 hours",
+  today: "Today",
   yesterday: "Yesterday",
   "now-7d": "Last 7 days",
+  "this-week": "This week",
   "last-week": "Last week",
   "now-30d": "Last 30 days",
   "now-90d": "Last 90 days",
@@ -14,7 +17,17 @@ const NAMES = {
   "last-month": "Last month",
   "this-quarter": "This quarter",
   "last-quarter": "Last quarter",
+  ytd: "This year",
 };
+const SAME = {"this-month": "mtd"};
+/** Return the `from` parameter for a named range of the server. */
+export const fromOf = (range) => range.replace(/^last_(?=\d)/, "now-").replaceAll("_", "-");
+/** Return the server's name of a `from` parameter, or undefined if it has none. */
+export const rangeOf = (from) => (NAMES[from] && from !== HOURS ? from.replace("now-", "last_").replaceAll("-", "_") : undefined);
+/** Return the title of a named range of the server. */
+export const rangeName = (range) => NAMES[SAME[fromOf(range)] ?? fromOf(range)];
+/** All named ranges of the server, each once. */
+export const RANGES = Object.keys(NAMES).map(rangeOf).filter(Boolean);
 
 const OWN = Intl.DateTimeFormat().resolvedOptions().timeZone;
 export const ZONES = [...new Set(["UTC", OWN])];
@@ -30,18 +43,15 @@ const isDay = (text) => /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Da
 /** Return today's date in a time zone, as a UTC Date at midnight for counting days. */
 const today = (zone) => new Date(`${new Intl.DateTimeFormat("sv-SE", {timeZone: zone}).format(new Date())}T00:00Z`);
 
+const fromIn = (query) => SAME[query.get("from")] ?? query.get("from");
+
 /** Return {from, to, name} of the range in the address. Without `to`, the range reaches until now. For an unknown range, return the default range. */
 export function span(query, byDefault = "now-30d") {
   const now = today(zoneOf(query));
-  const [from, until] = [query.get("from"), query.get("to")];
+  const [from, until] = [fromIn(query), query.get("to")];
   if (isDay(from)) return {from, to: isDay(until) ? until : undefined, name: `${from} to ${isDay(until) ? until : "now"}`};
   const asked = NAMES[from] || /^now-\d{1,3}[hd]$/.test(from ?? "") ? from : byDefault;
   const name = NAMES[asked] ?? `Last ${asked.slice(4, -1)} ${asked.endsWith("h") ? "hours" : "days"}`;
-  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
-  if (asked === "mtd") return {from: day(new Date(Date.UTC(year, month, 1))), name, asked};
-  if (asked === "last-month") {
-    return {from: day(new Date(Date.UTC(year, month - 1, 1))), to: day(new Date(Date.UTC(year, month, 0))), name, asked};
-  }
   const calendar = ofCalendar(asked, now);
   if (calendar) return {from: day(calendar[0]), to: calendar[1] && day(calendar[1]), name, asked};
   const many = Number(asked.slice(4, -1));
@@ -56,8 +66,15 @@ export const inAddress = ({asked, from, to}) => (asked ? {from: asked} : {from, 
 /** Return the first and the last day of a calendar range. Without a last day, the range reaches until now. Weeks begin on Monday. */
 function ofCalendar(asked, now) {
   const monday = daysBefore(now, (now.getUTCDay() + 6) % 7);
-  const quarter = (step) => new Date(Date.UTC(now.getUTCFullYear(), Math.floor(now.getUTCMonth() / 3) * 3 + 3 * step, 1));
+  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
+  const first = (place) => new Date(Date.UTC(year, place, 1));
+  const quarter = (step) => first(Math.floor(month / 3) * 3 + 3 * step);
   return {
+    today: [now],
+    "this-week": [monday],
+    mtd: [first(month)],
+    "last-month": [first(month - 1), daysBefore(first(month), 1)],
+    ytd: [first(0)],
     yesterday: [daysBefore(now, 1), daysBefore(now, 1)],
     "last-week": [daysBefore(monday, 7), daysBefore(monday, 1)],
     "this-quarter": [quarter(0)],
@@ -67,14 +84,14 @@ function ofCalendar(asked, now) {
 
 /** Return the parts of the address that name no known range or time zone, as text, or "". */
 function misread(query) {
-  const [from, until, zone] = ["from", "to", "tz"].map((name) => query.get(name));
+  const [from, until, zone] = [fromIn(query), query.get("to"), query.get("tz")];
   const isKnown = !from || NAMES[from] || isDay(from) || /^now-\d{1,3}[hd]$/.test(from);
   return [!isKnown && `from=${from}`, until && !isDay(until) && `to=${until}`, zone && !ZONES.includes(zone) && `tz=${zone}`]
     .filter(Boolean).join(" and ");
 }
 
 const HOURS_DAYS = 62; // for so many days, the totals have hours; before, they have whole UTC days
-const LONG = ["now-90d", "this-quarter", "last-quarter"];
+const LONG = ["now-90d", "this-quarter", "last-quarter", "ytd"];
 
 /** Return whether the range in the address may begin before the stored hours. */
 function isLong(query) {

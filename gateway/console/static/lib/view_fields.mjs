@@ -1,14 +1,8 @@
 /** The form of a view, and its conversion to the API's fields. */
 import {titleOf} from "./dimensions.mjs";
 import {COUNTED, KINDS, PLAN_KINDS} from "./measures.mjs";
-import {day} from "./range.mjs";
+import {RANGES, rangeName} from "./range.mjs";
 
-const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d",
-  yesterday: "yesterday", last_week: "last-week", this_quarter: "this-quarter", last_quarter: "last-quarter"};
-const YEAR = "ytd";
-const RANGE_NAMES = {mtd: "this month", last_7d: "last 7 days", last_30d: "last 30 days", last_90d: "last 90 days", ytd: "this year"};
-/** Return the label of a view's time range. */
-export const rangeName = (range) => RANGE_NAMES[range] ?? range.replaceAll("_", " ");
 const PERIODS = ["total", "hourly", "daily", "weekly", "monthly", "quarterly", "yearly"];
 const GROWTH = {Automatic: "twice the usual cost", Percent: "a percentage", off: "off"};
 
@@ -33,12 +27,6 @@ export function filterIn(text) {
   return found;
 }
 
-/** Return a view's time range as the `from` parameter of the Costs page. */
-export const spanOf = (range) => (range === YEAR ? `${day(new Date()).slice(0, 4)}-01-01` : RANGES[range]);
-
-/** Return the view range that equals a `from` parameter, or the running month. */
-export const rangeOf = (from) => Object.keys(RANGES).find((each) => RANGES[each] === from) ?? "mtd";
-
 const titled = (each) => each[0] !== each[1];
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 
@@ -52,7 +40,7 @@ export const viewFields = (row, dimensions) => [
     note: "one per line: team=search, team!=search, or team= for calls without a team. Leave empty for all calls."},
   {name: "principal_dimension", label: "Main dimension", type: "select", value: row.principal_dimension, options: dimensions},
   {name: "group_by", label: "Group by", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, separated by commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map(([name, title]) => `${name} (${title})`).join(", ")}` : ""}`},
-  {name: "range", label: "Time range", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR].map((each) => [each, rangeName(each)])},
+  {name: "range", label: "Time range", type: "select", value: row.range ?? "mtd", options: [...new Set([...RANGES, row.range ?? "mtd"])].map((each) => [each, rangeName(each)])},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
   {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "kind of cost in its reports; each budget has its own setting"},
   {name: "growth", label: "Alert on unusual days", type: "select", options: Object.values(GROWTH),

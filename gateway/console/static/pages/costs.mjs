@@ -13,7 +13,7 @@ import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "
 import {Square} from "../lib/plot.mjs";
 import {NOTHING, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, span, zoneOf} from "../lib/range.mjs";
+import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, rangeOf, span, zoneOf} from "../lib/range.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
@@ -28,6 +28,13 @@ const SHOWN = ["cost", "calls", "input_tokens", "output_tokens"]; // for the col
 const SPECIAL = [...BILLED_DIMENSIONS, ...PAID_DIMENSIONS];
 const isOfBills = (kind) => kind !== COUNTED && !PLAN_KINDS[kind];
 const specialOf = (kind) => (isOfBills(kind) ? BILLED_DIMENSIONS : kind === "paid_cost" ? PAID_DIMENSIONS : []);
+
+/**
+ * Return a range as parameters of the API. Billed costs need whole days, so the running day is included whole. Then the
+ * earlier period splits no day either.
+ */
+const times = ({asked: from, ...days}, isBilled) => (rangeOf(from) && !isBilled ? {range: rangeOf(from)}
+  : {from: days.from, to: days.to ?? (isBilled ? day(new Date()) : undefined)});
 
 /** Read the query and the display options from the address. */
 function asked(query, shown) {
@@ -48,8 +55,7 @@ function asked(query, shown) {
     range, filters, kind, isBilled, isPlain, ofWork, isForView: fitsView(names) && !hasWork(by), zone: zoneOf(query), by: by.length ? by : [FAMILY],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, days: many, past, compare: past === NOTHING ? undefined : past,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
-    // billed costs need whole days, so the running day is included whole; then the earlier period splits no day either
-    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isPlain ? undefined : kind, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
+    span: {...times(range, isBilled), cost_type: isPlain ? undefined : kind, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
 }
@@ -351,7 +357,7 @@ function Picture({bars, at, session, write, cells, before, colours}) {
 }
 
 /** Return the query of the chart's notes. Notes are about counted calls, even if the chart shows billed costs. */
-const spanOfMarks = ({span: {from, to: until, tz, view}, where}) => ({from, to: until, tz, view,
+const spanOfMarks = ({span: {from, to: until, range, tz, view}, where}) => ({from, to: until, range, tz, view,
   where: where.filter((each) => ![...SPECIAL, ...WORK].includes(each.split(/!?=/)[0]))});
 
 const MONTH = {month: "long", timeZone: "UTC"};

@@ -7,14 +7,15 @@ import {ListPage} from "../lib/list_page.mjs";
 import {COUNTED, KINDS, PLAN_KINDS} from "../lib/measures.mjs";
 import {Fields, Problem, State, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {asLines, rangeName, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
+import {fromOf, rangeName} from "../lib/range.mjs";
+import {asLines, typedView, viewFields} from "../lib/view_fields.mjs";
 
 const PATH = "/views";
 const needs = "modify_views_and_budgets";
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const filtersOf = (row, titles) => asLines(row.filter, titles).split("\n").filter(Boolean);
-const costs = (row) => to("/costs", {view: row.id, from: spanOf(row.range), bin: row.granularity === "total" ? "" : row.granularity,
+const costs = (row) => to("/costs", {view: row.id, from: fromOf(row.range), bin: row.granularity === "total" ? "" : row.granularity,
   by: row.group_by.length ? row.group_by : row.principal_dimension, cost_type: (KINDS[row.cost_type] || PLAN_KINDS[row.cost_type]) && row.cost_type !== COUNTED ? row.cost_type : ""});
 
 function anomalies({enabled, threshold_type, threshold_value}) {

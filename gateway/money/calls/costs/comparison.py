@@ -66,6 +66,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         against=parameters.get("against", PREVIOUS),
         now=request.now(),
         hours_since=await reads.whole.hours_since(),
+        named=parameters.get("range"),
     )
     answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
     page = await enveloped(

@@ -163,6 +163,7 @@ async def _earlier(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], 
         now=request.now(),
         hours_since=await request.reads.whole.hours_since(),
         name="compare",
+        named=request.http.query.get("range"),
     )
 
 

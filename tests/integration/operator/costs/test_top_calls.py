@@ -17,7 +17,9 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.money.costs.measures import MAX_TOP
 from gateway.records.calls import listing
+from gateway.records.calls.filters import MAX_LIMIT
 from spool.record import NS
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.operator.test_recent import numbers
@@ -180,6 +182,24 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
     team = rows[0]["team"]
     own = orjson.loads(run("report", "--calls", "--where", f"team={team}", "--json")[2:])["records"]
     assert {team} == {row["team"] for row in own}
-    for wrong in (("--where", "team"), ("--top-by", "calls"), ("--by", "team"), ("--top", "201")):
+    for wrong in (("--where", "team"), ("--top-by", "calls"), ("--by", "team")):
         assert run("report", "--calls", *wrong).startswith("2 "), wrong
     assert run("report", "--top-by", "duration").startswith("2 ")
+
+
+async def test_one_bound_of_calls_and_one_of_groups(server: OperatorServer, tmp_path: Path) -> None:
+    """The API, the help and the error of the command name the same bounds. The command sends nothing above them."""
+
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(main, ["report", *words, "--data", str(tmp_path)], terminal_width=10_000)
+        return f"{result.exit_code} {result.output}"
+
+    assert 200 == (await server.ask("GET", "/records", limit=str(MAX_LIMIT))).status
+    refused = await server.ask("GET", "/records", limit=str(MAX_LIMIT + 1))
+    assert f"from 1 to {MAX_LIMIT}" in refused.payload["error"]["message"]
+    refused = await server.ask("GET", "/report", by="team", top=str(MAX_TOP + 1))
+    assert f"from 1 to {MAX_TOP}" in refused.payload["error"]["message"]
+    assert f"With --calls, the number of calls, at most {MAX_LIMIT}." in run("--help")
+    assert f"1<=x<={MAX_TOP}" in run("--help")
+    assert f"at most {MAX_LIMIT} at once" in run("--calls", "--top", str(MAX_LIMIT + 1))
+    assert f"1<=x<={MAX_TOP}" in run("--top", str(MAX_TOP + 1))
