@@ -20,7 +20,7 @@ LEAST = 0.5
 TRIES = 4
 
 
-@pytest.mark.parametrize("name", ["protobuf-32", "mcp-tools-list", "websocket-pongs"])
+@pytest.mark.parametrize("name", ["protobuf-32", "mcp-tools-list", "websocket-pongs", "chunks-8"])
 def test_a_key_keeps_a_part_of_its_rate_beside_a_flood(name: str, tmp_path: Path) -> None:
     kept: list[float] = []
     with stand(tmp_path) as running:

@@ -119,7 +119,7 @@ class Connection(PlainRequests):
         transport, connections = self.transport, self._connections
         if transport is not None:
             transport.write(_serialize_headers(f"HTTP/1.1 101 {resp.reason}", resp.headers))
-            rest = self._message_tail
+            rest = self._message_tail + bytes(self._held)
             self.transport = None  # aiohttp must not close the connection that it loses
             self.connection_lost(None)
             transport.set_protocol(resp.socket)
@@ -288,12 +288,14 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 
 async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
     """Handle a request. Each of its steps is charged to its party."""
+    connection = request.protocol
+    assert isinstance(connection, PlainRequests)
     with turns.request(address_party(request.remote or "")) as work:
+        connection.work = work
         response: web.StreamResponse = await work.run(handle(request))
         if work.party is None or turns.are_shared:
             await work.end_in_turn()
-        if isinstance(request.protocol, PlainRequests):
-            request.protocol.party = work.party
+        connection.party, connection.work = work.party, None
         return response
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
@@ -22,7 +24,7 @@ from aiohttp.streams import EmptyStreamReader
 from aiohttp.web_urldispatcher import PlainResource
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from spool.turns.fair_turns import Party
+from spool.turns.fair_turns import Party, WorkInHand
 
 # a handler of web.Request; aiohttp's type says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
@@ -33,6 +35,9 @@ _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 SERVER: Final = "tollhouse"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
 _UNKNOWN: Final = -1  # the number of body bytes still to come is unknown
+# Number of line ends that the parser handles in one turn. A chunk of a body has two, a short request three. Each of
+# them costs some microseconds, however few bytes it has.
+LINES_A_TURN: Final = 64
 
 
 def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
@@ -126,11 +131,14 @@ class WholeBody(EmptyStreamReader):
 
 class PlainRequests(web.RequestHandler):
     """
-    aiohttp's protocol with a fast path for a POST that arrives whole.
+    aiohttp's protocol with a fast path for a POST that arrives whole, and with turns for all else.
 
     The fast path requires the same head as the previous request on the connection, except for the body
     length. The parser handles all other requests. The lengths of the bodies show where each request ends. If
     the end of a request is unknown, the parser reads the rest of the connection.
+
+    Small chunks and pipelined requests are much work in few bytes. So the parser gets at most LINES_A_TURN lines of
+    what has arrived. The rest is held for the next turn of the event loop, or of a party that used much.
     """
 
     def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:
@@ -139,20 +147,25 @@ class PlainRequests(web.RequestHandler):
         self._left = 0  # body bytes that the parser still expects
         self._head: _Head | None = None
         self._short: asyncio.Task[None] | None = None  # task of the request on the fast path
-        self._held = b""  # bytes that arrived after the request on the fast path, or that wait for a turn
+        # bytes that arrived after the request on the fast path, or that wait for a turn
+        self._held = bytearray()
         self._waits = False  # whether the held bytes wait for a turn
         # The party (key, person or address) of the last request. The next request usually has the same party.
         self.party: Party | None = None
+        self.work: WorkInHand | None = None  # work of the pending request
 
     @property
     def is_idle(self) -> bool:
         """Return whether no request is being handled and none waits for its turn."""
         if self._current_request is not None or self._short is not None:
             return False
-        return not self._messages and not self._waits
+        return not self._messages and not self._held
 
     def data_received(self, data: bytes) -> None:
-        if self._short is not None or self._waits:
+        if self._short is not None or self._held:
+            if not data:  # aiohttp continues with the bytes that its parser has kept
+                self._parse(data)
+                return
             self._held += data
             self._pause_transport_reading()
             return
@@ -161,10 +174,70 @@ class PlainRequests(web.RequestHandler):
             return
         if self._head is not None and not self._left and self._take_whole(data, self._head):
             return
+        end = self._end_of_turn(data)
+        if end < len(data):
+            self._held += memoryview(data)[end:]
+            data = data[:end]
+            self._pause_transport_reading()
+        self._parse(data)
+        self._go_on()
+
+    def _parse(self, data: bytes) -> None:
         count_before = self._request_count
         super().data_received(data)
         if self._left != _UNKNOWN:
             self._left = self._after(data, self._request_count - count_before)
+
+    def _end_of_turn(self, data: bytes | bytearray) -> int:
+        """Return the number of bytes that the parser handles in one turn."""
+        size = len(data)
+        if size <= max(2 * LINES_A_TURN, self._left):  # the rest of a body of known length has no lines
+            return size
+        end = lines = 0
+        while lines < LINES_A_TURN:
+            # a search for one byte is ten times faster than for two
+            end = data.find(b"\r", end) + 1
+            if not end:
+                return size
+            lines += data[end : end + 1] == b"\n"
+        return end + 1
+
+    def _go_on(self) -> None:
+        """Let the held bytes wait for a turn, unless the parser can take none now."""
+        if not self._held or self._waits or self._short is not None:
+            return
+        if self._reading_paused or self._buffer_paused or self._upgraded:
+            return
+        self._waits = True
+        party = self.party if self.work is None else self.work.party
+        heavy = None if party is None else party.turns.heavy(party.name)
+        if heavy is None:
+            self._loop.call_soon(self._read_on, party)
+        else:
+            heavy.turns.call_in_turn(heavy, partial(self._read_on, heavy))
+
+    def _read_on(self, party: Party | None) -> None:
+        """Parse held bytes for one turn, and charge it to the party."""
+        self._waits = False
+        if self.transport is None:
+            return
+        began = time.perf_counter()
+        end = self._end_of_turn(self._held)
+        data = bytes(memoryview(self._held)[:end])
+        del self._held[:end]
+        self._guarded(self._parse, data)
+        if party is not None:
+            party.spend(time.perf_counter() - began)
+        if self._held:
+            self._go_on()
+        elif not (self._reading_paused or self._buffer_paused):
+            self._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        if self._held:  # they come first
+            self._go_on()
+        else:
+            super()._resume_transport_reading()
 
     def _hold(self, data: bytes, party: Party) -> bool:
         """
@@ -174,19 +247,23 @@ class PlainRequests(web.RequestHandler):
         heavy = party.turns.heavy(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
-        self._held, self._waits = data, True
+        self._held += data
+        self._waits = True
         heavy.turns.call_in_turn(heavy, self._process_held)
         return True
 
     def _process_held(self) -> None:
         """Process the bytes that waited for their turn."""
-        held, self._held, self._waits = self._held, b"", False
+        held, self._held, self._waits = bytes(self._held), bytearray(), False
         self.party = None  # the party is unknown until the request is answered
         if self.transport is None:
             return
         self._resume_transport_reading()
+        self._guarded(self.data_received, held)
+
+    def _guarded(self, receive: Callable[[bytes], None], data: bytes) -> None:
         try:
-            self.data_received(held)
+            receive(data)
         except Exception as error:  # noqa: BLE001 - a transport, too, ends a connection whose protocol fails
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
@@ -253,8 +330,7 @@ class PlainRequests(web.RequestHandler):
         if self._keepalive_handle is None:
             self._keepalive_handle = self._loop.call_at(close_time, self._process_keepalive)
         if self._held:
-            held = self._held
-            self._held = b""
+            held, self._held = bytes(self._held), bytearray()
             self._resume_transport_reading()
             self.data_received(held)
 
@@ -308,7 +384,9 @@ class PlainRequests(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Write a plain answer to a POST in one step, with the same bytes that aiohttp would write."""
         if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
-            return await super().finish_response(request, resp, start_time)
+            finished = await super().finish_response(request, resp, start_time)
+            self._go_on()  # aiohttp takes no bytes before it has declined an upgrade
+            return finished
         request._finish()
         body = resp.body
         headers = resp.headers

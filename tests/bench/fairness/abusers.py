@@ -118,6 +118,33 @@ def _frames(name: str, repeated: bytes, *, begin: bytes = b"") -> Abuser:
     )
 
 
+def _pieces(clients: int) -> list[Abuser]:
+    return [
+        Abuser(
+            name=f"chunks-{clients}",
+            clients=clients,
+            headers={**JSON, "Transfer-Encoding": "chunked"},
+            repeated=b"1\r\n{\r\n",
+        ),
+        Abuser(
+            name=f"pipelined-{clients}",
+            clients=clients,
+            method="GET",
+            path="/readyz",
+            repeated=b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            has_key=False,
+        ),
+        Abuser(
+            name=f"grpc-pings-{clients}",
+            clients=clients,
+            is_grpc=True,
+            is_raw=True,
+            make=lambda: _HTTP2,
+            repeated=b"\0\0\x08\6\0\0\0\0\0" + bytes(8),
+        ),
+    ]
+
+
 # Senders that give the server as many small pieces of work as their bytes allow.
 ENDLESS: tuple[Abuser, ...] = (
     _frames("pings", b"\x89" + _MASKED),
@@ -125,21 +152,7 @@ ENDLESS: tuple[Abuser, ...] = (
     _frames("continuations", b"\0" + _MASKED, begin=b"\2" + _MASKED),
     _frames("fragments", b"\0\x81maskx", begin=b"\2" + _MASKED),
     _frames("messages", b"\x82\x81maskx"),
-    Abuser(name="chunks", headers={**JSON, "Transfer-Encoding": "chunked"}, repeated=b"1\r\n{\r\n"),
-    Abuser(
-        name="pipelined",
-        method="GET",
-        path="/readyz",
-        repeated=b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        has_key=False,
-    ),
-    Abuser(
-        name="grpc-pings",
-        is_grpc=True,
-        is_raw=True,
-        make=lambda: _HTTP2,
-        repeated=b"\0\0\x08\6\0\0\0\0\0" + bytes(8),
-    ),
+    *(each for clients in (1, 8) for each in _pieces(clients)),
 )
 
 ABUSERS: tuple[Abuser, ...] = (

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.listener import Connection, Listener, begin_work
+from gateway.http.listening.short_way import LINES_A_TURN
 from spool.turns.fair_turns import FairTurns, Party
 from tests.gateway.http import raw
 
@@ -234,3 +235,25 @@ async def test_a_connection_that_cannot_be_read_ends(
     monkeypatch.setattr(stand.connections[0], "_take_whole", fail)
     job()
     assert b"" == await asyncio.wait_for(client.reader.read(), 60)
+
+
+async def test_small_chunks_wait_for_turns(stand: Stand, client: Client) -> None:
+    """The chunks of one request wait for the turns of its party, which is charged for them."""
+    assert 200 == await client.asks("heavy")
+    many = 3 * LINES_A_TURN
+    request = raw.chunked("/v1/traces", many * [b"x"], "Party: heavy")
+    client.writer.write(request)
+    heavy, turns = stand.turns.party("heavy"), 0
+    while len(stand.read) < 2:
+        job = await stand.turns.job()
+        assert len(stand.read) == 1
+        used = heavy.used
+        job()
+        turns += 1
+        assert turns == 1 or heavy.used > used
+        while len(stand.read) < 2 and not stand.turns.jobs:  # noqa: ASYNC110 - the handler reads
+            await asyncio.sleep(0)
+    # one piece is read before the party of the request is known
+    assert turns >= request.count(b"\r\n") // LINES_A_TURN - 1
+    assert 200 == await client.answer()
+    assert [BODY, many * b"x"] == stand.read

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gateway.devices.calls import opamp
 from gateway.devices.opamp.messages import ServerToAgent
 from gateway.http.listening import websocket
+from gateway.http.listening.short_way import LINES_A_TURN
 from gateway.http.listening.websocket import FRAMES_A_TURN, WebSocket
 from tests.integration.conftest import Serve, Serving
 from tests.integration.receivers.opamp import ALL, Agent, config, find, post, read, until
@@ -152,6 +153,17 @@ CHEAP = {
     "empty continuation": (frame(b"x" * 126, final=False), frame(b"", 0, final=False)),
     "small fragment": (frame(b"x" * 126, final=False), frame(b"x" * 125, 0, final=False)),
 }
+
+
+async def test_frames_that_arrive_with_the_handshake(serve: Serve) -> None:
+    """Frames behind a handshake are read, also if their bytes look like many lines of HTTP."""
+    server, key = await started(serve)
+    lines = b"\r\n" * LINES_A_TURN
+    pings = frame(lines[:120], PING, mask=bytes(4)) * 3
+    async with connected(server, key, rest=pings + frame(sent(Agent()))) as peer:
+        for _ in range(3):
+            assert await peer.frame() == (PONG, lines[:120])
+        assert (await peer.frame())[0] == BINARY
 
 
 @pytest.mark.parametrize("name", CHEAP)
