@@ -120,7 +120,7 @@ def _reporters_of_counter(metric: UsageMetric) -> Reporters:
 
 def _counted_in(metric: UsageMetric) -> str:
     """Return the token type and the model of a metric. Histograms repeat the counters with the same ones."""
-    return f"{metric.token_type}\0{metric.model}"
+    return f"{metric.token_type}\0{makers_name(metric.model or '')}"
 
 
 def _by_any_model(source: str, service: str) -> Reporter:

@@ -21,6 +21,8 @@ from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAM
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
+# Models that only Bedrock gives such a version. In other names it is the model's own number, as in `deepseek-v3`.
+_VERSIONED_AT_BEDROCK = ("claude-", "command-", "embed-", "titan-")
 _DATED = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?([0-2]\d|3[01])$")
 # A month and a day without a year, as in Azure's meters and older snapshots.
 _SHORT_DATED = re.compile(r"[-@](0[1-9]|1[0-2])([0-2]\d|3[01])$")
@@ -79,10 +81,18 @@ BUILT_IN = tuple(
 
 @lru_cache(maxsize=4096)
 def makers_name(model: str) -> str:
-    """Return the maker's name of a model in lower case, without a seller's prefix or a Bedrock id's other parts."""
+    """
+    Return the maker's name of a model in lower case, without a seller's prefix or a Bedrock id's other parts.
+
+    Some libraries remove only region and maker from a Bedrock id, so the version is also removed without them.
+    """
     name = model.rpartition("/")[2].lower()
     bedrock = models.BEDROCK_ID.fullmatch(name)
-    return _BEDROCK_VERSION.sub("", bedrock["model"]) if bedrock else name
+    name = bedrock["model"] if bedrock else name
+    version = _BEDROCK_VERSION.search(name)
+    if version and (bedrock or ":" in version[0] or name.startswith(_VERSIONED_AT_BEDROCK)):
+        name = name[: version.start()]
+    return name
 
 
 def letters(model: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from itertools import permutations
 
 import pytest
 
@@ -16,6 +17,7 @@ from gateway.intake.shadows import (
     reporters_of,
     senders_to_keep,
 )
+from gateway.normalise.reading.token_metrics import OPERATION, USAGE
 from spool.identity import of_call
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
@@ -379,10 +381,17 @@ def test_calls_without_a_model_may_be_of_any(
         "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
         "bedrock/eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
         "claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-5-20250929-v1:0",
+        "publishers/anthropic/models/claude-sonnet-4-5-20250929",
     ],
 )
 @pytest.mark.parametrize(
-    "counter_model", ["claude-sonnet-4-5-20250929", "apac.anthropic.claude-sonnet-4-5-20250929-v1:0"]
+    "counter_model",
+    [
+        "claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-5-20250929-v1:0",
+        "apac.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    ],
 )
 def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str, counter_model: str) -> None:
     """A Bedrock model has names with and without region, maker and version. A counter of any of them is a repeat."""
@@ -393,6 +402,45 @@ def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str,
     shadows.shade(metric)
     shadows.shade(other)
     assert (metric.shadow, other.shadow) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("of_bedrock", "without_maker", "another"),
+    [
+        ("us.anthropic.claude-opus-4-6-v1", "claude-opus-4-6-v1", "claude-opus-4-5-v1"),
+        ("eu.amazon.nova-pro-v1:0", "nova-pro-v1:0", "nova-lite-v1:0"),
+        ("amazon.nova-premier-v1:0:1000k", "nova-premier-v1:0:1000k", "nova-pro-v1:0"),
+        ("amazon.titan-embed-text-v1", "titan-embed-text-v1", "titan-embed-image-v1"),
+        ("cohere.embed-english-v3", "embed-english-v3", "embed-multilingual-v3"),
+        ("us.meta.llama3-3-70b-instruct-v1:0", "llama3-3-70b-instruct-v1:0", "llama3-2-3b-instruct-v1:0"),
+        ("mistral.mistral-large-2402-v1:0", "mistral-large-2402-v1:0", "mistral-small-2402-v1:0"),
+        ("us.deepseek.r1-v1:0", "r1-v1:0", "v3-v1:0"),
+        ("openai.gpt-oss-120b-1:0", "gpt-oss-120b-1:0", "gpt-oss-20b-1:0"),
+        ("deepseek-ai/deepseek-v3", "deepseek-v3", "deepseek-v2"),
+    ],
+)
+def test_a_library_may_remove_only_the_maker_of_a_bedrock_model(
+    of_bedrock: str, without_maker: str, another: str
+) -> None:
+    """OpenLLMetry's counters and spans do so, while the spans of AWS's SDK have the whole id."""
+    for call_model, counter_model in permutations([of_bedrock, without_maker]):
+        shadows = Shadows(SetClock())
+        shadows.note(event(session="s1", request_model=call_model))
+        metrics = [counter(source="otel", session="s1", model=model) for model in (counter_model, another)]
+        for metric in metrics:
+            shadows.shade(metric)
+        assert [True, False] == [metric.shadow for metric in metrics]
+
+
+def test_a_histogram_of_a_bedrock_model_repeats_the_counter() -> None:
+    """Two libraries count the same tokens, one with and one without the maker of the model."""
+    shadows = Shadows(SetClock())
+    counted = counter(source="otel", model="anthropic.claude-sonnet-4-5-20250929-v1:0", token_type="input")
+    repeated = counter(source="otel", model="claude-sonnet-4-5-20250929-v1:0", token_type="input")
+    counted.name, repeated.name = f"{USAGE}input_tokens", f"{OPERATION}token_usage"
+    shadows.note_counter(counted)
+    shadows.shade(repeated)
+    assert repeated.shadow is True
 
 
 def test_counters_may_name_the_installation_alone() -> None:
