@@ -63,12 +63,6 @@ def fact_of(*names: str | None) -> bytes:
     ).digest()
 
 
-def senders_of(caller: bytes, facts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the keys that store a caller's kinds of calls. Each key has up to MOST_FACTS kinds."""
-    for start in range(0, len(facts), MOST_FACTS):
-        yield caller + b"".join(facts[start : start + MOST_FACTS])
-
-
 def facts_in(sender: bytes) -> frozenset[bytes]:
     """Return the digests of the kinds of calls in a key."""
     places = range(CALLER_BYTES, len(sender), FACT_BYTES)

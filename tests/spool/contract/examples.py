@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from spool import identity
 from spool.identity import Identity
+from spool.log.heard import MOST_FACTS
 from spool.log.protocols import Log
 from spool.log.values import Commit, CounterPoint, Entry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
@@ -101,3 +102,9 @@ def point(
     exact = Decimal(value) if isinstance(value, str) else value
     template = UsageMetric(id=b"", source="otel", name="gen_ai.client.token.usage", unit=unit)
     return CounterPoint(series, int(since * NS), int(at * NS), exact, template)
+
+
+def senders_of(caller: bytes, facts: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the keys that store a caller's kinds of calls. Each key has up to MOST_FACTS kinds."""
+    for start in range(0, len(facts), MOST_FACTS):
+        yield caller + b"".join(facts[start : start + MOST_FACTS])

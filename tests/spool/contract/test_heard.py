@@ -14,7 +14,6 @@ from spool.log.heard import (
     fact_of,
     facts_in,
     pack_senders,
-    senders_of,
     unpack_senders,
 )
 from spool.log.partial_reports import Expectation
@@ -24,7 +23,7 @@ from spool.sqlite import open_spool as open_sqlite
 from spool.sqlite.partial_reports import STEP
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.examples import NOON, add, call
+from tests.spool.contract.examples import NOON, add, call, senders_of
 
 ALICE, BOB = digest_of("session", "alice"), digest_of("session", "bob")
 [OF_ALICE] = senders_of(ALICE, [fact_of("source", "codex"), fact_of("model", "gpt-4o")])

@@ -24,7 +24,7 @@ from spool.ledger.money import UNIT
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.log.heard import digest_of, fact_of, senders_of
+from spool.log.heard import digest_of, fact_of
 from spool.log.partial_reports import PartialReport
 from spool.log.values import Books, Submission
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
@@ -39,7 +39,7 @@ from spool.transfer.copying import CopiedStorage, copy_storage
 from spool.transfer.tables import Progress, no_progress
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call, point
+from tests.spool.contract.examples import add, call, point, senders_of
 from tests.spool.contract.small_tables.test_billing_drops import drop, row
 from tests.spool.contract.test_clusters import WHOLE
 from tests.spool.contract.test_devices import device
