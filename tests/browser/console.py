@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
@@ -30,6 +31,7 @@ from playwright.sync_api import (
 
 from gateway.cli import main
 from gateway.service.demo.note import FILE
+from spool.ledger.periods import span
 from tests.acceptance.conftest import Tollhouse
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -148,6 +150,14 @@ _CHECKED_STYLES: set[str] = set()  # styles of text whose contrast was right
 
 def launched(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+def first_day(address: str) -> str:
+    """Return the first day of a report, by its address."""
+    named = re.search(r"[?&]range=(\w+)", address)
+    if named is None:
+        return address.partition("from=")[2][:10]
+    return f"{span(named[1], time.time())[0].date()}"
 
 
 def filled(directory: Path, *words: str) -> Tollhouse:

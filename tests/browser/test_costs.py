@@ -19,7 +19,7 @@ from spool.ledger.work import UNITS
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console
+from tests.browser.console import Console, first_day
 
 OWN_TITLES = {
     "run": "agent run",
@@ -39,7 +39,7 @@ def report(console: Console, query: str) -> Any:
 def since(console: Console) -> str:
     """Return the first day of the shown table."""
     queries = [query for query in console.asked("/report?") if "compare=" in query]
-    return queries[-1].partition("from=")[2][:10]
+    return first_day(queries[-1])
 
 
 def until(console: Console) -> str:

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console, filled
+from tests.browser.console import Console, filled, first_day
 from tests.browser.trouble import DEAD, UPSTREAM
 
 MOST_CLICKS = 3
@@ -63,11 +63,6 @@ def reader(jumpy: Tollhouse, open_console: OpenConsole) -> Reader:
     return Reader(open_console(jumpy, role="viewer"))
 
 
-def start_of(url: str) -> str:
-    """Return the first day of a report's address."""
-    return url.partition("from=")[2][:10]
-
-
 def largest(console: Console, query: str, field: str) -> str:
     """Return the group with the highest cost by the operator API."""
     rows = console.ask(f"/report?{query}&by={field}")["rows"]
@@ -83,14 +78,14 @@ def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> N
     expect(first).to_be_visible()
     with reader.page.expect_request(lambda request: "compare=" in request.url) as week:
         reader.choose("Range", "now-7d")
-    team = largest(reader.console, f"from={start_of(week.value.url)}", "team")
+    team = largest(reader.console, f"from={first_day(week.value.url)}", "team")
     expect(first).to_have_text(team)
     reader.click(first)
     expect(reader.page.get_by_role("link", name=f"team: {team}")).to_be_visible()
     reader.arrives("Costs")
     asked = next(query for query in reversed(reader.console.asked("/report?")) if "compare=" in query)
-    start = start_of(asked)
-    assert start == start_of(week.value.url)
+    start = first_day(asked)
+    assert start == first_day(week.value.url)
     expect(reader.page.locator("tbody th a").first).to_have_text(
         largest(reader.console, f"from={start}&where=team={team}", "model_family")
     )
