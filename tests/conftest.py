@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from gateway.service.monitoring.memory import NEW_OBJECTS, NEWER_ROUNDS
+from gateway.monitoring.memory import NEW_OBJECTS, NEWER_ROUNDS
 from spool.registry import operators
 from spool.registry.tables import operators as operator_table
 from spool.sqlite import reserve

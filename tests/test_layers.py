@@ -30,8 +30,11 @@ def imported(path: Path, *, members: bool = False) -> Sequence[str]:
 
 
 @cache
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+def modules(folder: str) -> list[Path]:
+    """Return the modules of a folder and of the folders in it. A folder without modules is an error."""
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found, f"{folder} is missing or has no modules"
+    return found
 
 
 def named(path: Path) -> str:
@@ -63,62 +66,58 @@ def test_imports_point_down(package: str) -> None:
 
 def test_only_the_composition_root_and_the_command_line_know_exporters() -> None:
     allowed = {
-        *(ROOT / "gateway/service/assembly").rglob("*.py"),
-        *(ROOT / "gateway/cli").rglob("*.py"),
-        *(ROOT / "gateway/service/configuration").rglob("*.py"),
+        *modules("gateway/service/assembly"),
+        *modules("gateway/cli"),
+        *modules("gateway/configuration"),
     }
     for path in set(modules("gateway")) - allowed:
         assert not [name for name in imported(path) if name.startswith("exporters")], path
 
 
-def rooms() -> list[tuple[str, ...]]:
-    """Return the rooms of gateway from the lowest up, as ARCHITECTURE.md lists them."""
-    text = (ROOT / "ARCHITECTURE.md").read_text().split("## The rooms of gateway", 1)[1]
-    return [tuple(line.split()[0].split("/")) for line in text.split("```")[1].splitlines() if line.strip()]
+def floors() -> list[tuple[str, ...]]:
+    """Return the rooms of each floor of gateway from the top down, as ARCHITECTURE.md shows them."""
+    text = (ROOT / "ARCHITECTURE.md").read_text().split("## The floors of gateway", 1)[1]
+    picture = text.split("```")[1].strip().splitlines()
+    return [tuple(line.split("  ")[0].split(" | ")) for line in picture]
 
 
-def room_of(module: str, order: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def test_every_room_of_gateway_stands_on_a_floor() -> None:
+    """A room is a folder of gateway. The folders on the disk and in the picture of floors are the same."""
+    folders = {
+        path.relative_to(ROOT / "gateway").parts[0]
+        for path in modules("gateway")
+        if path.parent.name != "gateway"
+    }
+    assert sorted(folders) == sorted(room for floor in floors() for room in floor)
+
+
+@pytest.mark.parametrize("room", [room for floor in floors() for room in floor])
+def test_a_room_imports_only_from_lower_floors(room: str) -> None:
     """
-    Return the room of a gateway module. Folders `calls` form one room above the rules of all subjects, and a
-    module `command` belongs to the command line.
+    Imports point to a lower floor, and rooms on one floor do not know each other. A text that equals the name of
+    a module counts as an import of the module.
     """
-    parts = tuple(module.split(".")[1:])
-    if parts[-1] == "command":
-        return ("cli",)
-    if parts[1:2] == ("calls",) or parts[2:] == ("calls",):
-        return ("*", "calls")
-    return max((room for room in order if parts[: len(room)] == room), key=len, default=parts[:1])
-
-
-def test_the_rooms_of_gateway_stand_in_order() -> None:
-    """Inside gateway, no module imports from a room that ARCHITECTURE.md lists later."""
-    order = rooms()
-    rank = {room: place for place, room in enumerate(order)}
+    order = floors()
+    floor = next(place for place, rooms in enumerate(order) if room in rooms)
+    lower = {f"gateway.{each}" for rooms in order[floor + 1 :] for each in rooms}
     names = {named(path) for path in modules("gateway")} - {"gateway"}
-    assert set() == {name for name in names if room_of(name, order) not in rank and name.count(".") > 1}
-    for path in modules("gateway"):
-        if (own := named(path)).count(".") < 2:
-            continue  # skip the `__init__.py` of the package and of its folders, and `gateway/__main__.py`
-        needed = {name for name in imported(path, members=True) if name in names}
-        floor = rank[room_of(own, order)]
-        higher = [name for name in needed if rank.get(room_of(name, order), -1) > floor]
-        room = "/".join(room_of(own, order))
-        assert higher == [], (
-            f"{path} stands in the room {room} and imports from rooms that ARCHITECTURE.md lists after it: "
-            "move it, or give its folder a line of its own in that list"
-        )
+    for path in modules(f"gateway/{room}"):
+        needed = names & {*imported(path, members=True), *contents(path).texts}
+        rooms = {".".join(name.split(".")[:2]) for name in needed}
+        assert set() == rooms - lower - {f"gateway.{room}"}, path
 
 
 def test_normalisers_are_pure() -> None:
     waiting = ("asyncio", "aiohttp", "aiosqlite", "psycopg", "sqlite3", *ENGINES, "socket", "grpc")
-    for path in (ROOT / "gateway/normalise").rglob("*.py"):
+    for path in modules("gateway/normalise"):
         assert not [name for name in imported(path) if name.startswith(waiting)], path
 
 
 def test_products_know_no_other_product() -> None:
     """A product's module imports no other product. Rules that two products share are in a lower module."""
-    products = ROOT / "gateway/normalise/otlp/products"
-    for path in set(products.glob("*.py")) - {products / "__init__.py"}:
+    for path in modules("gateway/normalise/otlp/products"):
+        if path.name == "__init__.py":
+            continue
         assert not [name for name in imported(path) if name.startswith("gateway.normalise.otlp.products")], (
             path
         )
@@ -144,10 +143,10 @@ def test_no_gateway_format_knows_another() -> None:
 PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
 
 
-@pytest.mark.parametrize("area", ["http", "receivers", "api", "operator"])
-def test_only_rows_name_paths(area: str) -> None:
+@pytest.mark.parametrize("folder", ["gateway/http", "gateway/operations"])
+def test_only_rows_name_paths(folder: str) -> None:
     """Only the tables of addresses name paths, each path once. Handlers of requests name none."""
-    for path in (ROOT / "gateway" / area).rglob("*.py"):
+    for path in modules(folder):
         assert not [text for text in contents(path).inner_texts if text.startswith(PATHS)], path
 
 
@@ -206,18 +205,18 @@ def test_sql_stands_in_the_engine_alone() -> None:
 
 HOMES: dict[str, str | tuple[str, ...]] = {
     "cryptography": (
-        "gateway/service/configuration/certificates.py",
+        "gateway/configuration/certificates.py",
         "gateway/devices/agent/policy/signatures.py",
         "exporters/notifications/kept_channels.py",
     ),
     "tollhouse_native": "spool/packed/native.py",
     "aiosqlite": "spool/sqlite/database.py",
     "obstore": "exporters/lake/object_store.py",
-    "pyarrow": ("exporters/lake/parquet.py", "gateway/bills/statements/parquet"),
+    "pyarrow": ("exporters/lake/parquet.py", "gateway/core/parquet"),
     "jwt": "gateway/people/authentication/oidc/tokens.py",
-    "grpc": "gateway/intake/receivers/otlp_grpc.py",
+    "grpc": "gateway/operations/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
-    "prometheus_client": "gateway/service/monitoring/",
+    "prometheus_client": "gateway/monitoring/",
     "yaml": "gateway/money/allocation/reading.py",
 }
 
@@ -235,7 +234,7 @@ RUST_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 def test_the_compiled_module_knows_nothing_of_what_it_reads() -> None:
     """The compiled module contains no name of a field, product or attribute. Python passes all of them in."""
-    products = {path.stem for path in (ROOT / "gateway/normalise/otlp/products").rglob("*.py")}
+    products = {path.stem for path in modules("gateway/normalise/otlp/products")}
     known = {*Inference.__struct_fields__, *products, "tollhouse", "gen_ai"} - {"__init__"}
     for path in (ROOT / "native/src").glob("*.rs"):
         text = path.read_text()

@@ -14,10 +14,10 @@ from docs.generate.api_fields import FIELDS
 from gateway.bills.connections.declared import ConnectionItem
 from gateway.bills.plans.declared import PlanItem
 from gateway.money.allocation.declared import NamespaceItem
-from gateway.money.annotations.declared import AnnotationItem
 from gateway.money.budgets.declared import BudgetItem
-from gateway.money.calls.reports.declared import ScheduledReportItem
 from gateway.money.views.declared import ViewItem
+from gateway.operations.money.annotations import AnnotationItem
+from gateway.operations.money.reports.declared import ScheduledReportItem
 from gateway.people.roles.declared import RoleItem
 
 MAX_VALUES = 12  # maximum number of values of an enumeration that are shown

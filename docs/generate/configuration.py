@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.service.configuration.in_effect import ConfigurationKey, keys
-from gateway.service.configuration.reader import ENV_PREFIX, WORDS
-from gateway.service.configuration.sections import Config
-from gateway.service.configuration.values import written
+from gateway.configuration.in_effect import ConfigurationKey, keys
+from gateway.configuration.reader import ENV_PREFIX, WORDS
+from gateway.configuration.sections import Config
+from gateway.configuration.values import written
 from spool.settings import Duration, Size
 
 _TEXTS = tuple[str, ...]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from docs.generate import api_tables as tables
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 
 WIDTH = 96  # maximum columns of a line of JSON
 EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from gateway.service.configuration.in_effect import ConfigurationKey, keys
-from gateway.service.configuration.sections import Config
-from gateway.service.configuration.values import QUANTITY, UNITS, written
+from gateway.configuration.in_effect import ConfigurationKey, keys
+from gateway.configuration.sections import Config
+from gateway.configuration.values import QUANTITY, UNITS, written
 from spool.settings import Duration, Size
 
 _SCALARS: dict[Any, dict[str, Any]] = {

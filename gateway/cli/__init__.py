@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem
 from spool.printable import printable
 
 if TYPE_CHECKING:
-    from gateway.service.configuration.sections import Config
+    from gateway.configuration.sections import Config
 
 # A command starts a garbage collection after this number of allocations. With Python's default of 700, a
 # command takes a fifth longer to start, and the collections free nothing, because loaded modules stay in
@@ -38,14 +38,14 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "send": ("gateway.cli.send.command", "Send files with AI calls to a gateway."),
         "report": ("gateway.cli.operator.money.report", "Report AI costs by team, user, model and more."),
         "keys": ("gateway.cli.operator.keys", "Create, list, change and delete API keys."),
-        "budgets": ("gateway.money.budgets.command", "Create, list, change and delete budgets."),
+        "budgets": ("gateway.cli.operator.money.budgets", "Create, list, change and delete budgets."),
         "insights": ("gateway.cli.operator.insights", "List and handle findings about AI spend."),
         "doctor": ("gateway.cli.doctor", "Inspect this installation and report problems."),
     },
     "Costs and bills": {
         "views": ("gateway.cli.operator.money.views", "Manage views, which are saved filters over AI costs."),
         "allocation": (
-            "gateway.money.allocation.command",
+            "gateway.cli.operator.money.allocation",
             "Define your own dimensions by rules.",
         ),
         "prices": (
@@ -53,7 +53,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Show the prices of a model, set own prices, and load a newer price list.",
         ),
         "plans": (
-            "gateway.bills.plans.command",
+            "gateway.cli.operator.plans",
             "Manage plans of assistants, and show their costs.",
         ),
         "work": (
@@ -61,7 +61,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Show the cost of one session or pull request, and link work to pull requests, tickets and parents.",
         ),
         "annotations": (
-            "gateway.money.annotations.command",
+            "gateway.cli.operator.money.annotations",
             "Note on charts what happened on a day.",
         ),
         "recommendations": (
@@ -93,7 +93,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
         "events": ("gateway.cli.operator.events", "Send and list usage events."),
         "event-mappings": (
-            "gateway.records.event_mappings.command",
+            "gateway.cli.operator.event_mappings",
             "Manage mappings, which send types of usage events to your cost service.",
         ),
         "streams": (
@@ -128,7 +128,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Manage notifications and the channels that send them.",
         ),
         "scheduled-reports": (
-            "gateway.money.calls.reports.command",
+            "gateway.cli.operator.money.scheduled_reports",
             "Send costs by mail or chat, each week or month.",
         ),
     },
@@ -294,8 +294,8 @@ def main() -> None:
 
 def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
     """Load the configuration. If it has problems, print one line for each and exit with code 2."""
-    from gateway.service.configuration.reader import load
-    from gateway.service.configuration.sections import ConfigError
+    from gateway.configuration.reader import load
+    from gateway.configuration.sections import ConfigError
 
     try:
         return load(config, flags=flags)

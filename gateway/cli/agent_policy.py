@@ -15,16 +15,16 @@ import click
 from exporters.errors import Misconfigured
 from exporters.secret_source import SecretSource
 from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, found_configuration
+from gateway.configuration.values import is_loopback
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination
-from gateway.service.configuration.values import is_loopback
 from spool.registry.keys import ENABLED
 from spool.registry.scopes import INGEST
 
 # imported late, because they load cryptography, and `agent` loads this module
 if TYPE_CHECKING:
+    from gateway.configuration.sections import Config
     from gateway.devices.agent.policy.applied import PolicyChanges
     from gateway.devices.agent.policy.signatures import PublicKey, SigningKey
-    from gateway.service.configuration.sections import Config
 
 AGENT: Final = "agent"
 DIRECT: Final = "direct"
@@ -229,7 +229,7 @@ def _direct(
 def _check_rights(settings: Config, key: str, *, has_file: bool) -> None:
     """Exit unless the key can only send AI telemetry, because every user of a machine can read it."""
     from gateway.cli.operator.client import OperatorClient
-    from gateway.service.configuration.local_operator import local_address
+    from gateway.configuration.local_operator import local_address
 
     client = OperatorClient(settings, local_address(settings), has_file=has_file)
     answer = client.request("POST", "/keys/identify", body={"secret": key})

@@ -24,6 +24,10 @@ from exporters.settings import UpstreamKey
 from gateway.cli import fail
 from gateway.cli.agent_settings import agent_config, agent_flags
 from gateway.cli.serve import run_app, why
+from gateway.configuration.local_operator import system_user
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.link import (
@@ -35,12 +39,8 @@ from gateway.devices.agent.link import (
     resident,
     service,
 )
+from gateway.monitoring import logs
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.local_operator import system_user
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.configuration.values import is_loopback, split_address
-from gateway.service.monitoring import logs
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
 from spool.record import moment

@@ -13,7 +13,7 @@ from gateway.cli import configured
 
 # imported late, because the probe is started often and must start fast
 if TYPE_CHECKING:
-    from gateway.service.configuration.sections import Config
+    from gateway.configuration.sections import Config
 
 endpoint_option = click.option(
     "--endpoint",

@@ -13,8 +13,8 @@ from gateway.cli import config_option, configured, data_option, fail_because
 from gateway.cli.data_directory import need_named_data
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.sections import Config
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState

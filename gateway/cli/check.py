@@ -28,13 +28,13 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, configured
 from gateway.cli.data_directory import need_data
 from gateway.cli.output import in_words
+from gateway.configuration.certificates import certificate_ends, certificate_troubles
+from gateway.configuration.problems import warnings
+from gateway.configuration.secret_file import SecretFile
+from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.assembly.sent_secrets import secret_problems
-from gateway.service.configuration.certificates import certificate_ends, certificate_troubles
-from gateway.service.configuration.problems import warnings
-from gateway.service.configuration.secret_file import SecretFile
-from gateway.service.configuration.sections import Config, ConfigError, SourceSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import RUNNING
 from spool.disks import mount_of

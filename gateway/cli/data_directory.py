@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from gateway.cli import SERVICE_CONFIG, configured, fail
-from gateway.service.configuration.sections import Config
-from gateway.service.mounts import socket_path
+from gateway.configuration.sections import Config
+from gateway.core.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
 
 
@@ -56,7 +56,7 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
 
 def need_named_data(config: Path | None, data: Path | None) -> None:
     """Exit with code 2 unless the caller named the directory to fill."""
-    from gateway.service.configuration.reader import origins
+    from gateway.configuration.reader import origins
 
     if data is None and config is None and "data_dir" not in origins():
         fail("name the data directory to fill with --data, or its configuration with --config", 2)

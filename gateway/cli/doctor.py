@@ -40,7 +40,7 @@ from gateway.cli.check import (
 from gateway.cli.data_directory import need_data
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.output import show_json
-from gateway.service.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config, ConfigError
 from gateway.service.demo.note import read_note
 from spool.clock import EARLIEST, SystemClock
 from spool.disks import mount_of, nearest

@@ -21,6 +21,9 @@ from gateway.cli.operator.client import OperatorClient, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.cli.send.request_bodies import MAX_DOCUMENT, opened
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.sections import Config
+from gateway.core.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -43,9 +46,6 @@ from gateway.normalise.outcome import (
     Outcome,
 )
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.sections import Config
-from gateway.service.errors import BadPayload, Refusal
 from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
 from spool.identity import rule_of

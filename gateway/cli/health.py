@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, fail
-from gateway.service.configuration.sections import Config
-from gateway.service.configuration.values import split_address
+from gateway.configuration.sections import Config
+from gateway.configuration.values import split_address
 
 ANSWER_S = 10.0
 # address on which the server listens on all interfaces -> address to connect to

@@ -17,9 +17,9 @@ from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.cli import configured, fail
 from gateway.cli.parameters import Choice
-from gateway.service.configuration.in_effect import keys
-from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
-from gateway.service.configuration.values import UNITS, written
+from gateway.configuration.in_effect import keys
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.configuration.values import UNITS, written
 from spool.disks import make_directory
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings

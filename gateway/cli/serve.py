@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from gateway.cli import config_option, configured, data_option, fail
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.reader import load, origins
+from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.connections import raise_descriptor_limit
 from gateway.http.listening.sockets import ListeningSockets
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.reader import load, origins
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.monitoring import logs
-from gateway.service.monitoring.memory import settle_after_start
-from gateway.service.monitoring.service_manager import ServiceManager
+from gateway.monitoring import logs
+from gateway.monitoring.memory import settle_after_start
+from gateway.monitoring.service_manager import ServiceManager
 from spool.engines import engine_of
 from spool.errors import OtherSchema, SpoolError, UnfinishedCopy
 from spool.registry.operators import Actor

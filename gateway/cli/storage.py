@@ -15,8 +15,8 @@ import click
 from gateway.cli import config_option, configured, fail, fail_because
 from gateway.cli.data_directory import need_data, need_named_data
 from gateway.cli.output import show_fields, show_json
-from gateway.service.configuration.sections import Config
-from gateway.service.configuration.values import read_quantity, written
+from gateway.configuration.sections import Config
+from gateway.configuration.values import read_quantity, written
 from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
 from spool.errors import SpoolError

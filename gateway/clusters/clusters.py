@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
+from gateway.configuration.sections import ClusterSettings
+from gateway.core.errors import Refusal
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import ClusterSettings
-from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, Device

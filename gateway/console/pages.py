@@ -18,7 +18,7 @@ from posixpath import dirname, normpath
 
 from aiohttp import web
 
-from gateway.service.mounts import CONSOLE
+from gateway.core.mounts import CONSOLE
 
 _STATIC = Path(__file__).parent / "static"
 _MEDIA = {

@@ -20,6 +20,9 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
+from gateway.configuration.sections import DeviceSettings
+from gateway.core.attempts import Buckets
+from gateway.core.errors import Refusal
 from gateway.devices import reports, states
 from gateway.devices.fleet.facts import with_earlier, with_instances
 from gateway.devices.fleet.matching import serial_of
@@ -27,9 +30,6 @@ from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
 from gateway.people.authentication.access import Bearer, ended_token, lacking
-from gateway.service.attempts import Buckets
-from gateway.service.configuration.sections import DeviceSettings
-from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import (
     ENROLLED,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.core.errors import Refusal
 from gateway.devices.fleet.facts import Instances
 from gateway.people.authentication.access import Bearer
-from gateway.service.errors import Refusal
 from spool.devices.device import Device
 
 

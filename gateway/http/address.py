@@ -20,19 +20,19 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aiohttp import web
 
+from gateway.core.errors import Refusal
+from gateway.core.schemas import OBJECT, Schema
 from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, Result, check_json, named_body
-from gateway.http.services import Services
 from gateway.people.authentication.access import Bearer
-from gateway.service.errors import Refusal
-from gateway.service.schemas import OBJECT, Schema
 
 Content: TypeAlias = "Mapping[str, type | Schema]"  # the type of a body, or its schema, by media type
 Check: TypeAlias = "Callable[[web.Request], None]"
-Guard: TypeAlias = "Callable[[web.Request, Services], None]"
-People: TypeAlias = "Callable[[web.Request, Services], Awaitable[Bearer | None]]"
+# The rows of a subject name the services that they use, which the server does not know.
+Guard: TypeAlias = "Callable[[web.Request, Any], None]"
+People: TypeAlias = "Callable[[web.Request, Any], Awaitable[Bearer | None]]"
 # A function that encodes a refusal. The float is the current time.
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"
 Served = TypeVar("Served", bound=AddressHandler)
@@ -136,7 +136,7 @@ class BodyLimit:
     """The setting that limits the bodies of an address, and its current value."""
 
     setting: str
-    bytes: Callable[[Services], int]
+    bytes: Callable[[Any], int]
 
 
 # Maximum bytes of a body that is decoded in one call, because the call blocks the event loop.

@@ -16,18 +16,18 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from yarl import URL
 
+from gateway.configuration.values import is_loopback
+from gateway.core.errors import Refusal
 from gateway.http.address import Address
-from gateway.http.holders.receivers import ReceiverServices
+from gateway.http.served import AdmissionServices
 from gateway.people.authentication.access import KEPT_UNDER, Bearer
-from gateway.service.configuration.values import is_loopback
-from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
 NOBODY = Bearer("", frozenset())  # the bearer of a request that needs no key
 
 
-async def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
+async def admit(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
     """
     Return the bearer of the request's key and charge it for one request.
 
@@ -48,7 +48,7 @@ async def admit(address: Address, request: web.Request, services: ReceiverServic
     return name_device(bearer, device) if device else bearer
 
 
-def credential(address: Address, request: web.Request, services: ReceiverServices) -> str | None:
+def credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
     """Return the key of a request, or None if it has none. Raises Refusal 400 if it has two."""
     key = None
     if services.access.key_headers and address.scope in KEPT_UNDER:
@@ -64,7 +64,7 @@ def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str
     return str(found[0]) if found else None
 
 
-def check_still_open(address: Address, request: web.Request, services: ReceiverServices) -> None:
+def check_still_open(address: Address, request: web.Request, services: AdmissionServices) -> None:
     """
     Reject a key that was disabled, deleted or changed while its body arrived. Raises Refusal 401 or 403.
     """

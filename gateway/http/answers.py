@@ -21,8 +21,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from gateway.core.errors import Refusal
 from gateway.normalise.outcome import Reject
-from gateway.service.errors import Refusal
 from spool.log.values import Receipt
 
 JSON = "application/json"

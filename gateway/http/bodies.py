@@ -19,8 +19,8 @@ from aiohttp import HttpVersion11, StreamReader, web
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.http.inflight_bytes import Share
-from gateway.service.errors import BadPayload, Refusal
 from spool.turns.fair_turns import pause
 
 if sys.version_info >= (3, 14):

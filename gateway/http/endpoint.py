@@ -17,22 +17,22 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_single, check_still_open, credential
 from gateway.http.error_table import confirmed, refusal_of, refusals_of
 from gateway.http.listening.listener import Connection, begin_work
-from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
-from gateway.http.services import Services
+from gateway.http.requests import AdmittedRequest, Result, check_parameters, named_holder
+from gateway.http.served import Served
 from gateway.people.authentication.access import KEPT_UNDER, Bearer
-from gateway.service.errors import BadPayload, Refusal
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _log = logging.getLogger(__name__)
 
 
-def endpoint(rows: Sequence[Address], services: Services) -> Handler:
+def endpoint(rows: Sequence[Address], services: Served) -> Handler:
     """Return the handler of the path that `rows` share. Every outcome is answered, counted and logged."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
@@ -122,7 +122,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     return enter
 
 
-def unguarded(row: Address, services: Services) -> Handler:
+def unguarded(row: Address, services: Served) -> Handler:
     """
     Return the handler of an address that needs no key and also answers while Tollhouse stops, such as health.
     """
@@ -131,15 +131,7 @@ def unguarded(row: Address, services: Services) -> Handler:
     receivers = services.receivers
 
     async def enter(request: web.Request) -> web.StreamResponse:
-        key_request = KeyRequest(
-            http=request,
-            body=None,
-            services=holder,
-            receivers=receivers,
-            shared=services.operators.installation,
-            bearer=NOBODY,
-            share=receivers.inflight.share(),
-        )
+        key_request = services.key_request(request, holder, NOBODY, receivers.inflight.share())
         try:
             check_single(request.headers.items())
             return await answers.give(request, await row.handler(key_request), status=row.status)
@@ -160,7 +152,7 @@ class _Known(NamedTuple):
     bearer: Bearer
 
 
-async def _admit(row: Address, request: web.Request, services: Services) -> Bearer:
+async def _admit(row: Address, request: web.Request, services: Served) -> Bearer:
     """Return the bearer of a request after all checks that need no body."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
@@ -179,22 +171,14 @@ async def _admit(row: Address, request: web.Request, services: Services) -> Bear
 
 
 async def _serve(
-    row: Address, request: web.Request, services: Services, holder: object, bearer: Bearer
+    row: Address, request: web.Request, services: Served, holder: object, bearer: Bearer
 ) -> web.StreamResponse:
     """Wait for the turn of the bearer, read the body, call the row's handler and send the answer."""
     receivers = services.receivers
     if bearer is not NOBODY:
         await begin_work(bearer.party)
     with receivers.inflight.share(bearer.name) as share:
-        admitted: KeyRequest[Any, object] = KeyRequest(
-            http=request,
-            body=None,
-            services=holder,
-            receivers=receivers,
-            shared=services.operators.installation,
-            bearer=bearer,
-            share=share,
-        )
+        admitted = services.key_request(request, holder, bearer, share)
         if row.body is not None:
             max_bytes, setting = _limit(row, services)
             try:
@@ -213,21 +197,22 @@ async def _serve(
             admitted.body = body if row.body is bytes else _decode(row, body)
             del body  # from here on, the handler decides how long the body stays in memory
         if row.in_turn and row.takes_turn(admitted.body):
-            questions = admitted.shared.questions
-            work = partial(_handled, row, admitted)
-            return await questions.give(bearer.party, request, work, status=row.status)
-        answer = await _handled(row, admitted)
+            work = partial(_handled, row, admitted, services, bearer)
+            return await services.shared.questions.give(bearer.party, request, work, status=row.status)
+        answer = await _handled(row, admitted, services, bearer)
         if isinstance(answer, web.StreamResponse):
             return answer
         return await answers.give(request, answer, status=row.status)
 
 
-def _handled(row: Address, admitted: KeyRequest[Any, Any]) -> Awaitable[Result]:
-    statuses = () if admitted.bearer is NOBODY else refusals_of(admitted.http.method)
-    return confirmed(row.handler(admitted), admitted.shared.registry, statuses=statuses)
+def _handled(
+    row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer
+) -> Awaitable[Result]:
+    statuses = () if bearer is NOBODY else refusals_of(admitted.http.method)
+    return confirmed(row.handler(admitted), services.shared.registry, statuses=statuses)
 
 
-def _limit(row: Address, services: Services) -> tuple[int, str]:
+def _limit(row: Address, services: Served) -> tuple[int, str]:
     """
     Return the maximum body in bytes and the setting that defines it. The setting is empty if the limit is fixed.
     """

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gateway.core.errors import ASKED_TOO_MUCH, Refusal
+from gateway.monitoring.logs import where
 from gateway.people.authentication.access import key_ended
-from gateway.service.errors import ASKED_TOO_MUCH, Refusal
-from gateway.service.monitoring.logs import where
 from spool.errors import (
     AlreadyThere,
     AskedTooMuch,

@@ -16,7 +16,7 @@ from itertools import chain
 import orjson
 from aiohttp import web
 
-from gateway.service.errors import Refusal
+from gateway.core.errors import Refusal
 from spool.errors import SpoolError
 
 TICK_S = 0.5  # seconds between two checks for news, which are cheap

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gateway.core.errors import Refusal
 from gateway.http.inflight_bytes import busy
-from gateway.service.errors import Refusal
 
 
 class RequestsInHand:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gateway.service.errors import Refusal
+from gateway.core.errors import Refusal
 
 
 class Pool:

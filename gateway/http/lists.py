@@ -19,8 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
-from gateway.service.errors import Refusal
-from gateway.service.schemas import Schema
+from gateway.core.errors import Refusal
+from gateway.core.schemas import Schema
 from spool.listing import (
     ASCENDING,
     DESCENDING,

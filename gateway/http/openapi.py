@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.core.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 from gateway.http.address import (
     API_KEY,
     API_KEY_HEADER,
@@ -28,7 +29,6 @@ from gateway.http.address import (
 from gateway.http.answers import JSON
 from gateway.http.lists import ORDERS, List
 from gateway.http.requests import IDEMPOTENCY_KEY
-from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
 # Types of parameters that the document states. A parameter of any other type is text with a `format`.

@@ -19,9 +19,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from aiohttp import web
 
+from gateway.configuration.sections import AnswerSettings
+from gateway.core.errors import Refusal
 from gateway.http.answers import Pieces, encoded, give
-from gateway.service.configuration.sections import AnswerSettings
-from gateway.service.errors import Refusal
 from spool.ledger.queries import QuestionLimit, limited, took_too_long
 from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_there, pause_when_due
 from spool.turns.threads import lower_priority

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gateway.configuration.sections import AttributionRule, Config
 from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
-from gateway.service.configuration.sections import AttributionRule, Config
 from spool.log.pending_spans import Given, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, folded, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gateway.service.configuration.sections import BillingSettings
-from gateway.service.errors import Refusal
+from gateway.configuration.sections import BillingSettings
+from gateway.core.errors import Refusal
 from spool.billing import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, hours_of
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.people.authentication.access import Bearer, key_ended
-from gateway.service.errors import Refusal
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames
 from spool.log.counted_names import AmountOf

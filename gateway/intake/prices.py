@@ -28,6 +28,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
 from gateway.intake.rate_cards import lists, names
@@ -53,7 +54,6 @@ from gateway.intake.rates import (
     validity,
 )
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
-from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool import providers
 from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of

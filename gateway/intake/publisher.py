@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 
+from gateway.configuration.sections import Publication
 from gateway.intake.deposits import Deposits
-from gateway.service.configuration.sections import Publication
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import Identity

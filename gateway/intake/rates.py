@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gateway.configuration.sections import PriceOverride
 from gateway.intake.leaves import AMOUNTS, PartRate, rate_of
 from gateway.intake.rate_cards.card import DAY_NS, Amounts, Model, Price, day_ns
-from gateway.service.configuration.sections import PriceOverride
 from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gateway.service.errors import Refusal
+from gateway.core.errors import Refusal
 from spool.clock import Clock
 from spool.record import UnitCostOperation
 from spool.settings import SpoolSettings

@@ -12,15 +12,21 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
+from gateway.configuration.sections import McpOAuthSettings
+from gateway.configuration.values import is_loopback
+from gateway.core.errors import Refusal
+from gateway.core.schemas import OBJECT, TEXT, closed
 from gateway.http import answers
 from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization
 from gateway.http.admission import authority, host_name, is_own_name
 from gateway.http.answers import JSON
-from gateway.http.requests import KeyRequest, Result, check_json
-from gateway.http.services import OperatorServices, Services
+from gateway.http.requests import Result, check_json
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.services import OperatorServices, Services
 from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,
@@ -29,11 +35,6 @@ from gateway.people.authentication.assistant_people import (
     step_up,
     takes_tokens,
 )
-from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
-from gateway.service.configuration.sections import McpOAuthSettings
-from gateway.service.configuration.values import is_loopback
-from gateway.service.errors import Refusal
-from gateway.service.schemas import OBJECT, TEXT, closed
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB

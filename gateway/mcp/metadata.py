@@ -6,16 +6,17 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
+from gateway.configuration.sections import McpOAuthSettings
+from gateway.core.errors import Refusal
+from gateway.core.schemas import TEXT, array, closed
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import JSON
-from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import OperatorServices
+from gateway.http.requests import Result
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.services import OperatorServices
 from gateway.people.authentication.assistant_people import WELL_KNOWN
-from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
-from gateway.service.configuration.sections import McpOAuthSettings
-from gateway.service.errors import Refusal
-from gateway.service.schemas import TEXT, array, closed
 
 MAX_AGE_S = 300
 _READABLE = {

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
-from gateway.http.operator.address import NOTHING, SLICED, call
-from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
-from gateway.http.services import OperatorServices
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.mcp.tools.list import TOOLS, is_enabled
+from gateway.operations.requests.address import NOTHING, SLICED, call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
 from spool.record import moment
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.core.errors import Refusal
+from gateway.core.visible import WHOLE
 from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, confirmed
-from gateway.http.services import OperatorServices
-from gateway.http.visible import WHOLE
 from gateway.mcp.messages import (
     HEADER_MISMATCH,
     INSUFFICIENT_SCOPE,
@@ -38,7 +38,7 @@ from gateway.mcp.resources import read_resource, resource_list, resource_templat
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from gateway.money.costs.reader import hides
-from gateway.service.errors import Refusal
+from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import COUNTED_TYPES

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from gateway.http.holders.operators import MoneyServices
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from gateway.money.costs.measures import MAX_TOP, REAL_COST
 from gateway.money.costs.question import CostQuestion, check_span, check_units
 from gateway.money.costs.times import parse_moment
+from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger.periods import RANGES, Span, span
 from spool.ledger.queries import (

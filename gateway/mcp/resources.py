@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.services import OperatorServices
+from gateway.core.errors import Refusal
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.questions import RANGE_WORDS
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, opened, sealed
 from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import offered
 from gateway.mcp.writing import clean
-from gateway.service.errors import Refusal
+from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, Invalid, NotThere
 from spool.listing import text_rank
 from spool.registry.views import View

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices
+from gateway.core.visible import WHOLE
 from gateway.http.requests import named_holder
-from gateway.http.services import OperatorServices
-from gateway.http.visible import WHOLE
 from gateway.money.costs.reader import CostReader
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS

@@ -14,10 +14,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
+from gateway.core.mounts import page_link
 from gateway.mcp.tool import Asking
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.question import CostQuestion
-from gateway.service.mounts import page_link
 from spool.currencies import code_of
 from spool.ledger.queries import end_of_hour
 

@@ -31,7 +31,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gateway.service.configuration.sections import CurrencySettings
+from gateway.configuration.sections import CurrencySettings
 from spool.bounded_reading import BoundedLines
 from spool.currencies import SCALE, code_of
 from spool.errors import Invalid

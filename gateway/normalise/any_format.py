@@ -6,6 +6,7 @@ from collections.abc import Generator
 from itertools import chain, islice
 from typing import Final, Literal, NamedTuple, cast
 
+from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
@@ -13,7 +14,6 @@ from gateway.normalise.formats.list import BY_NAME, format_of, recognise
 from gateway.normalise.outcome import MALFORMED, Options, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
-from gateway.service.errors import BadPayload
 
 _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member within this number of bytes
 

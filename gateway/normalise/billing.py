@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.content import may_hold_content
-from gateway.service.errors import BadPayload
 
 MAX_BYTES: Final = 5 * 1024**2
 # limit of lists and objects in a file: one per row, and some extra because brackets in texts count as well

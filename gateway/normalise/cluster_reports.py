@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from gateway.service.errors import BadPayload
+from gateway.core.errors import BadPayload
 from spool.clusters import ClusterCheck, ReportedCluster
 
 STATES = ("init_started", "init_ok", "init_failed", "pod_started", "pod_stopping", "config_load")

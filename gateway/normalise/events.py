@@ -37,7 +37,9 @@ MAX_NAME: Final = 256  # limit in characters for a type or a subject
 # name of an extension attribute that holds the id assigned by another Tollhouse
 TOLLHOUSE_ID: Final = "tollhouseid"
 BINARY: Final = "ce-"
-LINK_EVENT: Final = "tollhouse.work.link"  # type of events that link units of work (gateway.money.work_links)
+LINK_EVENT: Final = (
+    "tollhouse.work.link"  # type of events that link units of work (gateway.operations.money.work_links)
+)
 
 # Attributes that CloudEvents defines. All other attributes are extensions and become tags.
 _OWN = frozenset(

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.values import exact
-from gateway.service.errors import BadPayload, Refusal
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,

@@ -16,21 +16,21 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gateway.http.holders.operators import Reloaded, Urls
+from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.values import split_address
+from gateway.core.mounts import CONSOLE, console_link
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
-from gateway.http.services import Services
+from gateway.monitoring.logs import where
+from gateway.operations.holders.operators import Reloaded, Urls
+from gateway.operations.services import Services
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly.services import open_services
-from gateway.service.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.problems import problems as problems_of
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.configuration.values import split_address
 from gateway.service.handover import Predecessor
 from gateway.service.listeners import Listeners, RefusingListeners
-from gateway.service.monitoring.logs import where
-from gateway.service.mounts import CONSOLE, console_link
 from spool import disks
 from spool.clock import Clock, SteadyClock
 from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable

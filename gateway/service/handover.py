@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.http.listening.sockets import ListeningSockets
-from gateway.http.operator.socket import MAX_PATH_BYTES, SocketFile
+from gateway.operations.requests.socket import MAX_PATH_BYTES, SocketFile
 
 FILE = "handover.sock"
 ANSWER_S = 30.0  # maximum seconds between the successor's two messages

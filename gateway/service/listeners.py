@@ -15,13 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.configuration.sections import ServerSettings
+from gateway.core.errors import Refusal
 from gateway.http.in_hand import stopping
 from gateway.http.listening.connections import Connections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
-from gateway.http.operator.socket import OperatorSocket
-from gateway.http.services import Services
+from gateway.operations.requests.socket import OperatorSocket
+from gateway.operations.services import Services
 from gateway.service.addresses.application import (
     application,
     metrics_application,
@@ -29,13 +31,11 @@ from gateway.service.addresses.application import (
     refusing_application,
 )
 from gateway.service.addresses.areas import GRPC_SERVICES
-from gateway.service.configuration.sections import ServerSettings
-from gateway.service.errors import Refusal
 from gateway.service.handover import HandOver
 from spool.clock import Clock
 
 if TYPE_CHECKING:
-    from gateway.intake.receivers.otlp_grpc import Export, GrpcServer
+    from gateway.operations.receivers.otlp_grpc import Export, GrpcServer
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Listeners:
         is in use.
         """
         # the gRPC library takes 9 MiB, so it is imported only if gRPC is on
-        from gateway.intake.receivers.otlp_grpc import GrpcServer, waiting
+        from gateway.operations.receivers.otlp_grpc import GrpcServer, waiting
 
         server = self.server
         grpc = GrpcServer(
@@ -132,7 +132,7 @@ class Listeners:
             )
             await self._start_http(METRICS, figures, server.metrics_listen)
         if server.grpc_listen:
-            from gateway.intake.receivers.otlp_grpc import exports
+            from gateway.operations.receivers.otlp_grpc import exports
 
             self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()
@@ -243,7 +243,7 @@ class RefusingListeners:
                 figures = await self._listen(METRICS, server.metrics_listen, private, shows_reason=False)
                 server = replace(server, metrics_listen=figures)
             if server.grpc_listen and self._takes_grpc:
-                from gateway.intake.receivers.otlp_grpc import GrpcServer, refusals
+                from gateway.operations.receivers.otlp_grpc import GrpcServer, refusals
 
                 grpc = GrpcServer(
                     refusals(self._refusal, GRPC_SERVICES),

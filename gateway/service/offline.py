@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from gateway.http.holders.operators import Urls
+from gateway.configuration.sections import Config
+from gateway.core.mounts import CONSOLE
 from gateway.http.listening.listener import operator_listen, uses_tls
-from gateway.http.operator.socket import OperatorSocket
+from gateway.operations.holders.operators import Urls
+from gateway.operations.requests.socket import OperatorSocket
 from gateway.service.addresses.application import operator_application
 from gateway.service.assembly.operators import open_operator_services
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config
-from gateway.service.mounts import CONSOLE
 from spool.clock import SteadyClock
 from spool.deliveries.values import RouteSpec
 from spool.storage import Storage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 from tests.acceptance.conftest import ROOT
 from tests.documents import blocks
 from tests.processes.copied import command_in

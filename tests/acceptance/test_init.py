@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 from tests.acceptance.conftest import COMMAND
 from tests.processes.copied import copying_command, run_process
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from gateway.money.calls.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.configuration.reader import load
+from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.reader import load
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
 from spool.devices.device import Device

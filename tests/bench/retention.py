@@ -17,8 +17,8 @@ from statistics import median
 
 import click
 
+from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.log.protocols import Log

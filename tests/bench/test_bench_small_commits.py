@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.log.values import Commit
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor

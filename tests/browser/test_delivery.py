@@ -8,8 +8,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import Config
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Event
 
+from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
 from spool.identity import Identity

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import yaml
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.health import SEES_ALL
 from tests.acceptance.conftest import ROOT

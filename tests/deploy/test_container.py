@@ -18,7 +18,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose, PyOptions
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 from tests.acceptance.conftest import ROOT
 from tests.deploy.machine import Machine, debian, running
 

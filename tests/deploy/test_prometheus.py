@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from gateway.service.monitoring.snapshot import figures
-from gateway.service.monitoring.spend import SpendCounts
+from gateway.monitoring.snapshot import figures
+from gateway.monitoring.spend import SpendCounts
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
 from tests.gateway.service.monitoring.test_metrics import DATABASE

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 from tests.acceptance.conftest import COMMAND, ROOT, installations
 
 __all__ = ["installations"]

@@ -15,10 +15,10 @@ from docs.generate.__main__ import reference
 from docs.generate.api_tables import ITEM_SCHEMAS, RESOURCES
 from docs.generate.configuration import tables
 from docs.generate.http_api import EXAMPLES
+from gateway.configuration.in_effect import ConfigurationKey
+from gateway.configuration.reader import load
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
-from gateway.service.configuration.in_effect import ConfigurationKey
-from gateway.service.configuration.reader import load
 from tests.documents import blocks
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,8 @@ from typing import Any
 import urllib3
 
 from exporters.settings import DestinationSettings
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY

@@ -17,7 +17,7 @@ from spool.errors import Invalid
 
 def report(path: Path) -> object:
     from gateway.bills.statements.importing import open_report, read_reports
-    from gateway.service.configuration.sections import ReconciliationSettings
+    from gateway.configuration.sections import ReconciliationSettings
 
     settings = ReconciliationSettings()
     file = open_report(path, most=settings.max_file_bytes, now=1_790_812_800.0)
@@ -27,7 +27,7 @@ def report(path: Path) -> object:
 def page(path: Path) -> object:
     """Read a page of a billing pull, whose size is limited before it is parsed."""
     from gateway.bills.statements.importing import ReportFile, open_document
-    from gateway.service.configuration.sections import ReconciliationSettings
+    from gateway.configuration.sections import ReconciliationSettings
 
     content = path.read_bytes()[: ReconciliationSettings().max_page_bytes]
     return type(open_document(ReportFile(name="pull", content=content, read_at=0.0)).root).__name__
@@ -64,8 +64,8 @@ def people(path: Path) -> object:
 
 
 def rates(path: Path) -> object:
+    from gateway.configuration.sections import CurrencySettings
     from gateway.money.currencies import RatesUnreadable, read
-    from gateway.service.configuration.sections import CurrencySettings
 
     try:
         return len(read(path, CurrencySettings().max_file_bytes))

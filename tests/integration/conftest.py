@@ -17,9 +17,9 @@ import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.service.app import App
 from gateway.service.assembly import background
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY, Correction, Inference, UsageMetric
 from spool.registry.connections import ConnectionDraft

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import pytest
 from opentelemetry.sdk import environment_variables
 
+from gateway.configuration.reader import load
 from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.targets import MANAGED
-from gateway.service.configuration.reader import load
 from spool.record import Inference
 from tests.clients import capture
 from tests.documents import CONNECT, ROOT, Block, ConnectPage, connect_page, connect_pages, parsed_yaml

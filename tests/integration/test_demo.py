@@ -23,14 +23,15 @@ from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import main
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.devices.states import is_mute
-from gateway.http.resources.list import declared_tables
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.facts import reason_without_plant
 from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
+from gateway.operations.list import declared_tables
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
 from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill
 from gateway.service.demo.month import DAY_S, Month, Period
@@ -38,7 +39,6 @@ from gateway.service.demo.note import FILE, read_note
 from gateway.service.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
 from gateway.service.demo.samples import SENDER
 from gateway.service.demo.workloads import PEOPLE, WORKLOADS
-from gateway.service.mounts import OPERATOR_API
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.providers import canonical

@@ -15,7 +15,7 @@ from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
 from gateway.cli.drill.server import DrillServer, trial_config
 from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 
 CONFIG = """
 data_dir = "data"

@@ -10,7 +10,7 @@ import pytest
 
 HANGS = """
 import asyncio, sys, threading, time
-from gateway.service.monitoring import logs
+from gateway.monitoring import logs
 from gateway.cli import serve
 
 class App:

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from aiohttp import ClientSession
 
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.service import app as apps
 from gateway.service.addresses.areas import GRPC_SERVICES
 from gateway.service.app import App, StartAbandoned
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.log.books import ACCEPTED
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.money.calls.insights import inspector
 from gateway.money.insights import inspector as inspecting
 from gateway.money.insights.facts import Facts
 from gateway.money.insights.inspector import DETECTORS, run_detectors
+from gateway.operations.money.insights import inspector
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.cli.operator.client import OperatorClient
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.clock import SteadyClock, SystemClock
 from spool.ledger.queries import CostQuery
 from spool.record import AI_TELEMETRY

@@ -19,10 +19,10 @@ import pytest
 from yarl import URL
 
 from gateway.cli import main
+from gateway.configuration.sections import AttributionRule, Config, PrivacySettings, settings_of
+from gateway.core.mounts import OPERATOR_API, socket_path
 from gateway.mcp.tools.list import TOOLS
 from gateway.service.addresses.table import ADDRESSES
-from gateway.service.configuration.sections import AttributionRule, Config, PrivacySettings, settings_of
-from gateway.service.mounts import OPERATOR_API, socket_path
 from spool.people import DROP, HASH, KEEP, People
 from spool.registry.scopes import AI_HUB, ENROLL
 from spool.settings import SpoolSettings

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.configuration.sections import Config, Publication
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
-from gateway.service.configuration.sections import Config, Publication
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
 from spool.log.values import Submission

@@ -23,8 +23,8 @@ from gateway.cli import main
 from gateway.cli.send import upload
 from gateway.cli.send.command import EXAMPLES
 from gateway.cli.send.request_bodies import UploadBody
+from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config
 from spool.record import USAGE_EVENTS, UsageEvent
 from spool.registry.scopes import CREATE_EVENT, INGEST
 from spool.settings import SpoolSettings

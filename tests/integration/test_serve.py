@@ -20,12 +20,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.listening import listener
 from gateway.service import app as apps
 from gateway.service import listeners
 from gateway.service.app import App
 from gateway.service.assembly import background
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.clock import SystemClock
 from spool.log.values import Receipt, Submission
 from spool.settings import SpoolSettings

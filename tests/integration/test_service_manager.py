@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.monitoring.service_manager import ServiceManager
+from gateway.monitoring.service_manager import ServiceManager
 from tests.acceptance.conftest import installations, wait_for
 
 __all__ = ["installations"]

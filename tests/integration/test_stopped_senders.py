@@ -6,7 +6,7 @@ import time
 
 from aiohttp import ClientSession
 
-from gateway.money.calls.insights import inspector
+from gateway.operations.money.insights import inspector
 from gateway.service.app import App
 from spool.registry.insights import Insight
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING

@@ -13,8 +13,8 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from gateway.money.calls.insights import inspector
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
+from gateway.operations.money.insights import inspector
 from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY

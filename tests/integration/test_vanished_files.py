@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.monitoring import health as healths
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
-from gateway.service.monitoring import health as healths
 from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, traces
 from tests.small_disk import small_disk

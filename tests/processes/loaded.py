@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import orjson
 
+from gateway.configuration.sections import Config, settings_of
 from gateway.console.pages import console
 from gateway.intake.rate_cards.card import packaged
-from gateway.service.configuration.sections import Config, settings_of
 
 COMMAND = Path(sys.executable).with_name("tollhouse")
 PRELOADED = (

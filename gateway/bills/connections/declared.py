@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.resources.declaration import Option, changes_of, item_of, one_of, words
+from gateway.core.fields import Option, changes_of, item_of, one_of, words
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 
 

@@ -34,7 +34,7 @@ from gateway.bills.plans.sums import (
 from gateway.bills.plans.unmet import calls_without_seats
 from gateway.bills.plans.uses import UseReader
 from gateway.bills.reconciliation.gathering import CalendarMonth
-from gateway.http.resources.declaration import words
+from gateway.core.fields import words
 from spool.currencies import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People

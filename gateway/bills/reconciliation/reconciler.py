@@ -14,7 +14,7 @@ from functools import partial
 
 from gateway.bills.reconciliation.comparing import Reconciliation, compare
 from gateway.bills.reconciliation.gathering import CalendarMonth, Inputs, StatementSources, gather, inputs_of
-from gateway.service.monitoring.snapshot import ReconciledRatio
+from gateway.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 
 EVERY_S = 3600

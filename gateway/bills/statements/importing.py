@@ -23,11 +23,11 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
-from gateway.bills.statements import parquet
 from gateway.bills.statements.cells import Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.bills.statements.values import Damaged, Row
+from gateway.core import parquet
 from gateway.normalise.reading.values import exact
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large
 from spool.errors import Invalid

@@ -21,8 +21,8 @@ from gateway.bills.statements.importing import ReportFile, ReportReader, open_do
 from gateway.bills.statements.pull_requests import PULL_REQUESTS, PullRequest, Query
 from gateway.bills.statements.source import Document
 from gateway.bills.statements.sources.list import SOURCES
-from gateway.service.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
-from gateway.service.first_use import imported
+from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
+from gateway.core.first_use import imported
 from spool.clock import Clock
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor

@@ -16,8 +16,8 @@ from pathlib import Path
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.cli import configured
 from gateway.cli.serve import run_app
-from gateway.service.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
-from gateway.service.monitoring import logs
+from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
+from gateway.monitoring import logs
 
 READY_S = 60.0
 STOP_S = 40.0

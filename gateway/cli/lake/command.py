@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporters.lake.verification import Dates, LakeDifference
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
-    from gateway.service.configuration.sections import Config
+    from gateway.configuration.sections import Config
 
 
 READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
@@ -390,7 +390,7 @@ def _client(config: Path | None) -> OperatorClient | None:
 
 def _operator(config: Path | None, settings: Config) -> OperatorClient:
     from gateway.cli.operator.client import OperatorClient
-    from gateway.service.configuration.local_operator import local_address
+    from gateway.configuration.local_operator import local_address
 
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 

@@ -14,9 +14,9 @@ from exporters.lake.past.adoption import Adopted, LakeAdoption
 from exporters.lake.past.importing import LakeImport
 from exporters.lake.past.records import RECORDS
 from exporters.settings import DestinationSettings
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.errors import NotAllowed, SpoolError

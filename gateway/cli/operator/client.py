@@ -32,9 +32,9 @@ import orjson
 from gateway.cli import config_option, data_option, fail, fail_because
 from gateway.cli.data_directory import installation
 from gateway.cli.output import JsonObject
-from gateway.service.configuration.local_operator import AS_ENV, local_address
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.mounts import AS, OPERATOR_API, socket_path
+from gateway.configuration.local_operator import AS_ENV, local_address
+from gateway.configuration.sections import Config, ConfigError
+from gateway.core.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
 
 # aiohttp takes a third of the start of a command, so it is imported when a command sends its request

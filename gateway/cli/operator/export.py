@@ -19,7 +19,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import JsonObject
-from gateway.service.errors import ASKED_TOO_MUCH
+from gateway.core.errors import ASKED_TOO_MUCH
 from spool.ledger.days.spans import PER_DAY
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST

@@ -11,8 +11,8 @@ import msgspec
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.configuration.sections import ConfigError
 from gateway.mcp.messages import INTERNAL_ERROR, McpError, decoded, failure
-from gateway.service.configuration.sections import ConfigError
 from spool.errors import SpoolError
 
 COLUMNS = ("name", "title", "writes", "enabled", "last_updated", "updated_by")

@@ -18,7 +18,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
-from gateway.service.mounts import CONSOLE, console_link
+from gateway.core.mounts import CONSOLE, console_link
 from spool.bounded_reading import BoundedLines
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, NO_ROLE, ROLES

@@ -19,7 +19,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
-from gateway.http.resources.declaration import Option
+from gateway.core.fields import Option
 
 Command = Callable[..., None]
 _PLAIN = (str, int, float)

@@ -17,7 +17,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
 from spool.errors import SpoolError

@@ -16,7 +16,7 @@ from gateway.cli.operator.client import OPENED, OperatorClient, with_client
 from gateway.cli.operator.commands import filter_help
 from gateway.cli.output import JsonObject, show_table
 from gateway.cli.parameters import Seconds
-from gateway.records.calls.filters import FILTERS, MAX_LIMIT
+from gateway.operations.records.filters import FILTERS, MAX_LIMIT
 from spool.printable import json_for_people, printable
 from spool.settings import MIB
 

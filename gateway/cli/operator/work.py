@@ -14,7 +14,7 @@ from gateway.cli.operator.money.report import warn_of_continuing
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Choice
-from gateway.money.work_links.declared import NewWorkLink
+from gateway.operations.money.work_links.declared import NewWorkLink
 from spool.ledger.periods import RANGES
 from spool.ledger.work import UNITS
 

@@ -17,6 +17,7 @@ from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import downloaded, is_address
+from gateway.configuration.sections import Config, PriceOverride
 from gateway.intake import price_updates
 from gateway.intake.price_updates import Change
 from gateway.intake.price_view import ModelPrices, prices_of_model, similar
@@ -24,8 +25,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
-from gateway.money.own_prices.declared import NewPrice, PriceDraft, override_of
-from gateway.service.configuration.sections import Config, PriceOverride
+from gateway.operations.money.own_prices import NewPrice, PriceDraft, override_of
 from spool.printable import printable
 from spool.providers import PROVIDERS
 from spool.record import NS, decimal_text

@@ -14,10 +14,10 @@ import click
 from gateway.cli.parameters import Choice
 from gateway.cli.send.delivery import UploadTarget, deliver, target_options
 from gateway.cli.send.request_bodies import UploadBody
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognised
 from gateway.normalise.outcome import Options
-from gateway.service.errors import BadPayload, Refusal
 
 _NS: Final = 1_000_000_000
 

@@ -22,8 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.payload import items as payload
-from gateway.service.errors import BadPayload
 
 MAX_ITEMS: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024

@@ -16,9 +16,9 @@ import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from gateway.bills.statements import parquet
+from gateway.core import parquet
+from gateway.core.errors import BadPayload
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_at
-from gateway.service.errors import BadPayload
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large
 from spool.container_files.values import REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from gateway.core.errors import Refusal
 from gateway.devices import reports, states
 from gateway.devices.fleet.facts import OPAMP, Instances, instances_in, is_collector, with_instances
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -34,7 +35,6 @@ from gateway.devices.opamp.messages import (
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import SILENT
 from gateway.people.authentication.access import Bearer, lacking
-from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT

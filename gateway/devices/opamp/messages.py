@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from gateway.service.errors import BadPayload
+from gateway.core.errors import BadPayload
 
 _FILE = "tollhouse/opamp.proto"
 # Each field is `number name type`. A type in capitals is a message, and a star marks a repeated field.

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.service.configuration.values import Networks, is_loopback, parse_ip
+from gateway.configuration.values import Networks, is_loopback, parse_ip
 
 FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED_PROTO = "X-Forwarded-Proto"

@@ -18,16 +18,16 @@ from typing import Any
 from aiohttp import web, web_response
 from aiohttp.http_writer import _serialize_headers
 
+from gateway.configuration.sections import ServerSettings
+from gateway.configuration.values import is_loopback, split_address
+from gateway.core.attempts import neighbourhood
+from gateway.core.errors import Refusal, reason_of
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.http.listening.websocket import SwitchingProtocols
-from gateway.service.attempts import neighbourhood
-from gateway.service.configuration.sections import ServerSettings
-from gateway.service.configuration.values import is_loopback, split_address
-from gateway.service.errors import Refusal, reason_of
 from spool.turns.fair_turns import FairTurns, current_work
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 
-from gateway.service.configuration.sections import ConfigError, ServerSettings
+from gateway.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
 # The setting in [server] that each socket name stands for.

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
+from gateway.core.errors import Refusal
 from gateway.http.inflight_bytes import InflightBytes, Share
 from gateway.http.listening.connections import Connections
-from gateway.service.errors import Refusal
 from spool.shares import may_add
 
 _log = logging.getLogger(__name__)

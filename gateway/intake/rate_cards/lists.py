@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from gateway.configuration.sections import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
 from gateway.intake.rate_cards.card import Card, CardUnreadable
-from gateway.service.configuration.sections import PriceSettings
 from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"

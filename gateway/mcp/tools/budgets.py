@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.holders.operators import MoneyServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, opened_row, page, suggestion, table
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.budgets.states import state_of_budget
+from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
 from spool.record import moment

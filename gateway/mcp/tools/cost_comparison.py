@@ -11,8 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.operators import MoneyServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.questions import (
     RANGES_OF_WORDS,
     ZONE,
@@ -42,6 +41,7 @@ from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
 from gateway.money.costs.past import earlier
 from gateway.money.costs.question import check_span
+from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery

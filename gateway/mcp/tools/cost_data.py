@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.http.holders.operators import MoneyServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, days_text, question
 from gateway.mcp.tool import (
     Asking,
@@ -45,6 +44,7 @@ from gateway.money.costs.measures import (
     per,
     uncosted_words,
 )
+from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import COUNTED

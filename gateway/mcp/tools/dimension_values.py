@@ -8,8 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.operators import MoneyServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, DateRange, days_text, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import (
@@ -25,6 +24,7 @@ from gateway.mcp.writing import (
 )
 from gateway.money.costs.answer import ledger_for
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
+from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
 from spool.turns.threads import ordered

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import cell, cut, suggestion, table
+from gateway.operations.holders.operators import InstallationServices
 from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
 

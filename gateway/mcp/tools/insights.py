@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_text, opened_row, page, table
 from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.operations.holders.operators import InstallationServices
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import moment
 from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.services import OperatorServices
 from gateway.mcp.tool import Asking, Tool
 from gateway.mcp.tools import (
     allocation,
@@ -30,6 +29,7 @@ from gateway.mcp.tools import (
     telemetry_data,
     telemetry_streams,
 )
+from gateway.operations.services import OperatorServices
 
 TOOLS: Mapping[str, Tool[Any]] = {
     tool.name: tool

@@ -12,14 +12,14 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices, MoneyServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import known
 from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, page, percent_of, shown
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
+from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour

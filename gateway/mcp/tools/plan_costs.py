@@ -10,11 +10,11 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, month_of
-from gateway.http.holders.operators import MoneyServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
+from gateway.operations.holders.operators import MoneyServices
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.texts import check_one_of

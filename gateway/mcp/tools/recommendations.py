@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
@@ -25,6 +24,7 @@ from gateway.mcp.writing import (
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.facts import recommendation_dimensions
+from gateway.operations.holders.operators import InstallationServices
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.recommendations import Processing, Recommendation

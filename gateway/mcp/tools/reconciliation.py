@@ -13,12 +13,12 @@ from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconc
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text, shown_row
-from gateway.http.holders.operators import MoneyServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.operations.holders.operators import MoneyServices
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money

@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.list import TYPES
+from gateway.operations.holders.operators import InstallationServices
 from spool.ledger.queries import BILLED_DIMENSIONS, EXPLAINED_TYPES
 from spool.ledger.work import TREES, UNITS
 from spool.meters import METERS

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.devices.fleet.assistant_states import assistants_of
-from gateway.http.holders.operators import SenderServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.operations.holders.operators import SenderServices
 from spool.devices.device import Device
 from spool.errors import Invalid
 from spool.ledger import money

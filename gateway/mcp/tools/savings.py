@@ -8,11 +8,11 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.operators import InstallationServices
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
 from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.operations.holders.operators import InstallationServices
 from spool.record import moment
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation

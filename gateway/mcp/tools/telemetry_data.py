@@ -11,11 +11,11 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.operators import SpoolServices
 from gateway.mcp.questions import ZONE, DateRange, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
+from gateway.operations.holders.operators import SpoolServices
 from spool.errors import Invalid
 from spool.ledger.periods import Span
 from spool.record import NS, decimal_text, moment, rfc3339

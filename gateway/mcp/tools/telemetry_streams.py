@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.operators import SpoolServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, page, suggestion, table
+from gateway.operations.holders.operators import SpoolServices
 from spool.streams import Stream
 
 MOST = 100

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.resources.declaration import changes_of, item_of, one_of, words
+from gateway.core.fields import changes_of, item_of, one_of, words
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable

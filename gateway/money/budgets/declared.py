@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import beginning
 from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES

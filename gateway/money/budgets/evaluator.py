@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gateway.bills.plans.declared import PlanTable
+from gateway.core.first_use import imported
 from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.judging import judge_all, limit_of, rules_digest
-from gateway.service.first_use import imported
-from gateway.service.monitoring.snapshot import BudgetGauge
+from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
 from spool.ledger import money
 from spool.ledger.ledger import Ledger

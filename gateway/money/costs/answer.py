@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from gateway.bills.plans.declared import PlanTable
+from gateway.core.first_use import imported
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
-from gateway.service.first_use import imported
 from spool.errors import NotKept
 from spool.ledger import work
 from spool.ledger.billed import COUNTED

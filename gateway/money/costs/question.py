@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
+from gateway.core.errors import Refusal
 from gateway.money.costs.measures import REAL_COST
-from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
 from spool.ledger.work import TREES, UNITS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from gateway.http.visible import EVERYTHING, Visible, check_usable
-from gateway.service.errors import Refusal
+from gateway.core.errors import Refusal
+from gateway.core.visible import EVERYTHING, Visible, check_usable
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from gateway.service.errors import Refusal
+from gateway.core.errors import Refusal
 
 
 def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
+from gateway.configuration.certificates import CertificateEnd
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.service.configuration.certificates import CertificateEnd
 from spool.clusters import Cluster
 from spool.deliveries.protocols import LakeState
 from spool.deliveries.values import RouteState
@@ -32,8 +32,8 @@ from spool.registry.views import View
 from spool.shares import KeyShare
 
 if TYPE_CHECKING:
+    from gateway.monitoring.late_reports import LateReports
     from gateway.normalise.memory.learning import ReadOtherwise
-    from gateway.service.monitoring.late_reports import LateReports
 
 DAY_S = 86400.0
 _NO_PLANT = "no_plant"

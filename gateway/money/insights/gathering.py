@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
+from gateway.configuration.certificates import CertificateEnd
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
-from gateway.service.configuration.certificates import CertificateEnd
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals
@@ -39,8 +39,8 @@ from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
+    from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.learning import ReadOtherwise
-    from gateway.service.monitoring.late_reports import KeptLateReports
 
 RECENT = 20_000  # maximum records; they take some tens of megabytes while the detectors run
 STEP = 4096

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway.money.insights.facts import DAY_S
 from gateway.money.insights.findings import finding_key, named
-from gateway.service.monitoring.snapshot import KeyGauges
+from gateway.monitoring.snapshot import KeyGauges
 from spool.record import moment
 from spool.registry.keys import ENABLED, EXPIRED, STATES, Key
 from spool.registry.notices import CRITICAL, INFO, WARNING

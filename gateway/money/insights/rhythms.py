@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import islice
 
 from gateway.money.insights.findings import MAX_FINDINGS
-from gateway.service.monitoring.snapshot import SenderGauges
+from gateway.monitoring.snapshot import SenderGauges
 from spool.registry.keys import ENABLED, Key
 from spool.registry.tables.sender_hours import (
     HOUR_S,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES

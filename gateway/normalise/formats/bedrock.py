@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.core.errors import BadPayload, Refusal
+from gateway.core.schemas import COUNT, TEXT, closed
 from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
@@ -35,8 +37,6 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, of_json, text
-from gateway.service.errors import BadPayload, Refusal
-from gateway.service.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
 from spool.record import Inference
 from spool.turns.threads import prepare

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.formats import (
     agentgateway,
     aisix,
@@ -38,7 +39,6 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.formats.langfuse import format as langfuse
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.large_items import outlined
-from gateway.service.errors import BadPayload
 
 FORMATS: tuple[ItemFormat | BatchFormat, ...] = (
     litellm.FORMAT,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.service.errors import BadPayload, Refusal
+from gateway.core.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
 # A slice ends after SLICE_BYTES or SLICE_S, whichever is first. Both are needed because items that need

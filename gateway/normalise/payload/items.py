@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import TURN, Allowance
 from gateway.normalise.payload.json_cut import find
 from gateway.normalise.payload.json_pieces import (
@@ -28,7 +29,6 @@ from gateway.normalise.payload.json_pieces import (
     members_in,
     piece,
 )
-from gateway.service.errors import BadPayload, Refusal
 
 Raw = bytes | msgspec.Raw
 T = TypeVar("T")

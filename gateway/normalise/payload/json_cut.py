@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.payload.body_limits import TURN, Allowance
-from gateway.service.errors import BadPayload
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.payload.body_limits import TURN, Allowance
 from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
@@ -25,7 +26,6 @@ from gateway.normalise.payload.json_cut import (
     finished,
     parses,
 )
-from gateway.service.errors import BadPayload
 
 # Limit of bytes added when invalid UTF-8 is replaced. Without this limit, a body could triple its size.
 MOST_ADDED: Final = 1024 * 1024

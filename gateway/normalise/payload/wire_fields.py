@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.service.errors import BadPayload
+from gateway.core.errors import BadPayload
 
 LENGTH_DELIMITED = 2  # wire type of texts, bytes and messages
 _FIXED = {1: 8, 5: 4}

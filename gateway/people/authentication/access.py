@@ -16,11 +16,11 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from gateway.configuration.sections import ConfigError, ServerSettings, names_some
+from gateway.configuration.values import Networks
+from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.errors import Refusal
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
-from gateway.service.attempts import Buckets, neighbourhood
-from gateway.service.configuration.sections import ConfigError, ServerSettings, names_some
-from gateway.service.configuration.values import Networks
-from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation

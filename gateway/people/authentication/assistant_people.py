@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.service.configuration.assistants import FOR_PEOPLE
-from gateway.service.configuration.sections import McpOAuthSettings
-from gateway.service.errors import Refusal
+from gateway.configuration.assistants import FOR_PEOPLE
+from gateway.configuration.sections import McpOAuthSettings
+from gateway.core.errors import Refusal
 from spool.registry.roles import Holder
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"

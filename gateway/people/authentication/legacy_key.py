@@ -11,7 +11,7 @@ import hmac
 from hashlib import blake2b
 from pathlib import Path
 
-from gateway.service.configuration.secret_file import SecretFile
+from gateway.configuration.secret_file import SecretFile
 from spool.registry.keys import ENABLED, LEGACY_NAME, Key
 from spool.registry.scopes import SEND_AI_TELEMETRY
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.service.attempts import Buckets
-from gateway.service.configuration.sections import McpSettings
-from gateway.service.errors import Refusal
+from gateway.configuration.sections import McpSettings
+from gateway.core.attempts import Buckets
+from gateway.core.errors import Refusal
 from spool.clock import Clock
 from spool.registry.assistant_tools import ToolCallTable
 from spool.registry.operators import Actor

@@ -10,13 +10,23 @@ from functools import cache, partial
 import orjson
 from aiohttp import web
 
+from gateway.core.errors import Refusal
+from gateway.core.first_use import import_here, imported
+from gateway.core.mounts import CONSOLE, OPERATOR_API
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
-from gateway.http.operator.address import ALL_ROWS, OPENED, OperatorAddress
-from gateway.http.operator.admission import demo_endpoint, operator_endpoint
-from gateway.http.operator.requests import errors_as_json
-from gateway.http.services import OperatorServices, Services
+from gateway.operations.installation.status import (
+    DOCUMENT,
+    FOR_METRICS,
+    FOR_OPERATORS,
+    NOWHERE,
+    ON_EVERY_LISTENER,
+)
+from gateway.operations.requests.address import ALL_ROWS, OPENED, OperatorAddress
+from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
+from gateway.operations.requests.requests import errors_as_json
+from gateway.operations.services import OperatorServices, Services
 from gateway.service.addresses.areas import (
     DEMO,
     DEMO_AREAS,
@@ -29,10 +39,6 @@ from gateway.service.addresses.areas import (
     operator_rows,
     sender_rows,
 )
-from gateway.service.calls.status import DOCUMENT, FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
-from gateway.service.errors import Refusal
-from gateway.service.first_use import import_here, imported
-from gateway.service.mounts import CONSOLE, OPERATOR_API
 from spool.clock import Clock
 
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -189,7 +195,7 @@ def _document(version: str) -> bytes:
 
 async def _opened() -> Mapping[str, tuple[str, ...]]:
     table = await imported(_TABLE)
-    scopes = await imported("gateway.people.calls.scopes")
+    scopes = await imported("gateway.operations.people.scopes")
     operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
     return operations_by_scope
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from yarl import URL
 
+from gateway.core.first_use import imported
 from gateway.http.address import Address, collect
-from gateway.http.managed import ManagedResource
-from gateway.http.operator.address import OperatorAddress
-from gateway.http.resources.list import RESOURCES
-from gateway.service.first_use import imported
+from gateway.operations.list import RESOURCES
+from gateway.operations.managed import ManagedResource
+from gateway.operations.requests.address import OperatorAddress
 
 if TYPE_CHECKING:
     from gateway.normalise.otlp import Signal
 
 
 # This module creates the rows for resources that other modules declare.
-_MANAGED = "gateway.people.calls.managed"
+_MANAGED = "gateway.operations.people.managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Area:
 
 FOR_SENDERS = (
     Area(
-        modules=("gateway.intake.receivers.otlp_http", "gateway.intake.receivers.ai_telemetry"),
+        modules=("gateway.operations.receivers.otlp_http", "gateway.operations.receivers.ai_telemetry"),
         paths=(
             "/v1/traces",
             "/v1/metrics",
@@ -74,10 +74,10 @@ FOR_SENDERS = (
     ),
     Area(
         modules=(
-            "gateway.devices.calls.reports",
-            "gateway.intake.receivers.events",
-            "gateway.records.calls.events",
-            "gateway.intake.receivers.unit_cost",
+            "gateway.operations.devices.reports",
+            "gateway.operations.receivers.events",
+            "gateway.operations.records.events",
+            "gateway.operations.receivers.unit_cost",
         ),
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
         endpoints=(
@@ -91,9 +91,9 @@ FOR_SENDERS = (
             "unit-cost/streams",
         ),
     ),
-    Area(modules=("gateway.devices.calls.opamp",), paths=("/v1/opamp",), endpoints=("opamp",)),
+    Area(modules=("gateway.operations.devices.opamp",), paths=("/v1/opamp",), endpoints=("opamp",)),
     Area(
-        modules=("gateway.clusters.calls.container_metrics",),
+        modules=("gateway.operations.clusters.container_metrics",),
         paths=("/v1/container-metrics",),
         endpoints=(
             "container-metrics/upload",
@@ -105,32 +105,32 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        modules=("gateway.intake.receivers.billing", "gateway.bills.calls.connections"),
+        modules=("gateway.operations.receivers.billing", "gateway.operations.bills.connections"),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
     ),
     Area(
         modules=(
-            "gateway.money.calls.costs.published",
-            "gateway.money.calls.published_insights",
-            "gateway.clusters.calls.clusters",
+            "gateway.operations.money.costs.published",
+            "gateway.operations.money.published_insights",
+            "gateway.operations.clusters.clusters",
         ),
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
     ),
-    Area(modules=("gateway.money.calls.views",), paths=("/v2/views",), endpoints=("views",)),
+    Area(modules=("gateway.operations.money.views",), paths=("/v2/views",), endpoints=("views",)),
     Area(
-        modules=("gateway.money.calls.budgets",),
+        modules=("gateway.operations.money.budgets",),
         paths=("/v2/budgets",),
         endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
     ),
     Area(
-        modules=("gateway.money.calls.published_allocation",),
+        modules=("gateway.operations.money.published_allocation",),
         paths=("/v2/allocation", "/v2/costformation"),
         endpoints=("allocation",),
     ),
     Area(
-        modules=("gateway.money.calls.published_recommendations",),
+        modules=("gateway.operations.money.published_recommendations",),
         paths=("/v2/optimize",),
         endpoints=("optimize",),
     ),
@@ -139,7 +139,7 @@ FOR_SENDERS = (
         paths=("/mcp", "/.well-known/oauth-protected-resource"),
         endpoints=("mcp", "mcp/metadata"),
     ),
-    Area(modules=("gateway.people.calls.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
+    Area(modules=("gateway.operations.people.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
 )
 
 # OTLP over gRPC: service -> signal that it accepts. Each service has one method, Export. A service with None
@@ -155,7 +155,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 # The areas of the operator API. Their paths start with OPERATOR_API.
 _LISTED = (
     Area(
-        modules=("gateway.people.calls.sign_in", "gateway.people.calls.provider_sign_in"),
+        modules=("gateway.operations.people.sign_in", "gateway.operations.people.provider_sign_in"),
         paths=(
             "/sessions",
             "/session",
@@ -169,34 +169,34 @@ _LISTED = (
     ),
     Area(
         modules=(
-            "gateway.records.calls.changes",
-            "gateway.records.calls.listing",
-            "gateway.records.calls.served",
-            "gateway.records.calls.newest",
-            "gateway.records.calls.tail",
-            "gateway.records.calls.record",
+            "gateway.operations.records.changes",
+            "gateway.operations.records.listing",
+            "gateway.operations.records.served",
+            "gateway.operations.records.newest",
+            "gateway.operations.records.tail",
+            "gateway.operations.records.record",
         ),
         paths=("/changes", "/records", "/served", "/rates", "/tail"),
     ),
     Area(
-        modules=("gateway.people.calls.keys", "gateway.people.calls.scopes"),
+        modules=("gateway.operations.people.keys", "gateway.operations.people.scopes"),
         paths=("/keys", "/scopes"),
         is_in_demo=False,
     ),
     Area(
         modules=(
-            "gateway.devices.calls.devices",
-            "gateway.devices.calls.tokens",
-            "gateway.devices.calls.fleet",
-            "gateway.clusters.calls.clusters",
+            "gateway.operations.devices.devices",
+            "gateway.operations.devices.tokens",
+            "gateway.operations.devices.fleet",
+            "gateway.operations.clusters.clusters",
         ),
         paths=("/devices", "/fleet", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),
     Area(
         modules=(
-            "gateway.records.calls.deliveries",
-            "gateway.records.calls.books",
-            "gateway.records.calls.dead_letters",
+            "gateway.operations.records.deliveries",
+            "gateway.operations.records.books",
+            "gateway.operations.records.dead_letters",
         ),
         paths=(
             "/status",
@@ -215,24 +215,27 @@ _LISTED = (
         ),
     ),
     Area(
-        modules=("gateway.service.calls.installation", "gateway.service.calls.forwarding"),
+        modules=(
+            "gateway.operations.installation.installation",
+            "gateway.operations.installation.forwarding",
+        ),
         paths=("/configuration", "/reload", "/backup", "/demo", "/forwarding-tests"),
         is_in_demo=False,
     ),
     Area(
         modules=(
-            "gateway.records.calls.streams",
-            "gateway.records.event_mappings.declared",
-            "gateway.records.calls.event_mappings",
+            "gateway.operations.records.streams",
+            "gateway.operations.records.event_mappings",
+            "gateway.operations.records.event_mapping_preview",
         ),
         paths=("/streams", "/events", "/event-types", "/event-mappings", "/unknown"),
     ),
     Area(
         modules=(
-            "gateway.bills.calls.hours",
-            "gateway.bills.calls.connections",
-            "gateway.bills.calls.statements",
-            "gateway.bills.calls.reconciliation",
+            "gateway.operations.bills.hours",
+            "gateway.operations.bills.connections",
+            "gateway.operations.bills.statements",
+            "gateway.operations.bills.reconciliation",
         ),
         paths=(
             "/billing",
@@ -244,29 +247,32 @@ _LISTED = (
         ),
     ),
     Area(
-        modules=("gateway.bills.calls.closing",),
+        modules=("gateway.operations.bills.closing",),
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
     Area(modules=("gateway.mcp.operator",), paths=("/mcp", "/assistant-tools"), is_in_demo=False),
-    Area(modules=("gateway.money.calls.views", "gateway.money.calls.budgets"), paths=("/views", "/budgets")),
+    Area(
+        modules=("gateway.operations.money.views", "gateway.operations.money.budgets"),
+        paths=("/views", "/budgets"),
+    ),
     Area(
         modules=(
-            "gateway.money.calls.overview",
-            "gateway.money.calls.costs.report",
-            "gateway.money.calls.costs.comparison",
-            "gateway.money.calls.costs.forecast",
-            "gateway.money.calls.costs.what_if",
-            "gateway.money.calls.costs.ledger",
+            "gateway.operations.money.overview",
+            "gateway.operations.money.costs.report",
+            "gateway.operations.money.costs.comparison",
+            "gateway.operations.money.costs.forecast",
+            "gateway.operations.money.costs.what_if",
+            "gateway.operations.money.costs.ledger",
         ),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
-    Area(modules=("gateway.money.calls.allocation",), paths=("/allocation",)),
+    Area(modules=("gateway.operations.money.allocation",), paths=("/allocation",)),
     Area(
-        modules=("gateway.money.calls.insights", "gateway.money.calls.attention"),
+        modules=("gateway.operations.money.insights", "gateway.operations.money.attention"),
         paths=("/insights", "/attention"),
     ),
     Area(
-        modules=("gateway.money.calls.recommendations",),
+        modules=("gateway.operations.money.recommendations",),
         paths=(
             "/recommendations",
             "/recommendation-types",
@@ -275,32 +281,35 @@ _LISTED = (
         ),
     ),
     Area(
-        modules=("gateway.money.calls.notifications", "gateway.money.calls.channels"),
+        modules=("gateway.operations.money.notifications", "gateway.operations.money.channels"),
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
     Area(
-        modules=("gateway.money.calls.reports.declared", "gateway.money.calls.costs.scheduled_reports"),
+        modules=(
+            "gateway.operations.money.reports.declared",
+            "gateway.operations.money.costs.scheduled_reports",
+        ),
         paths=("/scheduled-reports",),
     ),
     Area(
-        modules=("gateway.money.annotations.declared", "gateway.money.calls.costs.marks"),
+        modules=("gateway.operations.money.annotations", "gateway.operations.money.costs.marks"),
         paths=("/annotations", "/marks"),
     ),
     Area(
-        modules=("gateway.money.work_links.declared", "gateway.money.calls.work"),
+        modules=("gateway.operations.money.work_links.declared", "gateway.operations.money.work"),
         paths=("/work/links", "/work"),
     ),
-    Area(modules=("gateway.bills.calls.plans",), paths=("/plans", "/plan-costs")),
+    Area(modules=("gateway.operations.bills.plans",), paths=("/plans", "/plan-costs")),
     Area(
-        modules=("gateway.money.own_prices.declared", "gateway.money.calls.prices"),
+        modules=("gateway.operations.money.own_prices", "gateway.operations.money.prices"),
         paths=("/prices",),
     ),
     Area(
         modules=(
-            "gateway.people.calls.accounts",
-            "gateway.people.calls.roles",
-            "gateway.people.calls.names",
-            "gateway.people.calls.audit",
+            "gateway.operations.people.accounts",
+            "gateway.operations.people.roles",
+            "gateway.operations.people.names",
+            "gateway.operations.people.audit",
         ),
         paths=("/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
         is_in_demo=False,
@@ -311,14 +320,14 @@ _LISTED = (
 def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
     """
     Add an area for each resource whose path is in no listed area. All rows of such an area come
-    from its `declared.py`.
+    from its module.
     """
     paths = {path for area in listed for path in area.paths}
     return (
         *listed,
         *(
-            Area(modules=(f"{package}.declared",), paths=(f"/{name}",))
-            for name, package in resources.items()
+            Area(modules=(module,), paths=(f"/{name}",))
+            for name, module in resources.items()
             if f"/{name}" not in paths
         ),
     )

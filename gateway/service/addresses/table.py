@@ -6,10 +6,10 @@ imports an area at the first request.
 from __future__ import annotations
 
 from gateway.http.address import Address
-from gateway.http.operator.address import OperatorAddress
+from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTENER
+from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows, sender_rows
-from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER
 
 FOR_SENDERS: tuple[Address, ...] = tuple(row for area in SENDER_AREAS for row in sender_rows(area))
 OPERATOR_ADDRESSES: tuple[OperatorAddress, ...] = tuple(

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.http.services import Background, OperatorServices
+from gateway.core.first_use import Once, imported
 from gateway.intake.billing_connections import BillingConnections
-from gateway.money.calls.reports.declared import ScheduledReportTable
-from gateway.money.work_links.declared import follow_links
+from gateway.monitoring.memory import make_full_rounds
+from gateway.monitoring.metrics import Metrics
 from gateway.normalise.payload.body_limits import SliceClock
+from gateway.operations.money.reports.declared import ScheduledReportTable
+from gateway.operations.money.work_links.declared import follow_links
+from gateway.operations.services import Background, OperatorServices
 from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
 from gateway.service.assembly.parts import Assembler
-from gateway.service.first_use import Once, imported
-from gateway.service.monitoring.memory import make_full_rounds
-from gateway.service.monitoring.metrics import Metrics
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
 from spool.leases import Leases
@@ -127,7 +127,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
 async def _inspect(operators: OperatorServices) -> None:
     """Run the detectors repeatedly. They are imported for their first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
-    insights = await imported("gateway.money.calls.insights")
+    insights = await imported("gateway.operations.money.insights")
     await insights.inspector(operators).run()
 
 
@@ -144,7 +144,7 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
 async def _report(operators: OperatorServices) -> None:
     """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
     await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
-    reports = await imported("gateway.money.calls.costs.scheduled_reports")
+    reports = await imported("gateway.operations.money.costs.scheduled_reports")
     await reports.sender(operators).run()
 
 

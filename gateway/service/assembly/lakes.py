@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.clock import Clock
 from spool.deliveries.protocols import LANDINGS
 from spool.errors import NotThere, SpoolUnavailable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.http.holders.receivers import ReceiverServices
-from gateway.service.configuration.sections import Config, RoleSettings
-from gateway.service.monitoring.snapshot import Limit
+from gateway.configuration.sections import Config, RoleSettings
+from gateway.monitoring.snapshot import Limit
+from gateway.operations.holders.receivers import ReceiverServices
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device

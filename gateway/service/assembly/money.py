@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.http.holders.operators import Urls
+from gateway.configuration.sections import Config, KeyOwner
+from gateway.core.first_use import Once, imported
+from gateway.core.mounts import page_link
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.own_prices.declared import overrides
-from gateway.service.configuration.sections import Config, KeyOwner
-from gateway.service.first_use import Once, imported
-from gateway.service.mounts import page_link
+from gateway.operations.holders.operators import Urls
+from gateway.operations.money.own_prices import overrides
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.people import People

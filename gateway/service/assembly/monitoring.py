@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
-from gateway.http.holders.receivers import ReceiverServices
+from gateway.core.first_use import Once
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.calls.reports.declared import REPORT_STATES, ScheduledReportTable, state_of_report
+from gateway.monitoring.health import Health
+from gateway.monitoring.metrics import Exposition, Metrics
+from gateway.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledReportTable, state_of_report
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.assembly.limits import limits
 from gateway.service.assembly.parts import Assembler
-from gateway.service.first_use import Once
-from gateway.service.monitoring.health import Health
-from gateway.service.monitoring.metrics import Exposition, Metrics
-from gateway.service.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
 from spool.clock import doubts
 from spool.installation import public_id
 from spool.registry.notices import ChannelState
@@ -25,10 +25,10 @@ from spool.settings import MAX_SENDERS
 
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
+    from gateway.configuration.certificates import CertificateEnd
     from gateway.money.budgets.evaluator import BudgetEvaluator
-    from gateway.service.configuration.certificates import CertificateEnd
-    from gateway.service.monitoring.snapshot import BudgetGauge, KeyGauges, SenderGauges
-    from gateway.service.monitoring.spend import SpendSeries
+    from gateway.monitoring.snapshot import BudgetGauge, KeyGauges, SenderGauges
+    from gateway.monitoring.spend import SpendSeries
 
 
 def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
@@ -125,7 +125,7 @@ def spend(parts: Assembler) -> SpendSeries | None:
     top = parts.config.server.metrics_names
     if not top:
         return None
-    from gateway.service.monitoring.spend import SpendSeries
+    from gateway.monitoring.spend import SpendSeries
 
     return SpendSeries(parts.storage.ledger, parts.clock, top=top)
 

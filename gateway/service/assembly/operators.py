@@ -16,8 +16,14 @@ from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
 from gateway.bills.plans.declared import PlanTable
-from gateway.devices.calls.listed_devices import ListedDevices
-from gateway.http.holders.operators import (
+from gateway.configuration.in_effect import in_effect
+from gateway.configuration.sections import Config, OidcSettings
+from gateway.configuration.values import split_address
+from gateway.core.first_use import Once
+from gateway.http.listening.listener import operator_listen
+from gateway.intake.prices import PriceBook
+from gateway.operations.devices.listed_devices import ListedDevices
+from gateway.operations.holders.operators import (
     AssistantServices,
     InstallationServices,
     MoneyServices,
@@ -26,20 +32,14 @@ from gateway.http.holders.operators import (
     SpoolServices,
     Urls,
 )
-from gateway.http.listening.listener import operator_listen
-from gateway.http.services import OperatorServices
-from gateway.intake.prices import PriceBook
-from gateway.money.own_prices.declared import overrides
+from gateway.operations.money.own_prices import overrides
+from gateway.operations.services import OperatorServices
 from gateway.people.authentication.access import Access
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
 from gateway.service.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
 from gateway.service.assembly.parts import Assembler
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.in_effect import in_effect
-from gateway.service.configuration.sections import Config, OidcSettings
-from gateway.service.configuration.values import split_address
-from gateway.service.first_use import Once
 from spool.clock import Clock
 from spool.leases import lease_of
 from spool.ledger.colours import NAME_COLOURS
@@ -49,7 +49,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.bills.statements.puller import StatementPuller
-    from gateway.http.holders.demo_month import DemoMonth
+    from gateway.operations.holders.demo_month import DemoMonth
 
 
 @asynccontextmanager
@@ -277,9 +277,9 @@ def demo_month(
             yield services
 
     def make() -> DemoMonth[OperatorServices]:
-        from gateway.http.holders.demo_month import DemoMonth
+        from gateway.operations.holders.demo_month import DemoMonth
 
-        month = DemoMonth(parts.config.data_dir, opened)
+        month = DemoMonth(parts.config.data_dir, opened, "gateway.service.demo.filling")
         parts.stack.push_async_callback(month.close)
         return month
 

@@ -20,17 +20,19 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from exporters.settings import EventStream, UpstreamSettings
 from gateway.clusters.clusters import Clusters
+from gateway.configuration.changes import digests
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.secret_file import signing_secret
+from gateway.configuration.sections import Config, ConfigError
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
-from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.in_hand import ReceivingSlots
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
-from gateway.http.services import Background
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections, Validate
 from gateway.intake.deposits import Deposits
@@ -42,18 +44,16 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.shadows import Shadows
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.money.own_prices.declared import overrides
+from gateway.monitoring.metrics import Metrics
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.money.own_prices import overrides
+from gateway.operations.records.event_mappings import EventMappingDraft, mappings
+from gateway.operations.services import Background
 from gateway.people.authentication.access import Access, Bearer
-from gateway.records.event_mappings.declared import EventMappingDraft, mappings
 from gateway.service.assembly.limits import shares
-from gateway.service.configuration.changes import digests
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.secret_file import signing_secret
-from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.demo.note import read_note
-from gateway.service.monitoring.metrics import Metrics
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
 from spool.packed.native import NO_NATIVE, NativeUse
@@ -66,12 +66,12 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSeal
+    from gateway.core.first_use import Once
+    from gateway.monitoring.late_reports import KeptLateReports
+    from gateway.monitoring.sender_hours import KeptSenderHours
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
-    from gateway.service.first_use import Once
-    from gateway.service.monitoring.late_reports import KeptLateReports
-    from gateway.service.monitoring.sender_hours import KeptSenderHours
     from spool.registry.registry import Registry
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 

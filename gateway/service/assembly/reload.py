@@ -16,23 +16,23 @@ from typing import TypeVar
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
-from gateway.http.holders.operators import Reloaded
-from gateway.http.holders.receivers import ReceiverServices
+from gateway.configuration.changes import ConfigChange, change
+from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.secret_file import SecretFile, signing_secret
+from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.tls import Certificate
-from gateway.http.services import OperatorServices
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
+from gateway.monitoring import logs
+from gateway.operations.holders.operators import Reloaded
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.services import OperatorServices
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.assembly.parts import Assembler, price_book
 from gateway.service.assembly.routes import route_configs, syncs_of
 from gateway.service.assembly.storage import ledger_rates
-from gateway.service.configuration.changes import ConfigChange, change
-from gateway.service.configuration.problems import problems as problems_of
-from gateway.service.configuration.secret_file import SecretFile, signing_secret
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.monitoring import logs
 from spool.errors import SpoolError
 from spool.registry.operators import Actor
 

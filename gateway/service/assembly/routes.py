@@ -13,10 +13,10 @@ from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient
-from gateway.records.event_mappings.declared import mappings
+from gateway.configuration.sections import Config, ConfigError
+from gateway.operations.records.event_mappings import mappings
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler
-from gateway.service.configuration.sections import Config, ConfigError
 from spool.deliveries.protocols import LANDINGS
 from spool.installation import public_id
 from spool.registry.registry import Registry

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured, SendError
 from exporters.notifications.catalogue import build
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 
 

@@ -13,10 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.http.holders.operators import Urls
-from gateway.http.holders.receivers import StatusServices, TopicServices
-from gateway.http.services import Services
+from gateway.configuration.sections import Config, ConfigError
+from gateway.core.first_use import Once, import_here
 from gateway.intake.attribution import Attribution
+from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
+from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.sender_hours import KeptSenderHours
+from gateway.operations.holders.operators import Urls
+from gateway.operations.holders.receivers import StatusServices, TopicServices
+from gateway.operations.services import Services
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
@@ -33,11 +38,6 @@ from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.reload import Reload
 from gateway.service.assembly.routes import follow_event_mappings, start_routes, syncs_of
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.first_use import Once, import_here
-from gateway.service.monitoring.late_reports import KeptLateReports, LateReportCounter
-from gateway.service.monitoring.metrics import Metrics
-from gateway.service.monitoring.sender_hours import KeptSenderHours
 from spool.clock import Clock
 from spool.errors import SpoolDamaged
 from spool.log.protocols import Observer

@@ -16,8 +16,8 @@ from exporters.http.reach import check_reach
 from exporters.secret_source import SecretSource
 from gateway.bills.plans.declared import PlanTable
 from gateway.bills.statements.puller import PullFailed, StatementPuller
-from gateway.service.configuration.sections import Config, StatementPullSettings
-from gateway.service.first_use import imported
+from gateway.configuration.sections import Config, StatementPullSettings
+from gateway.core.first_use import imported
 from spool.clock import Clock
 from spool.errors import NotThere
 from spool.statements import Statements

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from gateway.http.resources.list import declared_tables
-from gateway.service.configuration.sections import Config, CurrencySettings
+from gateway.configuration.sections import Config, CurrencySettings
+from gateway.operations.list import declared_tables
 from spool import engines
 from spool.clock import Clock
 from spool.ledger.ledger import CHUNK

@@ -21,6 +21,7 @@ import msgspec
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.bills.statements.sources.list import SOURCES
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -32,7 +33,6 @@ from gateway.money.recommendations.gathering import Sources
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.note import write_note
 from gateway.service.demo.plants import FOUND_BY, PLANTS, Plants, missed

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.configuration.sections import AllocationSettings
 from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, TELEMETRY_OFF, UNUSED
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from gateway.normalise.outcome import UNRECOGNISED_AI
-from gateway.service.configuration.sections import AllocationSettings
 from gateway.service.demo.note import REFUSAL, DemoNote
 from gateway.service.demo.plants import DAY_S, LATE_DAYS, MUTE_LAPTOP, PLANTS, STOPPED_S, STOPPED_SOURCE
 from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS

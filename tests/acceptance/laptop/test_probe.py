@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import agent_probe
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 from tests.acceptance.conftest import ROOT, Tollhouse, installations
 
 __all__ = ["installations"]
@@ -112,7 +112,7 @@ def test_the_probe_starts_with_few_modules(laptop: Tollhouse) -> None:
         "sqlite3",
         "cryptography",
         "plistlib",
-        "gateway.service.configuration.sections",
+        "gateway.configuration.sections",
     )
     assert [] == [name for name in unwanted if name in modules]
 

@@ -33,7 +33,7 @@ enrolment_key_file = "{directory}/enrolment.key"
 NOT_IMPORTED = (
     "grpc", "psycopg", "pyarrow", "obstore", "aiokafka", "jwt", "cryptography", "yaml",
     "spool.postgres", "exporters.lake", "gateway.console", "gateway.mcp", "gateway.cli.operator",
-    "gateway.intake.receivers.otlp_grpc", "gateway.service.addresses.table", "gateway.service.demo.filling",
+    "gateway.operations.receivers.otlp_grpc", "gateway.service.addresses.table", "gateway.service.demo.filling",
     "gateway.money.insights", "gateway.money.recommendations", "gateway.bills.reconciliation",
     "gateway.bills.statements", "gateway.http.openapi",
     "gateway.devices.agent.probe", "gateway.devices.agent.policy.bundle", "gateway.devices.agent.policy.applied",

@@ -19,9 +19,9 @@ from typing import Any
 
 import urllib3
 
+from gateway.core.mounts import AS, OPERATOR_API, socket_path
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
 from gateway.service.addresses.table import FOR_SENDERS
-from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.registry import scopes
 from tests.acceptance.captured_upstream import rows_of
 from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for

@@ -25,7 +25,7 @@ import pyarrow
 from gateway.clusters.usage.reader import REST_S, UsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, UsagePlace
-from gateway.service.monitoring.memory import settle_after_start
+from gateway.monitoring.memory import settle_after_start
 from spool.container_files.container_rows import CONTAINER_USAGE
 from spool.container_files.values import ClusterIdentity, ContainerSender
 from spool.engines import SQLITE, open_storage

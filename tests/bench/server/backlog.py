@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.devices.device import Device
 from spool.identity import Identity

@@ -27,10 +27,10 @@ from aiohttp import web
 
 from exporters.route_loop import RouteLoop
 from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
 from gateway.http.listening.listener import Connection
 from gateway.http.listening.short_way import PlainRequests
 from gateway.normalise.payload import body_limits
-from gateway.service.configuration.sections import Config
 from spool.log.commits.writer import GroupWriter
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings

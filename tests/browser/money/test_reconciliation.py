@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from gateway.bills.reconciliation.gathering import CalendarMonth
-from gateway.http.resources.list import declared_tables
+from gateway.operations.list import declared_tables
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
 from spool.identity import Identity

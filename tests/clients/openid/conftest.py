@@ -17,7 +17,7 @@ from pathlib import Path
 import aiohttp
 import pytest_asyncio
 
-from gateway.service.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
+from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
 from spool.registry.operators import OPERATOR, Person
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from spool.settings import SpoolSettings

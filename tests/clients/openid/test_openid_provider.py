@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from gateway.configuration.sections import OidcSettings
 from gateway.people.authentication.oidc.problems import SignInProblem, TokenRefused
 from gateway.people.authentication.oidc.provider import AGAIN_S, IdentityProvider
 from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.people.authentication.oidc.tokens import Expected, check_id_token
-from gateway.service.configuration.sections import OidcSettings
 from spool.registry.operators import Session
 from tests.clients import environments
 from tests.free_ports import free_port

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import COMMANDS, GROUPS, main
-from gateway.http.resources.list import RESOURCES
+from gateway.operations.list import RESOURCES
 
 COMPLETED = "vers"  # a word that the shell completes
 AS_COMPLETION = {"_TOLLHOUSE_COMPLETE": "bash_complete", "COMP_WORDS": "tollhouse vers", "COMP_CWORD": "1"}

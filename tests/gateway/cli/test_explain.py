@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from exporters.otlp.spans import SpanEncoder
 from gateway.cli.explain import explain, explained
 from gateway.cli.send.command import example
-from gateway.service.configuration.sections import Config, SourceSettings
+from gateway.configuration.sections import Config, SourceSettings
 from spool.record import AMENDABLE, NS, Inference
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.cli.send import request_bodies
 from gateway.cli.send.request_bodies import MOST_MARKS, Acknowledged, RunningDigest
-from gateway.service.errors import BadPayload
+from gateway.core.errors import BadPayload
 
 
 def cut(content: bytes, taken: Container[bytes] = ()) -> list[request_bodies.UploadBody]:

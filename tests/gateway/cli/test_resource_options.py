@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
-from gateway.http.resources.declaration import Option, words
+from gateway.core.fields import Option, words
 
 
 class NewCrate(msgspec.Struct, kw_only=True):

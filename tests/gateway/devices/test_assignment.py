@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gateway.configuration.sections import DeviceSettings
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.identity import Identity

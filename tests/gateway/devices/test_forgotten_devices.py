@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.configuration.sections import DeviceSettings
+from gateway.core.errors import Refusal
 from gateway.devices.lifecycle import GRACE_S, HEARD_EVERY_S, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import DeviceSettings
-from gateway.service.errors import Refusal
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gateway.core.errors import Refusal
 from gateway.devices.lifecycle import NEWS_S, DeviceKeys
-from gateway.service.errors import Refusal
 from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.sqlite.devices import SqliteDevices

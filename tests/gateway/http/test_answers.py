@@ -16,10 +16,10 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from gateway.core.errors import Refusal
 from gateway.http import answers
 from gateway.http.answers import SLICE_BYTES, json_pieces
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Reject
-from gateway.service.errors import Refusal
 from spool.log.values import Receipt
 
 REJECTS = [

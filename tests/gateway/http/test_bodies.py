@@ -15,10 +15,10 @@ import pytest_asyncio
 from aiohttp import ClientSession, web
 from backports import zstd
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.listener import Listener
-from gateway.service.errors import BadPayload, Refusal
 from tests.gateway.http import raw
 
 MIB = 1024**2

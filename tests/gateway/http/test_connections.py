@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from gateway.configuration.sections import ServerSettings
 from gateway.http.listening.connections import Connections, connection_limit, raise_descriptor_limit
 from gateway.http.listening.listener import Listener
-from gateway.service.configuration.sections import ServerSettings
 from tests.gateway.http import raw
 
 

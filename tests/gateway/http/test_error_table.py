@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from gateway.core.errors import Refusal
 from gateway.http.error_table import confirmed, refusals_of
-from gateway.service.errors import Refusal
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from gateway.core.errors import Refusal
 from gateway.http.inflight_bytes import InflightBytes, Share
-from gateway.service.errors import Refusal
 
 
 class Senders:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.devices.calls.listed_devices import OrderedRows
+from gateway.core.errors import Refusal
 from gateway.http import lists
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
-from gateway.service.errors import Refusal
+from gateway.operations.devices.listed_devices import OrderedRows
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField
 from spool.people import People
 from spool.sql.lists import read_page

@@ -13,15 +13,15 @@ from typing import cast
 
 import pytest
 
+from gateway.configuration.sections import AnswerSettings
+from gateway.core.errors import Refusal
 from gateway.http import turns as http_turns
-from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes, busy
 from gateway.http.turns import LARGE, Questions, Together, aside, drive_aside
-from gateway.intake.receivers.otlp_http import SLICED, read_export
 from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import Options, Outcome
-from gateway.service.configuration.sections import AnswerSettings
-from gateway.service.errors import Refusal
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.receivers.otlp_http import SLICED, read_export
 from spool.errors import AskedTooMuch
 from spool.ledger.queries import limit_of_question
 from spool.turns.fair_turns import FairTurns

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.explain import explained
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.meters import METERS
 
 ROOT = Path(__file__).parents[2] / "cases"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
 from gateway.intake.attribution import Attribution
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
 from spool.record import Inference, UsageMetric
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.configuration.sections import BillingSettings
 from gateway.intake.billing_connections import BillingConnections
-from gateway.service.configuration.sections import BillingSettings
 from spool.errors import SpoolUnavailable
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.explain import explained
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 CHAT: dict[str, Any] = {

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.configuration.sections import Config
+from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.normalise.events import Events
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
-from gateway.service.errors import Refusal
 from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.values import Receipt, Submission

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log.protocols import Log

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.http.resources.list import declared_tables
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
 from gateway.intake.intake import Intake
@@ -21,8 +21,8 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
+from gateway.operations.list import declared_tables
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.engines import POSTGRES, open_storage
 from spool.log.heard import digest_of
 from spool.log.partial_reports import COUNTERS

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.callers import WINDOW_S
 from gateway.intake.intake import Intake
@@ -13,7 +14,6 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.identity import Identity, digest, of_call
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway.configuration.reader import load
+from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.price_lines import itemise, problem
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from spool.ledger.repricing import token_sum
 from spool.ledger.sums import HourlySums
 from spool.log.values import Entry

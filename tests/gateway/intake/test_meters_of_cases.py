@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.explain import explained
-from gateway.service.configuration.sections import Config, PriceOverride, PriceSettings
+from gateway.configuration.sections import Config, PriceOverride, PriceSettings
 from spool.meters import METERS
 
 ROOT = Path(__file__).parents[2] / "cases"

@@ -17,13 +17,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.identity import of_call
 from spool.log.amendments import PARTS
 from spool.record import AI_TELEMETRY, NS, Inference, as_json

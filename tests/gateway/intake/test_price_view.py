@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from gateway.configuration.sections import PriceOverride
 from gateway.intake.price_view import ModelPrices, PriceRow, prices_of_model, similar
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Tier
-from gateway.service.configuration.sections import PriceOverride
 from tests.gateway.intake.test_price_updates import card, model, price
 from tests.gateway.intake.test_prices import BOOK, at, call
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_lines import itemise
 from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import reasons
-from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, sized
 from spool.log.values import Entry

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.errors import Stale
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
 from spool.log.values import Submission

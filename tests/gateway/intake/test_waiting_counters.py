@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.configuration.sections import Config
 from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
@@ -23,7 +24,6 @@ from gateway.intake.take_backs import Counted
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.identity import Identity, digest
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint

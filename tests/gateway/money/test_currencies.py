@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.money.currencies import ExchangeRates, RatesUnreadable, parse, read, table_of
-from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.currencies import SCALE
 
 MOST = 1 << 20

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
 from gateway.normalise.formats.list import recognise
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload import body_limits
-from gateway.service.errors import BadPayload
 from tests.gateway.normalise.formats.payloads import read, run
 from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
 

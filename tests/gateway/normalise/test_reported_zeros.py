@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.normalise.formats.list import FORMATS
 from gateway.normalise.otlp.product import Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from tests.gateway.normalise.formats.payloads import one
 from tests.gateway.normalise.otlp.payloads import only, span, traces
 

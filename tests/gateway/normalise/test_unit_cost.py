@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.core.errors import Refusal
 from gateway.http.turns import drive
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
-from gateway.service.errors import Refusal
 from spool.record import UnitCostOperation, rfc3339
 from spool.streams import Stream
 

@@ -10,18 +10,23 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.http.address import Address
-from gateway.http.holders.operators import InstallationServices, MoneyServices, SenderServices, SpoolServices
-from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
-from gateway.http.operator.address import OperatorAddress
-from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import named_holder
-from gateway.http.services import OperatorServices, Services
 from gateway.mcp.tool import Tool
 from gateway.mcp.tools.list import TOOLS
-from gateway.records.calls.deliveries import list_deliveries
+from gateway.operations.holders.operators import (
+    InstallationServices,
+    MoneyServices,
+    SenderServices,
+    SpoolServices,
+)
+from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
+from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTENER
+from gateway.operations.records.deliveries import list_deliveries
+from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.services import OperatorServices, Services
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
 from gateway.service.addresses.table import FOR_SENDERS
-from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.roles import EVERYTHING

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.devices.calls.devices import DEVICES, Shown
-from gateway.devices.calls.listed_devices import ListedDevices
+from gateway.configuration.sections import DeviceSettings
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES, seen
 from gateway.http import lists
 from gateway.http.lists import MemoryRows, Rows, envelope
-from gateway.service.configuration.sections import DeviceSettings
+from gateway.operations.devices.devices import DEVICES, Shown
+from gateway.operations.devices.listed_devices import ListedDevices
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.people import People

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.error_table import SAFE_METHODS
-from gateway.http.operator.address import NOTHING, SIGNED_IN
+from gateway.operations.requests.address import NOTHING, SIGNED_IN
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import Roles

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.records.calls.published import KeptRecord
+from gateway.operations.records.published import KeptRecord
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import span
 from spool.ledger.queries import TOTAL, CostQuery

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gateway.http.operator.socket import OperatorSocket
+from gateway.core.mounts import socket_path
+from gateway.operations.requests.socket import OperatorSocket
 from gateway.service.handover import FILE, HandOver, Predecessor
-from gateway.service.mounts import socket_path
 
 
 async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import orjson
 import pytest_asyncio
 from aiohttp import ClientSession, FormData, UnixConnector
 
-from gateway.http.services import OperatorServices
+from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NamespaceDraft
+from gateway.operations.services import OperatorServices
 from gateway.service.app import App
-from gateway.service.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.scopes import GROUPS
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.service.configuration.sections import ClusterSettings, Config
+from gateway.configuration.sections import ClusterSettings, Config
 from spool.clusters import ClusterCheck, ReportedCluster
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.shares import KeyShare

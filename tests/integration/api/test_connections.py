@@ -16,8 +16,8 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.service.configuration.sections import BillingSettings, Config
-from gateway.service.mounts import OPERATOR_API
+from gateway.configuration.sections import BillingSettings, Config
+from gateway.core.mounts import OPERATOR_API
 from spool.billing import BILLING_DROPS
 from spool.record import BILLING_DATA
 from spool.registry.scopes import GROUPS, SEND_BILLING_DATA

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.cli import main
-from gateway.http.holders.operators import MoneyServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.money.allocation.language import parse
-from gateway.money.calls.costs import published as costs
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.costs import published as costs
 from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.ledger.billed import CONNECTION, EVERY, BilledDay

@@ -18,17 +18,17 @@ import msgspec
 import orjson
 import pytest
 
+from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
+from gateway.core.mounts import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
-from gateway.money.calls.insights import inspector
-from gateway.money.calls.reports.declared import ScheduledReport
-from gateway.money.calls.reports.sender import figures_of
 from gateway.money.costs.reader import CostReader
-from gateway.service.configuration.sections import AnswerSettings, Config, McpSettings, Publication
-from gateway.service.monitoring.spend import SpendSeries
-from gateway.service.mounts import AS, OPERATOR_API, socket_path
+from gateway.monitoring.spend import SpendSeries
+from gateway.operations.money.insights import inspector
+from gateway.operations.money.reports.declared import ScheduledReport
+from gateway.operations.money.reports.sender import figures_of
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, limit_of_question

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import pytest
 
+from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES
 from gateway.service.app import App
-from gateway.service.errors import Refusal
 from spool.engines import SQLITE
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME
 from spool.registry.scopes import SEND_AI_TELEMETRY

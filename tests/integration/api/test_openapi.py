@@ -27,14 +27,14 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.transport.requests import ManagedCookiesSession
 
+from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
+from gateway.operations.installation.status import NOWHERE
 from gateway.service.addresses.application import CONSOLE_PAGES, application
 from gateway.service.addresses.areas import DEMO
 from gateway.service.addresses.table import ADDRESSES, FOR_SENDERS
 from gateway.service.app import App
-from gateway.service.calls.status import NOWHERE
-from gateway.service.configuration.sections import Config, DeviceSettings, ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
 from tests.faults.scenarios import LONG

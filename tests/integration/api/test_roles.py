@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
+from gateway.configuration.sections import Config, RoleSettings
 from gateway.http import bodies
-from gateway.service.configuration.sections import Config, RoleSettings
 from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN
 from spool.registry.scopes import GROUPS

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
+from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.http.address import BASIC, IN_PATH, Address
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, DeviceSettings, ServerSettings
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits

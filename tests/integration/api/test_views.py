@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from gateway.service.configuration.sections import Config, LedgerSettings, ViewSettings
+from gateway.configuration.sections import Config, LedgerSettings, ViewSettings
 from spool.registry.scopes import GROUPS
 from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings

@@ -17,7 +17,7 @@ from exporters.pace import Backoff
 from exporters.service.container_metrics import ContainerSync
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE

@@ -24,10 +24,10 @@ from exporters.destinations.focus import build, build_by_lines
 from exporters.focus import charges as focus
 from exporters.focus.charges import unit_of
 from exporters.settings import DestinationSettings, UpstreamSettings
+from gateway.configuration.sections import Config, PriceOverride, PriceSettings
 from gateway.intake.leaves import UNITS
 from gateway.intake.price_lines import lines_of_sum
 from gateway.intake.prices import PriceBook
-from gateway.service.configuration.sections import Config, PriceOverride, PriceSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery
 from spool.ledger.repricing import REQUESTS, LinesOf

@@ -18,11 +18,11 @@ import orjson
 import psycopg
 import pytest
 
+from gateway.configuration.sections import McpSettings
 from gateway.devices.reports import DeviceReport
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.service.addresses.table import FOR_SENDERS
-from gateway.service.configuration.sections import McpSettings
 from spool.identity import Identity
 from spool.leases import HeldTasks, Work
 from spool.log.values import Submission

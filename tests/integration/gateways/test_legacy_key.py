@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.service.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config, ConfigError
 from spool.registry.keys import LEGACY_NAME, OPENS
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving

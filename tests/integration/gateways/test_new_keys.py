@@ -15,8 +15,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, Access
-from gateway.service.errors import Refusal
 from spool.postgres.registry.bearers import ended_bearers
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from aiohttp import WSMsgType
 
+from gateway.configuration.sections import DeviceSettings
 from gateway.devices.fleet.facts import instances_in
 from gateway.devices.opamp.messages import REPORT_FULL_STATE
-from gateway.service.configuration.sections import DeviceSettings
 from tests.integration.conftest import ACTOR, Serve
 from tests.integration.receivers.opamp import ALL, Agent, connect, find, post, read, tell, until
 from tests.integration.test_two_gateways import shared_config

@@ -10,7 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.money.own_prices.declared import PriceDraft, PriceTable
+from gateway.operations.money.own_prices import PriceDraft, PriceTable
 from spool.record import AI_TELEMETRY, Inference
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.money.calls.insights import inspector
+from gateway.configuration.sections import PrivacySettings
 from gateway.money.insights.detectors import service
-from gateway.service.configuration.sections import PrivacySettings
+from gateway.operations.money.insights import inspector
 from tests.integration.conftest import Serve
 from tests.integration.test_two_gateways import shared_config, until
 from tests.spool.postgres_cluster import Schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.money.work_links.declared import WorkLinkDraft, WorkLinkTable
+from gateway.operations.money.work_links.declared import WorkLinkDraft, WorkLinkTable
 from spool.errors import AlreadyThere
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving

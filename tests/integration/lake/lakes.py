@@ -16,7 +16,7 @@ from exporters.destinations.catalogue import build_routes
 from exporters.forwarder import Forwarder
 from exporters.lake.exporter import LakeContext
 from exporters.settings import DestinationSettings, UpstreamSettings
-from gateway.http.resources.list import declared_tables
+from gateway.operations.list import declared_tables
 from spool.clock import Clock, SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState

@@ -24,8 +24,8 @@ from exporters.lake.verification import DATA, VerifiedLake, read_manifests, veri
 from exporters.lake.watch import recount
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
+from gateway.configuration.sections import Config
 from gateway.service.assembly.lakes import past_records
-from gateway.service.configuration.sections import Config
 from spool.deliveries.protocols import LANDINGS
 from spool.record import NS, Record
 from tests.exporters.spools import call, counter

@@ -15,10 +15,10 @@ from exporters.lake import watch
 from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
-from gateway.money.calls.insights import inspector
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.operations.money.insights import inspector
 from gateway.service.app import App
 from gateway.service.assembly.lakes import lake_states
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.settings import SpoolSettings
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, configured, query

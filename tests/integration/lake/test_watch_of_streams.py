@@ -20,8 +20,8 @@ from exporters.lake import watch
 from exporters.lake.exporter import NOTED_EVERY_S, NotedLandings
 from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
+from gateway.configuration.sections import Config
 from gateway.service.assembly.lakes import lake_states
-from gateway.service.configuration.sections import Config
 from spool.deliveries.protocols import LakeVerdict, kept_landed, kept_verdict
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest_asyncio
 
+from gateway.configuration.sections import Config
 from gateway.mcp.protocol import MODERN
-from gateway.service.configuration.sections import Config
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import Answer, Serve, Serving
 from tests.integration.payloads import json_span, json_traces

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
 from gateway.mcp.protocol import MODERN
-from gateway.service.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
 from spool.registry.registry import Registry
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from spool.settings import SpoolSettings

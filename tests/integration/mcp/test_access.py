@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.tool import Tool
-from gateway.service.configuration.sections import Config, McpSettings
 from spool.registry.scopes import AI_HUB
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant

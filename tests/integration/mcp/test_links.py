@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
-from gateway.http.holders.operators import Urls
 from gateway.mcp.tools.list import TOOLS
+from gateway.operations.holders.operators import Urls
 from spool.registry.insights import Draft
 from spool.registry.views import ViewDraft
 from tests.integration.conftest import ACTOR

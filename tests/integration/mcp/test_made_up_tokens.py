@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.http.holders.operators import SHARED_BURST
+from gateway.operations.holders.operators import SHARED_BURST
 from gateway.people.authentication.access import GUESSES
 from gateway.people.authentication.oidc import tokens
 from gateway.people.authentication.oidc.provider import MAX_TRIES

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.protocol import LEGACY
 from gateway.mcp.resources import CONTEXT_URI, PAGE, VIEW_URI
-from gateway.service.configuration.sections import Config, McpSettings
 from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR

@@ -19,10 +19,10 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from jsonschema import Draft202012Validator as Validator
 
+from gateway.configuration.sections import Config, McpSettings, ServerSettings
 from gateway.mcp.protocol import LEGACY, MODERN
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, McpSettings, ServerSettings
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import Answer, Serving
 from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistant

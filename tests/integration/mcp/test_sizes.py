@@ -16,10 +16,10 @@ from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import DIFFERS, Line, Reconciliation
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.configuration.sections import Config, McpSettings
+from gateway.core.first_use import Once
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
-from gateway.service.configuration.sections import Config, McpSettings
-from gateway.service.first_use import Once
 from spool.ledger.money import units
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import MAX_RECOMMENDATIONS

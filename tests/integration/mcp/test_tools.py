@@ -9,6 +9,7 @@ from typing import Any, get_args
 import msgspec
 from jsonschema import Draft202012Validator as Validator
 
+from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.questions import RangeWord
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.cost_data import CostDataQuestion, Measure
@@ -16,7 +17,6 @@ from gateway.mcp.tools.list import TOOLS
 from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.money.comparison.split import PARTS
 from gateway.money.recommendations.list import TYPES
-from gateway.service.configuration.sections import Config, McpSettings
 from spool.ledger.queries import BILLED_DIMENSIONS, BUILT_IN_DIMENSIONS, DIMENSIONS
 from spool.ledger.work import UNITS, number_of
 from spool.settings import SpoolSettings

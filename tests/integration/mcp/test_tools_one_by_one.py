@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.core.mounts import socket_path
 from gateway.mcp.protocol import MODERN
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.mcp.tools import list as tool_list
 from gateway.mcp.tools.list import TOOLS
-from gateway.service.mounts import socket_path
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import ACTOR, servers
 from tests.integration.mcp.conftest import META

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.tools.list import TOOLS
-from gateway.service.configuration.sections import Config, McpSettings
 from spool.registry.insights import IGNORED, MAX_TITLE
 from spool.registry.org_context import MAX_TEXT
 from spool.registry.registry import Registry

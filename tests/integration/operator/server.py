@@ -23,10 +23,23 @@ from gateway.bills.billed.biller import Biller
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.clusters.clusters import Clusters
-from gateway.devices.calls.listed_devices import ListedDevices
+from gateway.configuration.sections import (
+    BillingSettings,
+    ClusterSettings,
+    DeviceSettings,
+    ServerSettings,
+)
+from gateway.core.first_use import Once
+from gateway.core.mounts import OPERATOR_API
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.http.holders.operators import (
+from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.listening.listener import Listener
+from gateway.intake.billing_connections import BillingConnections
+from gateway.intake.prices import PriceBook
+from gateway.money.budgets.evaluator import BudgetEvaluator
+from gateway.operations.devices.listed_devices import ListedDevices
+from gateway.operations.holders.operators import (
     AssistantServices,
     InstallationServices,
     MoneyServices,
@@ -34,24 +47,11 @@ from gateway.http.holders.operators import (
     SenderServices,
     SpoolServices,
 )
-from gateway.http.listening.forwarded import TrustedProxies
-from gateway.http.listening.listener import Listener
-from gateway.http.operator.socket import OperatorSocket
-from gateway.http.resources.list import declared_tables
-from gateway.http.services import OperatorServices
-from gateway.intake.billing_connections import BillingConnections
-from gateway.intake.prices import PriceBook
-from gateway.money.budgets.evaluator import BudgetEvaluator
+from gateway.operations.list import declared_tables
+from gateway.operations.requests.socket import OperatorSocket
+from gateway.operations.services import OperatorServices
 from gateway.people.authentication.access import Access
 from gateway.service.addresses.application import operator_application
-from gateway.service.configuration.sections import (
-    BillingSettings,
-    ClusterSettings,
-    DeviceSettings,
-    ServerSettings,
-)
-from gateway.service.first_use import Once
-from gateway.service.mounts import OPERATOR_API
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.engines import MEMORY, open_storage
 from spool.ledger.colours import NAME_COLOURS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.sections import McpSettings
+from gateway.configuration.sections import McpSettings
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.money.calls import attention
-from gateway.money.calls.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.money import attention
+from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
 from spool.listing import ListPage, ListQuery

@@ -11,21 +11,21 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.devices.reports import DeviceReport
 from gateway.http.error_table import SAFE_METHODS
-from gateway.http.holders.demo_month import DemoMonth
-from gateway.http.services import OperatorServices
 from gateway.money.allocation.declared import AllocationTable
-from gateway.money.annotations.declared import AnnotationTable
-from gateway.money.own_prices.declared import PriceTable
-from gateway.money.work_links.declared import WorkLinkTable
+from gateway.operations.holders.demo_month import DemoMonth
+from gateway.operations.money.annotations import AnnotationTable
+from gateway.operations.money.own_prices import PriceTable
+from gateway.operations.money.work_links.declared import WorkLinkTable
+from gateway.operations.records.event_mappings import EventMappingTable
+from gateway.operations.services import OperatorServices
 from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
-from gateway.records.event_mappings.declared import EventMappingTable
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.clock import SteadyClock
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender

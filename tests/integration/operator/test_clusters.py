@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest_asyncio
 
+from gateway.configuration.sections import ClusterSettings
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import MISSED
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import ClusterSettings
 from spool.clusters import ReportedCluster
 from spool.registry.scopes import ENROLL
 from tests.integration.operator.server import ADA, OperatorServer, operator_server

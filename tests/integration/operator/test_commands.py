@@ -20,8 +20,8 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.cli.operator import client as operator_client
 from gateway.cli.serve import STOP_WITHIN_S
-from gateway.service.configuration.local_operator import local_address
-from gateway.service.configuration.sections import Config
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.clusters import ReportedCluster
 from spool.deliveries.values import RouteSpec, Settlement

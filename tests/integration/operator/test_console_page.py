@@ -11,7 +11,7 @@ from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
 from gateway.console.pages import console
-from gateway.service.mounts import CONSOLE, OPERATOR_API
+from gateway.core.mounts import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
 STATIC = Path(gateway.console.__file__).parent / "static"

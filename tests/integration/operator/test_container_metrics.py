@@ -9,7 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.settings import SpoolSettings
 from tests.integration import container_agent as agent
 from tests.integration.conftest import Serve, Serving

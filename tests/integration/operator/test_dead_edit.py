@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.records.calls.dead_letters import edited
+from gateway.operations.records.dead_letters import edited
 from spool.deliveries.values import RouteSpec
 from spool.engines import SQLITE
 from spool.errors import Invalid, NotAllowed

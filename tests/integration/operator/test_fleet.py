@@ -150,7 +150,7 @@ async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
 
 
 async def test_a_list_that_is_too_large(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.devices.calls.fleet.MAX_LIST", len(LIST) - 1)
+    monkeypatch.setattr("gateway.operations.devices.fleet.MAX_LIST", len(LIST) - 1)
     assert 413 == (await server.ask("PUT", "/fleet/inventory", LIST, source="csv")).status
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import COMMANDS as LISTED
-from gateway.records.calls.filters import FILTERS
-from gateway.records.calls.newest import RECORDS
+from gateway.operations.records.filters import FILTERS
+from gateway.operations.records.newest import RECORDS
 from tests.integration.conftest import Serve
 
 OWN = ("gateway", "spool", "exporters")
@@ -124,16 +124,16 @@ async def test_a_start_imports_what_a_server_needs(
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
     first_used = (
-        "gateway.money.calls.budgets",
-        "gateway.intake.receivers.ai_telemetry",
-        "gateway.intake.receivers.otlp_http",
+        "gateway.operations.money.budgets",
+        "gateway.operations.receivers.ai_telemetry",
+        "gateway.operations.receivers.otlp_http",
         "gateway.money.insights.detectors",
         "gateway.mcp",
         "gateway.normalise.formats.list",
         "gateway.normalise.memory",
         "gateway.normalise.otlp",
-        "gateway.money.calls.costs",
-        "gateway.bills.calls",
+        "gateway.operations.money.costs",
+        "gateway.operations.bills",
         "gateway.money.recommendations",
         "gateway.bills.reconciliation",
         "gateway.bills.statements",
@@ -191,7 +191,7 @@ async def test_commands_import_what_they_say(serve: Serve) -> None:
 async def test_the_words_of_commands_cost_what_they_say() -> None:
     """The options of a command load no handler and no registry storage."""
     modules = await loaded(COMMANDS, json.dumps([[*words, "--help"] for words in WITH_WORDS]))
-    asked = ("gateway.http.services", "gateway.http.operator.requests", "spool.registry.registry")
+    asked = ("gateway.operations.services", "gateway.operations.requests.requests", "spool.registry.registry")
     assert [] == [name for name in asked if name in modules]
 
 
@@ -206,7 +206,7 @@ async def test_the_help_of_a_command_loads_no_server() -> None:
         "sqlite3",
         "yaml",
         "gateway.service.app",
-        "gateway.http.services",
+        "gateway.operations.services",
     )
     for name, modules in found.items():
         assert [] == [module for module in heavy if module in modules], name
@@ -233,7 +233,7 @@ async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
 TOGETHER = """
 import sys, threading
 from gateway.service.assembly.services import _named_sources
-from gateway.service.first_use import import_here
+from gateway.core.first_use import import_here
 sys.setswitchinterval(1e-6)
 begin = threading.Barrier(2)
 failed = []
@@ -245,7 +245,7 @@ def run(work):
     except ImportError as error:
         failed.append(error)
 
-works = (_named_sources, lambda: import_here("gateway.intake.receivers.otlp_http"))
+works = (_named_sources, lambda: import_here("gateway.operations.receivers.otlp_http"))
 threads = [threading.Thread(target=run, args=(work,)) for work in works]
 for thread in threads:
     thread.start()

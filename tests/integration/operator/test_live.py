@@ -14,9 +14,9 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.http import event_streams
 from gateway.http.event_streams import EventStreams
-from gateway.service.mounts import OPERATOR_API
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor

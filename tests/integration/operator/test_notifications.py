@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from yarl import URL
 
 from gateway.cli import main
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.insights import Draft, Finding
 from spool.registry.notices import SENT
 from tests.exporters.notifications.examples import SECRET, notice, settings

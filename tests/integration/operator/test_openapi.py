@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 from tests.integration.conftest import Serving
 
 DOCUMENT = document(OPERATOR_ADDRESSES, version="0")

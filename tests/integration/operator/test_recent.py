@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.records.calls import filters, listing, tail
-from gateway.records.calls import published as records
+from gateway.operations.records import filters, listing, tail
+from gateway.operations.records import published as records
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import BILLING_DATA, NS, USAGE_EVENTS, BillingDrop, UsageEvent

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.normalise.otlp.metrics import SERVERS
-from gateway.records.calls import served
+from gateway.operations.records import served
 from spool.identity import Identity
 from spool.log.planning.corrections import taken_back
 from spool.record import NS, UsageMetric

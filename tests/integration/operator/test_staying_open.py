@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.operator.client import OperatorClient
+from gateway.configuration.sections import Config
 from gateway.service import offline
-from gateway.service.configuration.sections import Config
 
 
 def test_a_data_directory_without_a_server_is_opened_once_for_many_calls(

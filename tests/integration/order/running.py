@@ -17,6 +17,7 @@ from typing import Any
 
 import spool.sqlite
 import spool.sqlite.in_memory
+from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.intake.attribution import Attribution
@@ -29,7 +30,6 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.devices.table import DeviceTable
 from spool.record import AI_TELEMETRY, Record, as_json
 from spool.settings import SpoolSettings

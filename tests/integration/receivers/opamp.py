@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
+from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.opamp.messages import REPORTS_HEARTBEAT, AgentToServer, ServerToAgent
-from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings

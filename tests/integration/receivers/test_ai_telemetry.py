@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.service.configuration.sections import Config, ConfigError, SourceSettings
 from spool.record import Inference
 from spool.registry.scopes import INGEST, PING
 from spool.settings import SpoolSettings

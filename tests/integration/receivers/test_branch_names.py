@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from gateway.money.work_links.declared import WorkLinkTable
-from gateway.service.configuration.sections import Config, WorkSettings
+from gateway.configuration.sections import Config, WorkSettings
+from gateway.operations.money.work_links.declared import WorkLinkTable
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.people import People
 from spool.record import USAGE_EVENTS

@@ -14,10 +14,10 @@ import grpc
 import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
+from gateway.configuration.certificates import certificate_ends
+from gateway.configuration.sections import Config, ConfigError, ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.listening.tls import Certificate
-from gateway.service.configuration.certificates import certificate_ends
-from gateway.service.configuration.sections import Config, ConfigError, ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.clusters.calls import container_metrics
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
+from gateway.operations.clusters import container_metrics
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE, REMOTE_WRITE, STATUS, ClusterIdentity
 from spool.settings import ContainerSettings, SpoolSettings

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.devices import lifecycle as rules
-from gateway.devices.calls.devices import Shown, details
 from gateway.devices.fleet.facts import ASSISTANTS
+from gateway.operations.devices.devices import Shown, details
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.integration.conftest import ACTOR, Serving
 from tests.integration.receivers.test_devices import ALL, ask, found, said, traces

@@ -14,13 +14,13 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
-from gateway.money.calls.insights import inspector
+from gateway.operations.money.insights import inspector
 from gateway.people.authentication.access import Bearer
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, DeviceSettings, ServerSettings
 from spool.devices import table as device_table
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.settings import SpoolSettings

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config, DeviceSettings
 from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
-from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.registry.enrolment_tokens import KEPT_S, EnrolmentTokenTable, TokenDraft
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.registry.tables.inventory import Machine

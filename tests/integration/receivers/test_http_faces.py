@@ -13,10 +13,10 @@ import pytest
 from aiohttp import ClientError, ClientSession
 from backports import zstd
 
+from gateway.configuration.sections import ServerSettings
+from gateway.configuration.values import is_loopback
 from gateway.http.listening.listener import operator_listen
 from gateway.service import listeners
-from gateway.service.configuration.sections import ServerSettings
-from gateway.service.configuration.values import is_loopback
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces

@@ -20,10 +20,10 @@ import grpc
 import orjson
 import pytest
 
+from gateway.configuration.sections import ServerSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.admission import SINGLE
 from gateway.service.app import App
-from gateway.service.configuration.sections import ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.scopes import ENROLL, SEND_AI_TELEMETRY
 from tests.gateway.http import raw
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces

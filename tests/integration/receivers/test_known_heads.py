@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import ServerSettings
 from gateway.people.authentication.access import Access
-from gateway.service.configuration.sections import ServerSettings
 from spool.log.values import Receipt
 from spool.registry.scopes import PING
 from tests.gateway.http import raw

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import UsageMetric
 from spool.registry.scopes import SEND_AI_TELEMETRY

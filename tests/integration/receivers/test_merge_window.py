@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
@@ -24,7 +25,6 @@ from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 import spool.sqlite
 import spool.sqlite.in_memory
+from gateway.configuration.sections import Config, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -31,7 +32,6 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
 from gateway.normalise.outcome import Options, Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config, SourceSettings
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.settings import SpoolSettings

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.devices.calls import opamp as conversations
+from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.facts import instances_in
 from gateway.devices.opamp.instances import InstanceSender, OpampInstances
 from gateway.devices.opamp.messages import (
@@ -25,8 +25,8 @@ from gateway.devices.opamp.messages import (
     UNAVAILABLE,
 )
 from gateway.http.listening.websocket import CHECK_S
+from gateway.operations.devices import opamp as conversations
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config, DeviceSettings
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve, Serving

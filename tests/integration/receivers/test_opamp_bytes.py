@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.devices.calls import opamp
 from gateway.devices.opamp.messages import ServerToAgent
 from gateway.http.listening import websocket
 from gateway.http.listening.short_way import LINES_A_TURN
 from gateway.http.listening.websocket import FRAMES_A_TURN, WebSocket
+from gateway.operations.devices import opamp
 from tests.integration.conftest import Serve, Serving
 from tests.integration.receivers.opamp import ALL, Agent, config, find, post, read, until
 

@@ -18,7 +18,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from gateway.intake.receivers.otlp_grpc import GrpcServer
+from gateway.operations.receivers.otlp_grpc import GrpcServer
 from gateway.people.authentication.access import GUESSES
 from gateway.service import listeners
 from spool.errors import SpoolFull, SpoolUnavailable

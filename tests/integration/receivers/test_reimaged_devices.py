@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.devices.states import COPIED, REPLACED, SAME_HARDWARE
-from gateway.money.calls.insights import inspector
+from gateway.operations.money.insights import inspector
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.conftest import ACTOR, Serve, Serving

@@ -14,8 +14,8 @@ from pathlib import Path
 from aiohttp import ClientSession
 
 from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config
 from spool.devices.device import ENROLLED, REVOKED
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings

@@ -17,11 +17,11 @@ import orjson
 import pytest
 from google.protobuf.json_format import ParseDict
 
+from gateway.configuration.sections import Config
 from gateway.http import endpoint
-from gateway.http.requests import KeyRequest
-from gateway.intake.receivers import otlp_grpc
+from gateway.operations.receivers import otlp_grpc
+from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.sections import Config
 from spool.identity import of_response
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from gateway.service.configuration.sections import Assignment, AttributionRule, Config, Match, PrivacySettings
+from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, PrivacySettings
 from spool.people import DROP, HASH, KEEP, USER_EMAIL, People
 from spool.record import Inference, UsageMetric, pack
 from spool.settings import SpoolSettings

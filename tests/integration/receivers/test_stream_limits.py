@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.settings import MIB, SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import WHOLE_BYTES
 from gateway.http.turns import LARGE
 from gateway.normalise import billing
-from gateway.service.configuration.sections import Config, ServerSettings
 from spool.record import (
     BILLING_DATA,
     UNIT_COST,

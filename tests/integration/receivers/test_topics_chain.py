@@ -9,7 +9,7 @@ import orjson
 
 from exporters import marked_call
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
 from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_BILLING_DATA
 from spool.settings import SpoolSettings

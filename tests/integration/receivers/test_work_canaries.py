@@ -19,10 +19,10 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.configuration.sections import Config, PrivacySettings, WorkSettings
+from gateway.core.mounts import OPERATOR_API, socket_path
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.configuration.sections import Config, PrivacySettings, WorkSettings
-from gateway.service.mounts import OPERATOR_API, socket_path
 from spool.ledger.work import TREES, as_shown
 from spool.record import NS, Inference
 from spool.registry.operators import Actor

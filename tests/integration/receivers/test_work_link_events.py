@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.money.work_links import declared
-from gateway.money.work_links.declared import WorkLinkTable
+from gateway.operations.money.work_links import declared
+from gateway.operations.money.work_links.declared import WorkLinkTable
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import as_shown
 from spool.record import USAGE_EVENTS

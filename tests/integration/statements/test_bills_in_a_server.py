@@ -12,14 +12,14 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from gateway.money.calls.insights import inspector
-from gateway.service.app import App
-from gateway.service.configuration.sections import (
+from gateway.configuration.sections import (
     Config,
     ReconciliationSettings,
     ServerSettings,
     StatementPullSettings,
 )
+from gateway.operations.money.insights import inspector
+from gateway.service.app import App
 from spool import identity
 from spool.record import NS, Inference
 from spool.registry.operators import Actor

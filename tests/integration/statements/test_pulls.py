@@ -19,14 +19,14 @@ from aiohttp.test_utils import TestServer
 from gateway.bills.statements.pull_requests import PULL_REQUESTS
 from gateway.bills.statements.puller import PullState, StatementPuller
 from gateway.bills.statements.sources.list import SOURCES
-from gateway.http.resources.list import declared_tables
-from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
-from gateway.service.configuration.sections import (
+from gateway.configuration.sections import (
     PULLED_SOURCES,
     Config,
     ReconciliationSettings,
     StatementPullSettings,
 )
+from gateway.operations.list import declared_tables
+from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
 from spool.engines import MEMORY, open_storage
 from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings

@@ -18,13 +18,13 @@ from aiohttp.test_utils import TestServer
 
 from gateway.bills.statements import puller
 from gateway.bills.statements.puller import PullState, StatementPuller
-from gateway.service.app import App
-from gateway.service.configuration.sections import (
+from gateway.configuration.sections import (
     Config,
     ReconciliationSettings,
     ServerSettings,
     StatementPullSettings,
 )
+from gateway.service.app import App
 from spool.settings import SpoolSettings
 from spool.statements import DAY_S, day_of
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected

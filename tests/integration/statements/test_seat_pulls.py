@@ -19,15 +19,15 @@ from gateway.bills.plans.declared import PlanDraft, PlanTable
 from gateway.bills.plans.seat_lists import PULLER
 from gateway.bills.statements.puller import DONE, FAILED, PullState
 from gateway.bills.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
-from gateway.http.resources.list import declared_tables
-from gateway.service.assembly.statements import statement_puller
-from gateway.service.configuration.problems import problems
-from gateway.service.configuration.sections import (
+from gateway.configuration.problems import problems
+from gateway.configuration.sections import (
     SEAT_SOURCES,
     Config,
     ReconciliationSettings,
     StatementPullSettings,
 )
+from gateway.operations.list import declared_tables
+from gateway.service.assembly.statements import statement_puller
 from spool.engines import MEMORY, open_storage
 from spool.registry.registry import Registry
 from spool.registry.views import ViewDraft

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.mcp.tools.list import TOOLS
-from gateway.service.mounts import OPERATOR_API
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS

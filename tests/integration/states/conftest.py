@@ -14,8 +14,8 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.money.calls.insights import inspector
-from gateway.service.mounts import OPERATOR_API
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.money.insights import inspector
 from spool.registry.insights import Insight
 from spool.registry.scopes import AI_HUB
 from tests.gateway.service.monitoring.test_metrics import samples

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from gateway.service.monitoring.spend import SpendSeries
+from gateway.monitoring.spend import SpendSeries
 from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.ledger.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE

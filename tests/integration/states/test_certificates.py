@@ -18,8 +18,8 @@ from cryptography.x509.oid import NameOID
 
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.cli import main
-from gateway.service.configuration.certificates import certificate_ends, certificate_troubles
-from gateway.service.configuration.sections import Config, OidcSettings, ServerSettings
+from gateway.configuration.certificates import certificate_ends, certificate_troubles
+from gateway.configuration.sections import Config, OidcSettings, ServerSettings
 from spool.engines import POSTGRES
 from spool.record import moment
 from spool.settings import StorageSettings

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.notifications.notifier import Notifier
 from exporters.settings import NotifySettings
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.registry.notices import (
     CHANNEL_STATES,
     CRITICAL,

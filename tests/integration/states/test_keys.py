@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from gateway.configuration.reader import load
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.reader import load
 from spool.clock import SystemClock
 from spool.record import moment
 from spool.registry.operators import Actor

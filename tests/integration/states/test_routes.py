@@ -10,10 +10,10 @@ import pytest
 
 from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings
+from gateway.configuration.sections import Config
 from gateway.money.insights.detectors.records import stuck_route
 from gateway.money.insights.facts import Facts
-from gateway.service.configuration.sections import Config
-from gateway.service.monitoring.route_trouble import TO_CORRECT, how_to_resume, trouble_of
+from gateway.monitoring.route_trouble import TO_CORRECT, how_to_resume, trouble_of
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, RouteState
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings

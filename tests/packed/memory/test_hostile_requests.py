@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.memory.pace import AT_ONCE
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.outcome import Options
-from gateway.service.errors import BadPayload
 from spool.packed.native import Native
 from tests.bench.load.payloads import numbered, protobuf_spans
 from tests.bench.load.traces import captured_spans, tree_spans

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory import alone, learning, slots, spans
 from gateway.normalise.memory.alone import CallAlone
 from gateway.normalise.memory.forms import SpanForm
@@ -21,7 +22,6 @@ from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.otlp.model import READ_EVENTS, Resource, Scope, Span
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import SliceClock
-from gateway.service.monitoring.metrics import Metrics
 from spool.packed.native import Native
 from spool.record import Inference, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans, real_spans

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import spool.sqlite
-from gateway.http.resources.list import declared_tables
+from gateway.operations.list import declared_tables
 from spool import engines
 from spool.log.protocols import Log
 from spool.postgres.database import Database

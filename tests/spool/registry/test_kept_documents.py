@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import spool.registry
-from gateway.http.resources.list import RESOURCES
+from gateway.operations.list import RESOURCES
 from spool.registry.documents import DocumentKind
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
@@ -55,7 +55,7 @@ def kinds() -> Iterator[DocumentKind[Any]]:
         for module in walk_packages(spool.registry.__path__, "spool.registry.")
         if not module.ispkg
     ]
-    for name in (*own, *(f"{package}.declared" for package in RESOURCES.values())):
+    for name in (*own, *RESOURCES.values()):
         for value in vars(import_module(name)).values():
             kind = getattr(value, "kind", value)
             if isinstance(kind, DocumentKind):

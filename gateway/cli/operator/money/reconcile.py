@@ -16,7 +16,7 @@ from gateway.cli.operator.commands import command, list_command
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import Form, JsonObject, as_form, as_json, show_json, show_list, show_table
 from gateway.cli.parameters import Choice
-from gateway.service.mounts import WHOLE_SINCE
+from gateway.core.mounts import WHOLE_SINCE
 from spool.printable import printable
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")

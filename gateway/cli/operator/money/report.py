@@ -24,6 +24,8 @@ from gateway.cli.operator.commands import show_cursor
 from gateway.cli.operator.money.amounts import adding_up, money, money_column, money_text, places_of
 from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_list, show_table
 from gateway.cli.parameters import Choice, conditions
+from gateway.configuration.values import read_quantity
+from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.money.comparison.split import PARTS
 from gateway.money.costs.measures import (
     ASKED,
@@ -44,9 +46,7 @@ from gateway.money.costs.measures import (
     columns,
 )
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
-from gateway.records.calls.filters import MAX_LIMIT
-from gateway.service.configuration.values import read_quantity
-from gateway.service.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
+from gateway.operations.records.filters import MAX_LIMIT
 from spool.ledger.cost_kinds import KINDS
 from spool.ledger.money import unconverted_words
 from spool.ledger.periods import RANGES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, ordered
-from gateway.service.monitoring.route_trouble import by_cause, how_to_resume, listed
+from gateway.monitoring.route_trouble import by_cause, how_to_resume, listed
 from spool.deliveries.protocols import LakeVerdict
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 from spool.log.counted_names import EventType
@@ -19,8 +19,8 @@ from spool.settings import MAX_SERIES
 from spool.shares import NEARLY_FULL
 
 if TYPE_CHECKING:
+    from gateway.monitoring.late_reports import LateReports
     from gateway.normalise.memory.learning import ReadOtherwise
-    from gateway.service.monitoring.late_reports import LateReports
 
 RECENT_S = 7 * DAY_S
 MAX_NAMES = 6

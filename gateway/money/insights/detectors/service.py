@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from gateway.configuration.certificates import certificate_troubles
 from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import CATEGORY_OF, finding, named
-from gateway.service.configuration.certificates import certificate_troubles
-from gateway.service.monitoring.channel_trouble import trouble_of_channel
+from gateway.monitoring.channel_trouble import trouble_of_channel
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 from spool.registry.notices import NOT_ARRIVING

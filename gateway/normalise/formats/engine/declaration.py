@@ -13,6 +13,8 @@ from uuid import uuid4
 
 import msgspec
 
+from gateway.core.errors import Refusal
+from gateway.core.schemas import Schema
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance
@@ -21,8 +23,6 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import provider_of_model
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, set_counts, settle
 from gateway.normalise.reading.values import BadValue, first_readable, status_code, text
-from gateway.service.errors import Refusal
-from gateway.service.schemas import Schema
 from spool.identity import Identity
 from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric

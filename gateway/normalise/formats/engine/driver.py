@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.core.errors import Refusal
 from gateway.normalise.formats.engine.declaration import (
     Answering,
     Call,
@@ -36,7 +37,6 @@ from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
-from gateway.service.errors import Refusal
 from spool.identity import AS_GATEWAY, Identity, of_relay
 
 MAX_SHAPES: Final = 1000  # limit of shapes of unrecognized items that the operator can see

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.formats.engine.declaration import CallReport, Normalised, explained
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
@@ -47,7 +48,6 @@ from gateway.normalise.reading.values import (
     nested,
     text,
 )
-from gateway.service.errors import BadPayload
 from spool.turns.threads import prepare
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")

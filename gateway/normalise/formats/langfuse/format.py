@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
+from gateway.core.schemas import COUNT, TEXT, array, closed
 from gateway.normalise.formats.engine.declaration import (
     Answering,
     BatchFormat,
@@ -23,7 +24,6 @@ from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.values import decoded
-from gateway.service.schemas import COUNT, TEXT, array, closed
 
 FATE = closed({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
 FATES = closed({"successes": array(FATE), "errors": array(FATE)})

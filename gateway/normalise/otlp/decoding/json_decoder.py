@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_request, pieces
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_request import (
@@ -49,7 +50,6 @@ from gateway.normalise.otlp.model import (
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_hold_more
 from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
-from gateway.service.errors import BadPayload
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
@@ -23,7 +24,6 @@ from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
-from gateway.service.errors import BadPayload, Refusal
 
 Names = tuple[str, str, str]  # names of the members on the path to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import pieces, wire
@@ -36,7 +37,6 @@ from gateway.normalise.otlp.model import (
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
-from gateway.service.errors import BadPayload
 
 Pair = tuple[str, Any]
 

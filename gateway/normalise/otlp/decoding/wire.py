@@ -19,10 +19,10 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, beyond, field_at
-from gateway.service.errors import BadPayload, Refusal
 
 # Fields of messages within an item. Exemplars, links, buckets and quantiles are never read.
 _ENCODED = frozenset(

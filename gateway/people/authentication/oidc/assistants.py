@@ -10,6 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from gateway.configuration.sections import McpOAuthSettings
+from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.people.authentication.assistant_people import AssistantPerson, bad_token, no_scope
 from gateway.people.authentication.oidc.people import (
@@ -27,9 +30,6 @@ from gateway.people.authentication.oidc.tokens import (
     leaves_groups_out,
     lets,
 )
-from gateway.service.attempts import Buckets, neighbourhood
-from gateway.service.configuration.sections import McpOAuthSettings
-from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, TokenEnded
 from spool.registry.operators import NO_ROLE, ROLES, Operator, Person

@@ -8,9 +8,9 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.configuration.sections import OidcSettings
 from gateway.people.authentication.oidc.problems import SignInProblem
 from gateway.people.authentication.oidc.tokens import Claims
-from gateway.service.configuration.sections import OidcSettings
 from spool.errors import Invalid
 from spool.registry.operators import ROLES, Person, check_email
 

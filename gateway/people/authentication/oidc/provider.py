@@ -21,6 +21,9 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import aiohttp
 import msgspec
 
+from gateway.configuration.secret_file import SecretFile
+from gateway.configuration.sections import ConfigError, OidcSettings
+from gateway.configuration.values import is_safe_address
 from gateway.people.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
 from gateway.people.authentication.oidc.tokens import (
     Claims,
@@ -33,9 +36,6 @@ from gateway.people.authentication.oidc.tokens import (
     read_access_token,
     read_token,
 )
-from gateway.service.configuration.secret_file import SecretFile
-from gateway.service.configuration.sections import ConfigError, OidcSettings
-from gateway.service.configuration.values import is_safe_address
 from spool.clock import Clock
 
 DISCOVERY = "/.well-known/openid-configuration"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from gateway.configuration.sections import OidcSettings
 from gateway.people.authentication.oidc.people import person_of
 from gateway.people.authentication.oidc.problems import (
     GrantRefused,
@@ -21,7 +22,6 @@ from gateway.people.authentication.oidc.problems import (
 )
 from gateway.people.authentication.oidc.provider import IdentityProvider
 from gateway.people.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
-from gateway.service.configuration.sections import OidcSettings
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
 from spool.registry.operators import NO_ROLE, Actor, Session

@@ -20,7 +20,7 @@ from gateway.bills.billed import connection_rows
 from gateway.bills.billed.beside import billed_beside
 from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, sums_of_day
 from gateway.bills.billed.row_book import RowBook, RowSources
-from gateway.http.resources.list import declared_tables
+from gateway.operations.list import declared_tables
 from spool.billing import (
     BILLING_DROPS,
     REPLACE_DROP,

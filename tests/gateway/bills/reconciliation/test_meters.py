@@ -17,9 +17,9 @@ from gateway.bills.reconciliation.counting import TokenPrices, counted_use
 from gateway.bills.reconciliation.matching import meter_of
 from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, CountedUse
 from gateway.bills.statements import cloud_meters
+from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
-from gateway.service.configuration.sections import PriceOverride
 from spool.ledger import money
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.repricing import TokenSum

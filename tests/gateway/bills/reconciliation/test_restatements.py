@@ -19,7 +19,7 @@ from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSourc
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES
-from gateway.http.resources.list import declared_tables
+from gateway.operations.list import declared_tables
 from spool.engines import MEMORY, open_storage
 from spool.ledger import money
 from spool.ledger.ledger import Ledger

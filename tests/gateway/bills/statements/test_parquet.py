@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from exporters.focus import charges as focus
-from gateway.bills.statements import parquet
 from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.core import parquet
 from spool.errors import Invalid
 from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import msgspec
 import pytest_asyncio
 
+from gateway.configuration.sections import DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.record import moment

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from gateway.http.managed import ManagedResource
-from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
-from gateway.http.resources.list import RESOURCES
+from gateway.core.fields import answer, changes_of, item_of, stated, words
+from gateway.operations.list import RESOURCES
+from gateway.operations.managed import ManagedResource
 from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS
 
 
@@ -86,7 +86,7 @@ def test_every_listed_resource_has_addresses() -> None:
     be skipped silently.
     """
     declared = {resource.new.__module__ for resource in _declared().values()}
-    assert {f"{package}.declared" for package in RESOURCES.values()} <= declared
+    assert set(RESOURCES.values()) <= declared
 
 
 @pytest.mark.parametrize("resource", _declared().values(), ids=lambda resource: resource.noun)

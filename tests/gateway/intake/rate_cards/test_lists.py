@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from gateway.configuration.sections import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import FORMAT, Card, CardUnreadable, Clause, Model, Price, Seller
-from gateway.service.configuration.sections import PriceSettings
 
 PACKAGED = cards.packaged()
 SECTION = PriceSettings()

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from gateway.http.resources.list import declared_tables
 from gateway.money.allocation.declared import DEFAULT, DONE, OVER, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
+from gateway.operations.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry

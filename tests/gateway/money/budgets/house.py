@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gateway.http.resources.list import declared_tables
+from gateway.core.mounts import page_link
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable, SpendBudget
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
-from gateway.service.mounts import page_link
+from gateway.operations.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.record import NS
 from spool.registry.notices import Notification

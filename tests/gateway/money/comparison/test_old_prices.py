@@ -8,10 +8,10 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from gateway.money.comparison.old_prices import at_old_prices, cache_saving
-from gateway.service.configuration.sections import PriceOverride
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.record import NS, Inference

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.insights.detectors.records import late_reports
-from gateway.service.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
+from gateway.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
 from spool.errors import SpoolUnavailable
 from spool.log.values import Commit
 from spool.registry.registry import Registry

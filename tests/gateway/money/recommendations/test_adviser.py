@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.http.resources.list import declared_tables
 from gateway.money.recommendations import adviser as advising
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.facts import DAY_S
 from gateway.money.recommendations.gathering import Sources
+from gateway.operations.list import declared_tables
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.http.visible import Visible
+from gateway.core.visible import Visible
 from gateway.money.recommendations.adviser import realized_by
 from gateway.money.recommendations.evaluation import GRACE_S, Known, evaluate, savings
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import Refusal
 from gateway.normalise import any_format
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options
 from gateway.normalise.payload.items import MAX_PIECE, MAX_WHOLE
-from gateway.service.errors import Refusal
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read, run

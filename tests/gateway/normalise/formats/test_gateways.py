@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI, Options
-from gateway.service.errors import BadPayload
 from spool.identity import digest, of_event
 from spool.record import UsageMetric, rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.outcome import Options, Outcome
-from gateway.service.errors import BadPayload
 from spool.record import Inference, UsageMetric, as_json, pack
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 from tests.gateway.normalise.reading import test_content as content_names

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.list import BY_NAME
 from gateway.people.authentication.access import NO_LABELS
-from gateway.service.configuration.sections import Config
 from tests.gateway.normalise.formats.payloads import one
 
 STATED = {

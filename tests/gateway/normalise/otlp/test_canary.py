@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.otlp.model import READ_EVENTS
 from gateway.normalise.outcome import Options, Outcome
-from gateway.service.errors import BadPayload
 from spool.record import as_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 from tests.gateway.normalise.reading import test_content as content_names

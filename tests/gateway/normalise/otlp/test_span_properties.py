@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import values
-from gateway.service.errors import BadPayload
 from spool.record import AMENDABLE, as_json, pack, unpack
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.normalise.reading.repositories import one_name_each, repository_of
-from gateway.service.configuration.sections import Config
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.input_tokens": 9}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import Refusal
 from gateway.normalise import any_format, events
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.langfuse import batch
@@ -20,7 +21,6 @@ from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
-from gateway.service.errors import Refusal
 from tests.gateway.normalise.formats.payloads import cases, run
 
 JUNK = [b"{}", b"null", b"1", b'{"a":', b"", b"NaN", b"[]", b"[{},{}]", b'{"batch":[{},{},{}]}', b'"x"']

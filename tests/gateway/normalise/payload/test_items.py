@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload import json_cut, json_pieces
 from gateway.normalise.payload.json_pieces import clean
-from gateway.service.errors import BadPayload, Refusal
 
 
 def whole(work: Generator[bytes, None, bytes]) -> bytes:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.core.attempts import Buckets
+from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, Access, Bearer, KnownKey
-from gateway.service.attempts import Buckets
-from gateway.service.configuration.sections import ConfigError, ServerSettings
-from gateway.service.errors import Refusal
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from gateway.configuration.sections import McpSettings
+from gateway.core.errors import Refusal
 from gateway.people.authentication.tool_calls import ToolCalls
-from gateway.service.configuration.sections import McpSettings
-from gateway.service.errors import Refusal
 from spool.registry.assistant_tools import ToolCallTable
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry

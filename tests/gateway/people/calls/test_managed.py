@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.http.managed import ByKeys, ByPeople
-from gateway.money.calls.views import ViewResource
-from gateway.people.calls.managed import managed_by_keys, managed_by_people
+from gateway.operations.managed import ByKeys, ByPeople
+from gateway.operations.money.views import ViewResource
+from gateway.operations.people.managed import managed_by_keys, managed_by_people
 from spool.registry.permission_sets import VIEW_COSTS
 
 

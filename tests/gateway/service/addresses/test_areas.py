@@ -10,11 +10,12 @@ from pkgutil import walk_packages
 
 import pytest
 
-from gateway import mcp
+from gateway import mcp, operations
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import collect, rows_of
-from gateway.http.managed import ManagedResource
-from gateway.http.resources.list import RESOURCES
-from gateway.intake import receivers
+from gateway.operations.installation import status
+from gateway.operations.list import RESOURCES
+from gateway.operations.managed import ManagedResource
 from gateway.service import addresses
 from gateway.service.addresses.areas import (
     FOR_SENDERS,
@@ -24,12 +25,9 @@ from gateway.service.addresses.areas import (
     sender_rows,
     with_resources,
 )
-from gateway.service.calls import status
-from gateway.service.mounts import OPERATOR_API
 
 AREAS = [*FOR_SENDERS, *OPERATOR_AREAS]
-SUBJECTS = ("bills", "clusters", "devices", "money", "people", "records", "service")
-HOMES = (addresses, mcp, receivers, *(import_module(f"gateway.{subject}.calls") for subject in SUBJECTS))
+HOMES = (addresses, mcp, operations)
 
 every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
 
@@ -46,7 +44,7 @@ def test_every_module_with_rows_is_of_an_area() -> None:
     """
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
-    modules += [f"{package}.declared" for package in RESOURCES.values()]
+    modules += RESOURCES.values()
     with_rows = {name for name in modules if any(collect(import_module(name)))}
     assert with_rows <= known, "name it with its paths in gateway/service/addresses/areas.py"
     assert known - with_rows <= {
@@ -114,8 +112,8 @@ def test_a_resource_needs_no_area_of_its_own() -> None:
     add modules to the path.
     """
     [listed, own] = with_resources(
-        [Area(modules=("gateway.money.annotations.declared", "more"), paths=("/annotations",))],
-        {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks"},
+        [Area(modules=("gateway.operations.money.annotations", "more"), paths=("/annotations",))],
+        {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks.declared"},
     )
     assert listed.modules[-1] == "more"
     assert listed.paths == ("/annotations",)

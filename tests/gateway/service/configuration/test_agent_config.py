@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 
 
 def test_the_section_and_its_environment(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from exporters.settings import UpstreamSettings
-from gateway.http.resources.list import declared_tables
-from gateway.service.configuration.changes import LIVE, change
-from gateway.service.configuration.sections import (
+from gateway.configuration.changes import LIVE, change
+from gateway.configuration.sections import (
     Config,
     PriceOverride,
     PriceSettings,
     ServerSettings,
     WorkSettings,
 )
+from gateway.operations.list import declared_tables
 from spool.registry.document_table import DocumentTable
 from spool.registry.registry import Registry  # noqa: F401 - imports every table
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import Config, ConfigError
-from gateway.service.configuration.values import split_address
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.values import split_address
 from spool.settings import MIB
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.service.configuration.changes import digests, is_shared
-from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.configuration.changes import digests, is_shared
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.settings import SpoolSettings, StorageSettings
 
 SECRET = b"s" * 32

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from gateway.service.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, in_effect
-from gateway.service.configuration.reader import ENVIRONMENT, FILE, FLAG, load, origins
-from gateway.service.configuration.sections import Config
+from gateway.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, in_effect
+from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG, load, origins
+from gateway.configuration.sections import Config
 
 SECRET = "hunter2"
 FILE_TEXT = f"""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from exporters.settings import DestinationSettings
-from gateway.service.configuration import reader
-from gateway.service.configuration.sections import Config
+from gateway.configuration import reader
+from gateway.configuration.sections import Config
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "limits.md"
 ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| (\S+) \|", re.MULTILINE)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.configuration.assistants import TOOL_NAMES
 from gateway.mcp.tools.list import TOOLS
-from gateway.service.configuration.assistants import TOOL_NAMES
 
 
 def test_every_tool_can_be_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 
 
 def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:

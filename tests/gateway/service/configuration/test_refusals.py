@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.service.configuration.reader import load
-from gateway.service.configuration.sections import ConfigError
+from gateway.configuration.reader import load
+from gateway.configuration.sections import ConfigError
 from tests.approved import approved
 
 

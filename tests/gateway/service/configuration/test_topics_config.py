@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.service.configuration.reader import load
+from gateway.configuration.reader import load
 
 GOOD = """
 [upstream]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.values import read_quantity, written
+from gateway.configuration.values import read_quantity, written
 from spool.settings import MIB, Duration, Size
 
 

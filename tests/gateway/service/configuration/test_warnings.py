@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.problems import warnings
-from gateway.service.configuration.sections import Config, ServerSettings
+from gateway.configuration.problems import warnings
+from gateway.configuration.sections import Config, ServerSettings
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from gateway.service.monitoring import health as healths
-from gateway.service.monitoring.health import Health
+from gateway.monitoring import health as healths
+from gateway.monitoring.health import Health
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.service.monitoring import logs
+from gateway.monitoring import logs
 from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 from tests.moved_clock import MovedClock
 

@@ -9,7 +9,7 @@ import pytest
 
 CODE = """
 import gc, weakref
-from gateway.service.monitoring import memory
+from gateway.monitoring import memory
 
 class Ring:
     def __init__(self):
@@ -27,7 +27,7 @@ assert gone() is None
 
 ROUNDS = """
 import asyncio, gc, weakref
-from gateway.service.monitoring import memory
+from gateway.monitoring import memory
 
 class Ring:
     def __init__(self):

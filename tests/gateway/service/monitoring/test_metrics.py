@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.service.monitoring import metrics
-from gateway.service.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
-from gateway.service.monitoring.snapshot import Limit, Snapshot
+from gateway.monitoring import metrics
+from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
+from gateway.monitoring.snapshot import Limit, Snapshot
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable

@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from gateway.cli.doctor import NOTE, OK, machine
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.monitoring.metrics import Metrics
 from gateway.service.assembly.services import compiled_module
-from gateway.service.configuration.sections import Config, ServerSettings
-from gateway.service.monitoring.metrics import Metrics
 from spool.packed.native import MODULE
 from tests.spool.test_native import module
 

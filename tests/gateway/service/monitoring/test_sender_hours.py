@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.insights.rhythms import MOST_SHOWN, gauges
-from gateway.service.monitoring.sender_hours import READ_EVERY_S, KeptSenderHours
-from gateway.service.monitoring.snapshot import SenderGauges
+from gateway.monitoring.sender_hours import READ_EVERY_S, KeptSenderHours
+from gateway.monitoring.snapshot import SenderGauges
 from spool.errors import SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.registry.tables.sender_hours import (

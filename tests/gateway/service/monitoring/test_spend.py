@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.service.monitoring import spend as module
-from gateway.service.monitoring.metrics import Metrics
-from gateway.service.monitoring.snapshot import Snapshot
-from gateway.service.monitoring.spend import SpendSeries
+from gateway.monitoring import spend as module
+from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.snapshot import Snapshot
+from gateway.monitoring.spend import SpendSeries
 from spool.record import NS, Inference
 from tests.gateway.service.monitoring.test_metrics import STATS, samples
 from tests.hostile_names import HOSTILE_NAMES

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest_asyncio
 
-from gateway.service.configuration.sections import AllocationSettings, AnswerSettings
-from gateway.service.mounts import OPERATOR_API
+from gateway.configuration.sections import AllocationSettings, AnswerSettings
+from gateway.core.mounts import OPERATOR_API
 from spool.ledger.sums import HOUR_S, OTHER
 from tests.answers.many_sums import fill
 from tests.integration.operator.server import ADA, OperatorServer, operator_server

@@ -16,8 +16,8 @@ import aiohttp
 import orjson
 import pytest_asyncio
 
-from gateway.money.calls.costs.report import csv_rows
-from gateway.service.mounts import OPERATOR_API
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.money.costs.report import csv_rows
 from spool.printable import csv_lines
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operator.server import ADA, OperatorServer, operator_server

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.money.costs.measures import MAX_TOP
-from gateway.records.calls import listing
-from gateway.records.calls.filters import MAX_LIMIT
+from gateway.operations.records import listing
+from gateway.operations.records.filters import MAX_LIMIT
 from spool.record import NS
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.operator.test_recent import numbers

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.intake.prices import PriceBook
-from gateway.money.calls.costs import what_if
 from gateway.money.recommendations.facts import value_of
+from gateway.operations.money.costs import what_if
 from spool.engines import SQLITE
 from spool.ledger.sums import Dimensions
 from spool.record import Inference

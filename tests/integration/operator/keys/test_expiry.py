@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gateway.service.configuration.sections import Config
+from gateway.configuration.sections import Config
 from spool.errors import KeyEnded
 from spool.record import moment
 from spool.registry.scopes import INGEST

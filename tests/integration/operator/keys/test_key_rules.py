@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.cli.operator.client import part
+from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.core.errors import Refusal
 from gateway.people.authentication.access import Access
-from gateway.service.configuration.sections import ConfigError, ServerSettings
-from gateway.service.errors import Refusal
 from spool.engines import SQLITE
 from spool.registry import scopes
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA

@@ -15,9 +15,9 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
-from gateway.money.annotations.declared import AnnotationTable
-from gateway.service.configuration.sections import PriceOverride, PriceSettings
+from gateway.operations.money.annotations import AnnotationTable
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operator.people.test_sign_in import signed_in

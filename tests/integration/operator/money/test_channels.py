@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest_asyncio
 
+from gateway.configuration.sections import ChannelLimits, Config, ServerSettings
 from gateway.service.app import App
-from gateway.service.configuration.sections import ChannelLimits, Config, ServerSettings
 from spool.registry.notices import SENT
 from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream

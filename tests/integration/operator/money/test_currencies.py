@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest_asyncio
 
+from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.money.budgets.evaluator import gauges
 from gateway.money.insights.detectors.prices import missing_rate
 from gateway.money.insights.facts import Facts
 from gateway.service.assembly.storage import ledger_rates
-from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from tests.integration.operator.costs.test_report import NOW, report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock

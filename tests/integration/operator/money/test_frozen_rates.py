@@ -20,9 +20,9 @@ import pytest_asyncio
 from exporters.service.cbf import FINE
 from gateway.bills.billed.biller import Biller
 from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import ledger_rates
-from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.engines import MEMORY, POSTGRES
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from gateway.bills.reconciliation.reconciler import gauges
 from gateway.cli import main
-from gateway.money.calls.insights import inspector
+from gateway.operations.money.insights import inspector
 from spool import identity
 from spool.registry.operators import Actor
 from spool.statements import Statement, StatementRow

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from exporters.notifications.notifier import Notifier
 from gateway.cli import main
-from gateway.http.resources.list import declared_tables
-from gateway.money.calls.costs.scheduled_reports import sender
-from gateway.money.calls.reports.declared import ScheduledReportTable
+from gateway.operations.list import declared_tables
+from gateway.operations.money.costs.scheduled_reports import sender
+from gateway.operations.money.reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
 from spool.ledger.work import UNITS, number_of
 from spool.registry.notices import SENT

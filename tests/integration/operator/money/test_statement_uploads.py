@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.bills.calls import statements as handlers
 from gateway.bills.statements.sources.list import SOURCES
-from gateway.service.configuration.sections import ReconciliationSettings
-from gateway.service.mounts import OPERATOR_API
+from gateway.configuration.sections import ReconciliationSettings
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.bills import statements as handlers
 from tests.integration.operator.server import OperatorServer, _read, operator_server
 
 CASES = Path(__file__).parents[3] / "statements"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from gateway.service.configuration.sections import ReconciliationSettings
+from gateway.configuration.sections import ReconciliationSettings
 from tests.integration.operator.server import OperatorServer, operator_server
 
 CASES = Path(__file__).parents[3] / "statements"

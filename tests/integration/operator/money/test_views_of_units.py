@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.insights.gathering import SpendReader
-from gateway.money.work_links.declared import links_in_use
+from gateway.operations.money.work_links.declared import links_in_use
 from spool.engines import POSTGRES, SQLITE
 from spool.ledger.work import UNITS, WorkLimits, number_of
 from spool.registry.operators import Actor

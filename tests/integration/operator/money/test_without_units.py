@@ -12,10 +12,10 @@ import aiohttp
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.money.calls.insights import inspector
+from gateway.operations.money.insights import inspector
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 from spool import identity
 from spool.ledger.queries import DIMENSIONS
 from spool.ledger.work import UNITS

@@ -14,7 +14,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.money.work_links.declared import WorkLinkTable, expire_links, follow_links
+from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.ledger.work import as_shown
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor

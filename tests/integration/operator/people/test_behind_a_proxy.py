@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.http.holders.operators import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
-from gateway.service.mounts import OPERATOR_API
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.holders.operators import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 
 NAME = "console.example.com"

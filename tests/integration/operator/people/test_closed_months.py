@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, DummyCookieJar
 
+from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.intake.prices import PriceBook
-from gateway.service.configuration.sections import PriceOverride, PriceSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.engines import MEMORY, POSTGRES
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server

@@ -15,11 +15,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.money.insights.findings import finding
+from gateway.operations.requests.address import SLICED, WHOLE, OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED

@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.http.holders import demo_month
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.holders import demo_month
 from gateway.service.app import App
-from gateway.service.configuration.sections import Config, ServerSettings
-from gateway.service.mounts import OPERATOR_API
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import operator_server
 

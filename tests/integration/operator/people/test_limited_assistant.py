@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http.visible import SLICED
+from gateway.core.visible import SLICED
 from gateway.mcp.resources import VIEW_URI
 from gateway.mcp.tools.list import TOOLS
 from tests.integration.operator.people.test_limited_person import (

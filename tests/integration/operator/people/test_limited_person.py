@@ -17,17 +17,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.core.first_use import Once
+from gateway.core.mounts import OPERATOR_API
 from gateway.devices.reports import DeviceReport
-from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
-from gateway.money.calls.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from gateway.money.insights.findings import finding
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
+from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.records import changes
+from gateway.operations.requests.address import SLICED, WHOLE, OperatorAddress
 from gateway.people.authentication.access import Bearer
-from gateway.records.calls import changes
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.first_use import Once
-from gateway.service.mounts import OPERATOR_API
 from spool.identity import Identity
 from spool.record import USAGE_EVENTS, UsageEvent
 from spool.registry.insights import LOW, Concerned, Draft

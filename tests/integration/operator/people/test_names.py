@@ -10,7 +10,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.service.configuration.sections import Config, PrivacySettings
+from gateway.configuration.sections import Config, PrivacySettings
 from spool.engines import SQLITE
 from spool.people import People
 from spool.registry.operators import Actor

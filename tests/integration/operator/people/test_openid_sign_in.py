@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from gateway.configuration.sections import OidcSettings
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import CSRF_HEADER
-from gateway.http.holders.operators import SHARED_BURST, SIGN_IN_BURST
+from gateway.operations.holders.operators import SHARED_BURST, SIGN_IN_BURST
 from gateway.people.authentication.oidc import sign_ins
 from gateway.people.authentication.oidc.problems import PROBLEMS
 from gateway.people.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
-from gateway.service.configuration.sections import OidcSettings
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, OPERATOR, Actor
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, RoleDraft, RoleLimits

@@ -14,13 +14,13 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.http.holders.operators import ACCOUNT_BURST, SIGN_IN_BURST
-from gateway.http.operator import admission
-from gateway.http.operator.address import SIGNED_IN
-from gateway.http.operator.requests import read_body
-from gateway.people.calls.accounts import NewOperator
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.holders.operators import ACCOUNT_BURST, SIGN_IN_BURST
+from gateway.operations.people.accounts import NewOperator
+from gateway.operations.requests import admission
+from gateway.operations.requests.address import SIGNED_IN
+from gateway.operations.requests.requests import read_body
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
 from spool.registry.roles import FULL, RoleDraft, RoleLimits, Roles

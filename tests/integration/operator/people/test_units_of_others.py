@@ -20,7 +20,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from gateway.service.mounts import OPERATOR_API
+from gateway.core.mounts import OPERATOR_API
 from spool.identity import Identity
 from spool.ledger.work import TREES, UNITS, as_shown
 from spool.record import Inference

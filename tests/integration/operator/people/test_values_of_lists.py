@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.lists import List
-from gateway.http.operator.address import OperatorAddress
+from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.mounts import OPERATOR_API
 from spool.listing import MOST_KNOWN
 from tests.integration.operator.people.test_limited_person import ROLES, place, quick_beat
 from tests.integration.operator.server import OperatorServer

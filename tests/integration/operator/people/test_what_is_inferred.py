@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.records.calls import published as records
-from gateway.records.calls.listing import STEP
+from gateway.operations.records import published as records
+from gateway.operations.records.listing import STEP
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger.own_records import STEP as STEP_OF_OWN
 from spool.registry.operators import Actor

@@ -8,8 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.service.assembly.storage import ledger_rates
-from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from tests.integration.operator.plans.test_plans import COPILOT, a_call, costs_of, is_near, made, server
 from tests.integration.operator.server import OperatorServer
 from tests.spool.contract.examples import add

@@ -17,7 +17,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from gateway.service.configuration.sections import AnswerSettings
+from gateway.configuration.sections import AnswerSettings
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.ledger.money import UNIT
 from spool.registry.roles import EXCEPT, LIMITED, RoleDraft, RoleFilter, RoleLimits

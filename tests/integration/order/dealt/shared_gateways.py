@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack
 from itertools import cycle
 from typing import NamedTuple
 
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.service.configuration.sections import Config
 from spool.postgres.storage import PostgresSpool
 from tests.integration.order.dealt.judging import Judged, judge
 from tests.integration.order.running import HOLD_S, SETTINGS, WAIT_S, WINDOW_S, Request, normalised, prices

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 
-from gateway.http.resources.list import declared_tables
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.operations.list import declared_tables
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, NotCertain, NotThere
 from spool.postgres.database import Database

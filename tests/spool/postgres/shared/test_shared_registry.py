@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.http.resources.list import declared_tables
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.operations.list import declared_tables
 from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.intake.receivers.ai_telemetry import langfuse_error
+from gateway.core.errors import Refusal
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.helicone import helicone_signed
-from gateway.service.errors import Refusal
+from gateway.operations.receivers.ai_telemetry import langfuse_error
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise import any_format
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.outcome import PART, Options
 from gateway.normalise.payload import body_limits
-from gateway.service.errors import BadPayload, Refusal
 from tests.gateway.normalise.formats.payloads import assert_balanced, read, run
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise, recognised
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
-from gateway.service.errors import BadPayload
 from tests.gateway.normalise.formats.payloads import Case, case, cases, read, told
 
 SIGNS: list[tuple[str, dict[str, Any]]] = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
-from gateway.service.errors import BadPayload
 from spool.identity import digest
 from spool.record import Inference
 from tests.gateway.normalise.formats.langfuse.events import batch, create, event, trace, update

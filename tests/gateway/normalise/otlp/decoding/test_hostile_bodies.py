@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
+from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, Allowance
-from gateway.service.errors import BadPayload, Refusal
 from tests.gateway.normalise.otlp.items import finished
 
 MIB = 1 << 20

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, json_request
 from gateway.normalise.payload import json_cut
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.json_cut import JsonCut
-from gateway.service.errors import BadPayload
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
 from tests.gateway.normalise.otlp.test_span_cases import cases

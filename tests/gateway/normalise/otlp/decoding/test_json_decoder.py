@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_decoder, pieces
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.outcome import MALFORMED, Options, Outcome
-from gateway.service.errors import BadPayload
 from spool.record import Inference
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished

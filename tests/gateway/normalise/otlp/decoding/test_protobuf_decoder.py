@@ -16,6 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_DELTA,
 )
 
+from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import (
@@ -25,7 +26,6 @@ from gateway.normalise.otlp.decoding import (
     wire,
 )
 from gateway.normalise.outcome import MALFORMED, Options, Outcome, Reject
-from gateway.service.errors import BadPayload
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces

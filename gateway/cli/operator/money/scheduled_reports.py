@@ -1,0 +1,79 @@
+"""The command `tollhouse scheduled-reports`: send the costs of a view by mail or chat, each week or month."""
+
+from __future__ import annotations
+
+import click
+
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.resources import resource_commands
+from gateway.cli.output import as_json, show_json
+from gateway.operations.money.reports.declared import NewScheduledReport
+from spool.printable import printable
+
+COLUMNS = ("name", "view_name", "every", "day", "at", "time_zone", "channels", "people", "next", "problem")
+
+
+@click.group("scheduled-reports")
+def scheduled_reports() -> None:
+    """
+    Send costs by mail or chat, each week or month. A report has the costs of a view. Each
+    recipient gets only the calls they may see.
+    """
+
+
+list_command(
+    scheduled_reports,
+    "list",
+    root="scheduled_reports",
+    columns=COLUMNS,
+    filters={
+        "every": "Only reports with this schedule: week or month.",
+        "view": "Only reports of this view, by id.",
+    },
+    help="List the scheduled reports.",
+)
+
+resource_commands(
+    scheduled_reports,
+    NewScheduledReport,
+    noun="scheduled_report",
+    path="/scheduled-reports",
+    help={
+        "create": "Create a scheduled report. Default schedule: every Monday at 08:00.",
+        "show": "Show a scheduled report.",
+        "edit": "Change a scheduled report. Given options replace the present values.",
+        "delete": "Delete a scheduled report.",
+    },
+)
+
+
+@scheduled_reports.command()
+@click.argument("scheduled_report")
+@as_json
+@with_client
+def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
+    """Show the report of the last whole period. Nothing is sent."""
+    payload = client.request("GET", f"/scheduled-reports/{part(scheduled_report)}/preview")
+    if as_json:
+        show_json(payload)
+        return
+    shown = payload["preview"]
+    for text in (shown["title"], "", *shown["text"].splitlines()):
+        click.echo(printable(text))
+
+
+@scheduled_reports.command()
+@click.argument("scheduled_report")
+@as_json
+@with_client
+def send(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
+    """Send the report of the last whole period to all recipients now. The schedule does not change."""
+    payload = client.request("POST", f"/scheduled-reports/{part(scheduled_report)}/send", body={})
+    if as_json:
+        show_json(payload)
+        return
+    for id in payload["notifications"]:
+        click.echo(f"sending; see the state with tollhouse notifications show {printable(id)}")
+    if payload["problem"]:
+        click.echo(printable(payload["problem"]), err=True)

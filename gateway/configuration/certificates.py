@@ -1,0 +1,109 @@
+"""
+The ends of all certificates that the configuration names. Every list, command, metric and insight about certificates
+asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+
+from gateway.configuration.sections import Config
+from spool.engines import certificate_files
+from spool.record import moment
+from spool.registry.notices import CRITICAL, WARNING
+from spool.settings import DATABASE_AUTHORITIES
+
+DAY_S = 86400.0
+SOON_S = 14 * DAY_S
+CRITICAL_S = 3 * DAY_S
+OWN, AUTHORITIES = "cert_file", "ca_file"  # how the names of these settings end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateEnd:
+    """A setting with a certificate, and the time at which the certificate expires. None if it cannot be read."""
+
+    setting: str
+    ends_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateTrouble:
+    setting: str
+    severity: str
+    title: str
+    seen: str
+
+
+def certificate_ends(config: Config, in_use: Mapping[str, bytes] | None = None) -> Sequence[CertificateEnd]:
+    """
+    Read all certificates of a configuration. `in_use` has the PEM text of those that a running server has loaded, by
+    setting, because it keeps them until the changed files are valid.
+    """
+    loaded = in_use or {}
+    return [
+        CertificateEnd(setting=name, ends_at=_end(name, loaded.get(name) or _text(path)))
+        for name, path in (*_files(config, ""), *certificate_files(config.storage))
+    ]
+
+
+def certificate_troubles(ends: Iterable[CertificateEnd], *, now: float) -> Sequence[CertificateTrouble]:
+    """Return the certificates that cannot be read, have expired or expire within two weeks."""
+    troubles = (_trouble(end, now) for end in ends)
+    return [trouble for trouble in troubles if trouble is not None]
+
+
+def _trouble(end: CertificateEnd, now: float) -> CertificateTrouble | None:
+    at = end.ends_at
+    if at is None:
+        title, severity = f"The certificate of {end.setting} cannot be read", CRITICAL
+    elif at <= now:
+        title, severity = f"The certificate of {end.setting} expired on {moment(at)}", CRITICAL
+    elif at <= now + SOON_S:
+        title = f"The certificate of {end.setting} expires on {moment(at)}"
+        severity = CRITICAL if at <= now + CRITICAL_S else WARNING
+    else:
+        return None
+    seen = (
+        "Connections that need it fail."
+        if at is None or at <= now
+        else "Connections that need it fail after that."
+    )
+    return CertificateTrouble(setting=end.setting, severity=severity, title=title, seen=seen)
+
+
+def _files(section: object, name: str) -> Iterator[tuple[str, Path]]:
+    """Yield the certificate files of a section and the sections in it, with the names of their settings."""
+    if isinstance(section, tuple):
+        for index, each in enumerate(section):
+            yield from _files(each, f"{name}[{index}]")
+    elif isinstance(section, Path) and name.endswith((OWN, AUTHORITIES)):
+        yield name, section
+    elif is_dataclass(section):
+        for field in fields(section):
+            yield from _files(getattr(section, field.name), f"{name}.{field.name}".lstrip("."))
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _end(setting: str, pem: bytes) -> float | None:
+    """
+    Return when the first certificate of a chain expires, or the last one of a list of authorities: an old authority
+    may stay in the list after its replacement.
+    """
+    # imported here because a start without TLS does not need it
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        ends = [each.not_valid_after_utc.timestamp() for each in load_pem_x509_certificates(pem)]
+    except ValueError:
+        return None
+    is_list = setting.endswith(AUTHORITIES) or setting.startswith(DATABASE_AUTHORITIES)
+    return max(ends) if is_list else min(ends)

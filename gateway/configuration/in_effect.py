@@ -1,0 +1,151 @@
+"""
+The settings in effect, for operators: value, source and help; and the keys of each section with help,
+type and default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from exporters.destinations.catalogue import TYPES
+from exporters.notifications.catalogue import TYPES as CHANNEL_TYPES
+from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG
+from gateway.configuration.sections import Config, settings_of, types_of
+from gateway.configuration.values import written
+from spool.record import TOPICS
+from spool.registry.scopes import SCOPES, USE_CASES
+from spool.settings import Duration, Setting, Size
+
+DEFAULT, CHANGED = "default", "configuration"
+SOURCES = (DEFAULT, FILE, ENVIRONMENT, FLAG, CHANGED)
+_SET = "set"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
+
+# (section class, setting) -> allowed words, for settings whose words are defined elsewhere in the code.
+_ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("DestinationSettings", "type"): tuple(TYPES),
+    ("NotifySettings", "type"): tuple(CHANNEL_TYPES),
+    ("DestinationSettings", "topics"): TOPICS,
+    ("UpstreamKey", "scopes"): tuple(sorted(SCOPES)),
+    ("UpstreamKey", "use_cases"): tuple(USE_CASES),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingInEffect:
+    """
+    A setting in effect. `value` is plain data, with sizes and durations as people write them. `source` is
+    one of SOURCES. The source "configuration" means that the value is not the default and its exact
+    source is unknown.
+    """
+
+    name: str
+    value: object
+    source: str
+    words: str
+
+
+def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
+    """
+    Yield every setting under its name in the file. `given` has the source of each setting that is
+    set; see `reader.origins`.
+    """
+    for name, field, kind, value in settings_of(config):
+        setting: Setting = field.metadata["setting"]
+        unknown = DEFAULT if value == _default(field) else CHANGED
+        origin = unknown if given is None else given.get(name, DEFAULT)
+        yield SettingInEffect(name=name, value=_plain(field, kind, value), source=origin, words=setting.words)
+
+
+def _plain(field: Field[Any], kind: Any, value: Any) -> object:
+    if not field.repr:  # fields without `repr` are secrets; see spool.settings.setting
+        return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
+    if kind in (Size, Duration):
+        return written(kind, value)
+    return _describe(value)
+
+
+def _describe(value: Any) -> object:
+    if is_dataclass(value):
+        kind: type = type(value)
+        kinds = types_of(kind)
+        stated_fields = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
+        return {
+            field.name: _plain(field, kinds[field.name], getattr(value, field.name))
+            for field in stated_fields
+        }
+    if isinstance(value, Mapping):
+        return {name: _describe(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_describe(item) for item in value]
+    if isinstance(value, Path | Decimal):
+        return str(value)
+    return _ADDRESS.sub(_host, value) if isinstance(value, str) else value
+
+
+def _host(match: re.Match[str]) -> str:
+    """Shorten an address to the parts that cannot contain a secret."""
+    try:
+        parts = urlsplit(match[0])
+    except ValueError:
+        return "(an address)"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}" + ("/..." if parts.path.strip("/") or parts.query else "")
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationKey:
+    """
+    A key of the configuration. `kind` is the type of one value without None. For a list or a table, it is the
+    type of an item.
+    """
+
+    name: str
+    kind: Any
+    container: type | None  # tuple means a list of `kind`, and dict means a table of `kind`
+    default: Any
+    setting: Setting
+
+    @property
+    def is_section(self) -> bool:
+        return dataclasses.is_dataclass(self.kind)
+
+
+def keys(section: type[Any]) -> list[ConfigurationKey]:
+    hints = typing.get_type_hints(section, include_extras=True)
+    defaults = section()
+    return [
+        _key(section, field, hints[field.name], getattr(defaults, field.name)) for field in _fields(section)
+    ]
+
+
+def _fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(section)
+
+
+def _key(section: type[Any], field: dataclasses.Field[Any], kind: Any, default: Any) -> ConfigurationKey:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    origin = typing.get_origin(kind)
+    container: type | None = None
+    if origin is tuple:
+        container, kind = tuple, typing.get_args(kind)[0]
+    elif origin is Mapping:
+        container, kind = dict, typing.get_args(kind)[1]
+    setting: Setting = field.metadata["setting"]
+    choices = _ELSEWHERE.get((section.__name__, field.name), setting.choices)
+    setting = dataclasses.replace(setting, choices=choices)
+    return ConfigurationKey(name=field.name, kind=kind, container=container, default=default, setting=setting)

@@ -1,0 +1,48 @@
+"""The e-mail address of a user of this machine. The audit list names people by address."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+from gateway.configuration.sections import Config
+from spool.errors import Invalid
+from spool.registry.operators import check_email
+
+AS_ENV = "TOLLHOUSE_AS"
+
+
+def local_address(config: Config) -> str:
+    """
+    Return TOLLHOUSE_AS, else the address that `[operators.local]` assigns to the user, else USER@HOSTNAME.
+    """
+    named = os.environ.get(AS_ENV, "").strip()
+    if named:
+        return named
+    for candidate in _candidates(config):
+        try:
+            return check_email(candidate)
+        except Invalid:  # the name of the user or of the machine cannot be part of an email address
+            continue
+    raise AssertionError("unreachable: the last candidate is an address")
+
+
+def system_user() -> str | None:
+    """Return the user who runs this process, or None in a container whose user has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # Windows has no table of users to look in
+        return None
+
+
+def _candidates(config: Config) -> Iterator[str]:
+    user = system_user()
+    nameless = "user"
+    if sys.platform != "win32":
+        nameless = f"uid{os.getuid()}"
+    yield config.operators.local.get(user or nameless, "")
+    yield f"{user or nameless}@{socket.gethostname()}"
+    yield f"{nameless}@localhost"

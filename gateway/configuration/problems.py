@@ -1,0 +1,118 @@
+"""
+All reasons why a configuration cannot run, one sentence each, with the names of the settings.
+
+A section checks its own values (`problems` of its class). This module has the rules that involve several sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from exporters.destinations import catalogue
+from exporters.notifications import catalogue as notifications
+from exporters.problems import one_of, url
+from exporters.service import paths
+from gateway.configuration import assistants
+from gateway.configuration.sections import Config, names_some
+from spool import engines
+from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
+from spool.settings import POSTGRES
+
+
+def problems(config: Config) -> Iterator[str]:
+    """Yield every reason why this configuration cannot run, in the order of the sections."""
+    for field in fields(config):
+        yield from _own_problems(field.name, getattr(config, field.name))
+        if field.name in _MORE:
+            yield from _MORE[field.name](config)
+
+
+def _own_problems(at: str, value: Any) -> Iterator[str]:
+    """Yield the problems that a section and the sections within it report about their own values."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _own_problems(f"{at}.{name}", item)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _own_problems(f"{at}[{index}]", item)
+    elif is_dataclass(value):
+        if hasattr(value, "problems"):
+            yield from value.problems(at)
+        for field in fields(value):
+            yield from _own_problems(f"{at}.{field.name}", getattr(value, field.name))
+
+
+def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
+    """
+    Yield the problems of settings that this storage requires. `given` is the tree of the settings that are set.
+    """
+    spool = given.get("spool", {})
+    if config.storage.engine == POSTGRES and isinstance(spool, Mapping) and "max_bytes" not in spool:
+        yield (
+            'spool.max_bytes is required with storage.engine = "postgres". Set at most 60 % of the '
+            'database\'s disk, such as "60GiB" of 100 GiB, because PostgreSQL stops when its disk is '
+            "full"
+        )
+
+
+def _agent_problems(config: Config) -> Iterator[str]:
+    if config.agent.gateway and config.upstream.base_url:
+        yield "use either agent.gateway or upstream.base_url, not both: an agent's upstream is its gateway"
+
+
+def _stream_problems(config: Config) -> Iterator[str]:
+    names: set[str] = set()
+    for index, stream in enumerate(config.streams):
+        if stream.name in names:
+            yield f"streams[{index}].name {stream.name!r} is used twice"
+        names.add(stream.name)
+
+
+def _publish_problems(config: Config) -> Iterator[str]:
+    published: set[str] = set()
+    dimensions = (*LEDGER_DIMENSIONS, *(f"tag:{name}" for name in config.ledger.tags))
+    for index, rule in enumerate(config.publish):
+        shown = f"publish[{index}]"
+        if rule.stream in published:
+            yield f"{shown}.stream {rule.stream!r} is used twice"
+        published.add(rule.stream)
+        yield from one_of(f"{shown}.by", rule.by, dimensions)
+        for name, dimension in rule.dimensions.items():
+            yield from one_of(f"{shown}.dimensions.{name}", dimension, dimensions)
+
+
+def _destination_problems(config: Config) -> Iterator[str]:
+    of_several_nodes = config.storage.engine == POSTGRES
+    return catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
+
+
+# section -> its checks that need other modules or another section's values
+_MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
+    "storage": lambda config: engines.problems(config.storage),
+    "upstream": lambda config: paths.problems(config.upstream),
+    "destinations": _destination_problems,
+    "notify": lambda config: notifications.problems(config.notify),
+    "container": lambda config: url("container.upload_url", config.container.upload_url),
+    "agent": _agent_problems,
+    "mcp": lambda config: assistants.problems(config.mcp, config.oidc),
+    "streams": _stream_problems,
+    "publish": _publish_problems,
+}
+
+
+def warnings(config: Config) -> Iterator[str]:
+    """Yield risky settings for `tollhouse check`. The server runs with them."""
+    server = config.server
+    if server.operator_plaintext and not server.trusted_proxies:
+        yield (
+            "server.trusted_proxies is empty, so all people behind the proxy share one limit on "
+            "sign-in attempts; list the addresses of the proxy"
+        )
+    if not all(map(names_some, server.chain_keys)):
+        yield (
+            'server.chain_keys has "*", so anybody with a key that may send can set the key, user '
+            "and team of records, as another Tollhouse does; list the keys of your gateways instead, "
+            "or leave it empty"
+        )

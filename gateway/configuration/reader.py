@@ -1,0 +1,212 @@
+"""
+Reads the configuration from the file, then the environment (`TOLLHOUSE_SECTION__KEY`), then command options.
+Reports all problems at once.
+
+Sizes ("64MiB") become bytes and durations ("10s") become seconds here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from exporters.problems import one_of
+from gateway.configuration.problems import missing
+from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.sections import Config, ConfigError, types_of
+from gateway.configuration.values import read_quantity, written
+from spool.settings import Duration, Setting, Size
+
+
+def load(
+    path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Config:
+    """
+    Return the configuration. The environment overrides the file, and `flags` overrides both. `flags` has
+    dotted names, and None means not given.
+
+    Raises ConfigError with all problems. Relative paths are relative to the file.
+    """
+    problems: list[str] = []
+    tree = _read(path)
+    for name, names, text in _variables(env):
+        _overlay(tree, names, text, name, problems)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            _overlay(tree, name.split("."), value, name, problems)
+    config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
+    problems += [*problems_of(config), *missing(config, tree)]
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+FILE, ENVIRONMENT, FLAG = "file", "environment", "flag"
+
+
+def origins(
+    path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Mapping[str, str]:
+    """
+    Return the source of each setting that is set, under a name such as `spool.hold` or `destinations`. If
+    several sources set it, return the source that applies. Raises ConfigError for a file that cannot be read.
+    """
+    origins_by_name: dict[str, str] = {}
+    for section, value in _read(path).items():
+        origins_by_name[section] = FILE
+        origins_by_name.update(
+            {f"{section}.{name}": FILE for name in value} if isinstance(value, dict) else {}
+        )
+    for _, names, _ in _variables(env):
+        origins_by_name |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
+    return origins_by_name | {name: FLAG for name, value in (flags or {}).items() if value is not None}
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    try:
+        return {} if path is None else tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: {error}"]) from error
+
+
+def _variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
+    """Yield each variable that is a setting: its name, the parts of the setting's name, and its text."""
+    for name, text in sorted((os.environ if env is None else env).items()):
+        # A variable without a section is not a setting, for example TOLLHOUSE_KEY of `tollhouse send`.
+        if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
+            yield name, name.removeprefix(ENV_PREFIX).lower().split("__"), text
+
+
+ENV_PREFIX = "TOLLHOUSE_"
+_RENAMED = {"upstream.key": "upstream.keys", "destination": "destinations", "source": "sources"}
+
+
+def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, problems: list[str]) -> None:
+    for name in names[:-1]:
+        inner: Any = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            problems.append(f"{shown} names a key within something that is not a section")
+            return
+        tree = inner
+    tree[names[-1]] = value
+
+
+def _section(kind: type, tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
+    """
+    Read one dataclass from one table. A bad value is added to the problems, and the default is used instead.
+    """
+    if not isinstance(tree, dict):
+        problems.append(f"{prefix or 'the file'} must be a table")
+        return kind()
+    hints = types_of(kind)
+    for unknown in sorted(set(tree) - set(hints)):
+        name = _join(prefix, unknown)
+        near = difflib.get_close_matches(unknown, hints, 1, 0.6)
+        meant = _RENAMED.get(name) or (_join(prefix, near[0]) if near else None)
+        problems.append(f"unknown key {name}" + (f"; did you mean {meant}?" if meant else ""))
+    settings = {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
+    values = {}
+    for name, value in tree.items():
+        if name in hints:
+            values[name] = _value(hints[name], value, _join(prefix, name), base, problems)
+            problems += _broken_rules(settings[name], hints[name], _join(prefix, name), values[name])
+    if "data_dir" in hints:
+        values.setdefault("data_dir", base / "tollhouse-data")
+    return kind(**{name: value for name, value in values.items() if value is not _BAD})
+
+
+def _broken_rules(setting: Setting, kind: Any, name: str, value: Any) -> Iterator[str]:
+    if value is _BAD:
+        return
+    if setting.choices:
+        yield from one_of(name, value, setting.choices)
+    if setting.least is not None and value < setting.least:
+        yield f"{name} must be at least {written(kind, setting.least)}"
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+_BAD = object()
+
+
+def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+    """Convert a value to its type. A bad value is added to the problems, and the result is _BAD."""
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+        if value == "":
+            return None
+        origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        return _section(typing.cast("type", kind), value, name, base, problems)
+    if origin is tuple:
+        return _items(typing.get_args(kind)[0], value, name, base, problems)
+    # the setting is a table, such as Mapping[str, ...]
+    if origin is not None and origin is not typing.Annotated:
+        if not isinstance(value, dict):
+            problems.append(f"{name} must be a table")
+            return _BAD
+        inner = typing.get_args(kind)[1]
+        return {key: _value(inner, item, _join(name, key), base, problems) for key, item in value.items()}
+    converted = _scalar(kind, value, base)
+    if converted is _BAD:
+        problems.append(f"{name} must be {WORDS[kind]}")
+    return converted
+
+
+def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+    if isinstance(value, str):  # values from the environment are text
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list):
+        problems.append(f"{name} must be a list")
+        return _BAD
+    return tuple(_value(kind, item, f"{name}[{index}]", base, problems) for index, item in enumerate(value))
+
+
+WORDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number, 0 or more",
+    Size: 'a size such as "64MiB"',
+    Duration: 'a duration such as "10s", "5m" or "7d"',
+    Path: "a path",
+    Decimal: "a price as text or number",
+}
+
+
+def _scalar(kind: Any, value: Any, base: Path) -> Any:
+    if kind is bool:
+        if isinstance(value, str):
+            value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+        return value if isinstance(value, bool) else _BAD
+    if isinstance(value, bool):
+        return _BAD
+    if kind in (Size, Duration):
+        quantity = read_quantity(kind, str(value))
+        if quantity is None:
+            return _BAD
+        return int(quantity) if kind is Size else quantity
+    if kind is int:
+        text = str(value)
+        return int(text) if text.isdecimal() and text.isascii() else _BAD
+    if kind is Decimal:
+        try:
+            price = Decimal(str(value))
+        except InvalidOperation:
+            return _BAD
+        return price if price.is_finite() and price >= 0 else _BAD
+    if not isinstance(value, str):
+        return _BAD
+    return value if kind is str else base / Path(value).expanduser()

@@ -1,0 +1,1399 @@
+"""
+The configuration: one frozen dataclass per section, with a default for every key.
+
+A section's method `problems` checks its own values; `problems.py` has the rules between sections. The module
+gateway.configuration.reader reads the configuration at the start, and every other module gets its own
+section. Sizes and durations are in bytes and seconds. Packages below this one define their own sections,
+which are imported here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
+from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
+from gateway.configuration.values import is_loopback, is_safe_address, parse_network, split_address
+from gateway.normalise.reading.content import may_hold_content
+from spool.devices.device import is_device_id
+from spool.ledger.work import WorkLimits
+from spool.meters import METERS
+from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
+from spool.settings import (
+    DAY_S,
+    GIB,
+    KIB,
+    MIB,
+    ContainerSettings,
+    Duration,
+    Size,
+    SpoolSettings,
+    StorageSettings,
+    setting,
+)
+
+PULLED_SOURCES = (
+    "openai_usage",
+    "openai_usage_embeddings",
+    "openai_costs",
+    "anthropic_usage",
+    "anthropic_costs",
+    "anthropic_analytics_usage",
+    "anthropic_analytics_costs",
+    "openrouter_activity",
+    "github_copilot",
+    "cursor_usage_events",
+    "litellm_spend_logs",
+)
+# Report sources that list who has a seat of a plan.
+OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
+SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
+LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
+MAX_LEDGER_TAGS = 8
+MOST_PULL_DAYS = 31
+MAX_SKEW_S = 300.0
+ROW_OWNERS = ("team", "user", "device", "api_key")
+LONGEST_HEADER = 128  # limit in characters for the name of a header with a key
+_HEADER = re.compile(rf"[A-Za-z0-9!#$%&'*+.^_`|~-]{{1,{LONGEST_HEADER}}}")
+# Headers that proxies, HTTP or Tollhouse read for another purpose.
+_TAKEN_HEADERS = frozenset({
+    "accept", "authorization", "connection", "cookie", "date", "expect", "forwarded", "helicone-signature", "host",
+    "idempotency-key", "keep-alive", "opamp-instance-uid", "origin", "referer", "te", "trailer", "transfer-encoding",
+    "upgrade", "user-agent", "via", "x-amz-firehose-request-id", "x-csrf-token", "x-device-id", "x-real-ip",
+    "x-tollhouse-as",
+})  # fmt: skip
+_TAKEN_BEGINNINGS = (
+    "accept-",
+    "access-control-",
+    "content-",
+    "grpc-",
+    "mcp-",
+    "proxy-",
+    "sec-",
+    "x-forwarded-",
+)
+PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
+
+
+class ConfigError(Exception):
+    """The configuration cannot run. `problems` lists every reason, with the names of the settings."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Listening addresses, access, and [limits](limits.md) on what one sender may use."""
+
+    listen: str = setting(
+        "127.0.0.1:4318", "address for HTTP; port 0 lets the system choose a port, which is then printed"
+    )
+    grpc_listen: str = setting("127.0.0.1:4317", "address for OTLP over gRPC; leave empty to switch gRPC off")
+    reuse_port: bool = setting(
+        False,
+        "whether another process of this user may also listen on `grpc_listen`, which `tollhouse "
+        "serve --take-over` needs",
+    )
+    operator_listen: str = setting(
+        "",
+        "address for `/metrics` and the operator API; if empty, `listen` if that is loopback, else "
+        "127.0.0.1:4319",
+    )
+    metrics_listen: str = setting(
+        "",
+        "additional address that serves only `/metrics` and health, for a Prometheus on another "
+        "machine; if empty, there is none",
+    )
+    metrics_names: int = setting(
+        0,
+        "number of providers, of models and of teams with their own series of cost and tokens on "
+        "`/metrics`; 0 means no such series; see [cost and tokens](monitoring.md#cost-and-tokens); "
+        "needs a restart",
+        edge="all others together are `(other)`",
+        least=0,
+    )
+    operator_plaintext: bool = setting(
+        False,
+        "whether a public `operator_listen` may use no TLS, because a proxy encrypts; browsers then "
+        "still get `Secure` cookies",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "addresses and networks of the proxies in front, such as `10.0.0.5` or `10.0.0.0/28`; only "
+        "their `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted",
+    )
+    accept_bearer: bool = setting(False, "whether keys may also be sent as `Bearer KEY`")
+    key_headers: tuple[str, ...] = setting(
+        (),
+        "further headers in which senders of telemetry may send their key, such as `X-Tollhouse-Key`; they take "
+        "precedence over `Authorization`, and a request with two of them gets 400",
+    )
+    key_addresses: Mapping[str, tuple[str, ...]] = setting(
+        {},
+        "name of a key = addresses and networks from which it may be used, such as `198.51.100.0/24`; `*` matches "
+        "any part of a name, and an entry with the exact name takes precedence. A request from another "
+        "address gets 403. Keys without an entry may be used from everywhere. A device's own key is named "
+        "`device ID`",
+    )
+    api_key_file: Path | None = setting(None, "file with a key for AI telemetry that the deployment provides")
+    max_body_bytes: Size = setting(
+        64 * MIB,
+        "maximum size of a request body after decompression",
+        edge="413 for a larger body",
+        least=64 * KIB,
+    )
+    max_inflight_bytes: Size = setting(
+        64 * MIB,
+        "memory for requests that are being read; not less than `max_body_bytes`",
+        edge=(
+            "503 with `Retry-After`; keys share the memory, see "
+            "[limits](limits.md#how-the-bytes-in-flight-are-shared)"
+        ),
+    )
+    small_body_bytes: Size = setting(
+        MIB,
+        "maximum size of a small request body",
+        edge="a larger body must arrive at `min_upload_rate` and cannot use the reserve",
+    )
+    small_body_reserve: Size = setting(
+        8 * MIB,
+        "memory reserved for small bodies; at least twice `small_body_bytes`",
+        edge="503 with `Retry-After`; a key gets at most half of what other keys leave free",
+    )
+    min_upload_rate: Size = setting(
+        16 * KIB,
+        "minimum bytes per second of a body over `small_body_bytes`, averaged over ten seconds; 0 "
+        "means no minimum",
+        edge="503 with `Retry-After` for a slower body",
+    )
+    max_connections: int = setting(
+        10_000,
+        "maximum number of open sender connections",
+        edge=(
+            "a new connection closes the longest idle one of the key or address with the most "
+            "connections; 503 if none is idle"
+        ),
+        least=2,
+    )
+    max_items: int = setting(
+        250_000,
+        "maximum number of items in a body (spans, points, log records, lines, events, and the "
+        "resources around them)",
+        edge="413",
+        least=1000,
+    )
+    max_grpc_messages: int = setting(
+        4,
+        "maximum number of gRPC messages received at once; a key gets at most half of what other "
+        "keys leave free",
+        edge="further messages wait 10 s, then get 503 with `Retry-After`",
+        least=2,
+    )
+    native: bool = setting(
+        True,
+        "whether to use the compiled module `tollhouse-native` if it is installed; see [what it "
+        "gives](sizing.md#the-compiled-module); needs a restart",
+    )
+    max_event_streams: int = setting(
+        50,
+        "maximum number of open console pages and other readers of event streams",
+        edge=(
+            "a new stream ends the oldest one of the person with the most streams; 503 with "
+            "`Retry-After` if nobody has two"
+        ),
+        least=1,
+    )
+    max_person_event_streams: int = setting(
+        8, "maximum number of these per person", edge="a new stream ends the person's oldest one", least=1
+    )
+    max_operator_connections: int = setting(
+        500,
+        "maximum number of open connections to `metrics_listen`, and to `operator_listen` if it "
+        "differs from `listen`",
+        edge=(
+            "a new connection closes the longest idle one of the address with the most connections; 503 "
+            "if none is idle"
+        ),
+        least=2,
+    )
+    max_listed_records: int = setting(
+        100_000,
+        "maximum number of records that the console and the operator API search for a list of some "
+        "days or months",
+        edge="the list says where the search ended (`looked_through`); choose fewer days",
+        least=1,
+    )
+    chain_keys: tuple[str, ...] = setting(
+        (),
+        "names of keys whose senders may be other gateways, so that their records are stored as "
+        'sent; `*` matches any ending. Keys listed by a name other than "*" may also revoke and '
+        "reset devices. A device's own key is named `device ID`. `tollhouse agent` needs no entry: "
+        "its records are reports of its device, and the gateway prices them",
+    )
+    max_key_requests_per_s: int = setting(
+        0, "maximum requests per second with one key; 0 means no limit", edge="429 with `Retry-After`"
+    )
+    max_key_bytes_per_s: Size = setting(
+        0,
+        "maximum bytes per second of bodies sent with one key, including refused bodies; 0 means no limit",
+        edge="429 with `Retry-After`, before the next body is read",
+    )
+    cors_origins: tuple[str, ...] = setting((), "web origins whose pages may send telemetry from a browser")
+    tls_cert_file: Path | None = setting(
+        None, "file with the TLS certificate and its chain; set it with `tls_key_file` to switch TLS on"
+    )
+    tls_key_file: Path | None = setting(None, "file with the private key of the TLS certificate")
+    tls_client_ca_file: Path | None = setting(
+        None,
+        (
+            "file with the certificate authorities that must have signed the certificates of senders; if "
+            "empty, senders need none"
+        ),
+    )
+
+    def problems(self, _: str) -> Iterator[str]:
+        for name in LISTENING:
+            address = getattr(self, name.partition(".")[2])
+            if (address or name == "server.listen") and not _is_address(address):
+                yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
+        if _is_public(self.operator_listen) and not (self.tls_cert_file or self.operator_plaintext):
+            yield (
+                "server.operator_listen is public, so passwords, sessions and /metrics would be sent "
+                "unencrypted; set server.tls_cert_file and server.tls_key_file, or "
+                "server.operator_plaintext = true if a proxy encrypts"
+            )
+        for index, name in enumerate(self.trusted_proxies):
+            if not _is_network(name):
+                yield (
+                    f"server.trusted_proxies[{index}] must be an address or a network, such as "
+                    '"10.0.0.5" or "10.0.0.0/28", and must not match every address'
+                )
+        for index, name in enumerate(self.key_headers):
+            if not _may_hold_key(name):
+                yield (
+                    f"server.key_headers[{index}] must be a header name of at most {LONGEST_HEADER} characters that "
+                    'has no other meaning, such as "X-Tollhouse-Key"'
+                )
+        for key, networks in self.key_addresses.items():
+            if not networks or not all(map(_is_network, networks)):
+                yield (
+                    f"server.key_addresses.{key} must list addresses or networks, such as "
+                    '"198.51.100.7" or "198.51.100.0/24", and must not match every address'
+                )
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            yield "set server.tls_cert_file and server.tls_key_file together"
+        if self.tls_client_ca_file and not self.tls_cert_file:
+            yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
+        if self.max_inflight_bytes < self.max_body_bytes:
+            yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
+        if self.small_body_reserve < 2 * self.small_body_bytes:
+            yield "server.small_body_reserve must be at least twice server.small_body_bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCostStream:
+    """Delivery of one unit-cost stream."""
+
+    name: str = setting("", "name of the stream")
+    single_writer: bool = setting(
+        False,
+        (
+            "whether only this gateway writes the stream, so that its totals may replace those of your "
+            "cost service"
+        ),
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        yield from stream_name(f"{at}.name", self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """Totals that are published as a unit-cost stream."""
+
+    stream: str = setting("", "name of the stream")
+    measure: str = setting("cost", "measure that is summed", choices=PUBLISHED_MEASURES)
+    per: str = setting(
+        "",
+        "measure by which the sum is divided; if empty, it is not divided",
+        choices=("", *PUBLISHED_MEASURES),
+    )
+    by: str = setting(
+        "team", "dimension by whose values the sums are split, such as team, model or `tag:NAME`"
+    )
+    granularity: str = setting("DAILY", "period of one sum", choices=("HOURLY", "DAILY"))
+    dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension in the totals; at most 5")
+
+    def problems(self, at: str) -> Iterator[str]:
+        yield from stream_name(f"{at}.stream", self.stream)
+        if len(self.dimensions) > MAX_STREAM_KEYS:
+            yield f"{at}.dimensions must have at most {MAX_STREAM_KEYS} entries"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSettings:
+    """Devices that run `tollhouse agent`."""
+
+    policy: str = setting(
+        "auto",
+        "how devices enrol: automatically, only machines of the [inventory](fleet.md#which-machines-may-enrol), after "
+        "an operator's approval, or not at all",
+        choices=("auto", "expected", "approve", "closed"),
+    )
+    require_token: bool = setting(
+        False, "whether a new device needs an enrolment token: [tokens](fleet.md#enrolment-tokens)"
+    )
+    heartbeat_interval: Duration = setting(
+        60.0,
+        "time between two heartbeats of an agent; from 2,000 devices on, at least a minute for each 2,000 devices",
+        least=1,
+    )
+    host_id: bool = setting(False, "whether the resource attribute `host.id` may name a device")
+    max: int = setting(
+        20_000,
+        "maximum number of known devices; a key enrols at most half of what other keys leave free",
+        edge="429 for a further enrolment; the device's telemetry is still accepted",
+    )
+    max_body_bytes: Size = setting(
+        64 * KIB, "maximum size of an enrolment or a heartbeat", edge="413 for a larger one", least=KIB
+    )
+    forget_after: Duration = setting(
+        90 * 86_400.0,
+        "time without a report after which a device is deleted, also if it is revoked; 0s means never",
+    )
+    opamp: bool = setting(
+        False, "whether collectors and supervisors may report as devices over OpAMP, at `/v1/opamp`"
+    )
+    opamp_keys: bool = setting(
+        False, "whether a new OpAMP device that accepts connection settings gets its own key"
+    )
+    max_opamp_connections: int = setting(
+        10_000,
+        "maximum number of open WebSocket connections for OpAMP; a key may hold half of what other keys leave free",
+        edge="503 with `Retry-After` for a further connection; `server.max_connections` applies as well",
+        least=1,
+    )
+    max_opamp_control_frames: int = setting(
+        10,
+        "maximum number of pings, pongs and fragments below 126 bytes that an OpAMP connection may send in a second",
+        edge="the connection is closed with 1008",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Clusters whose agents send container metrics, or that run `tollhouse agent`."""
+
+    max: int = setting(
+        1000, "maximum number of known clusters", edge="503 for a report of a further cluster", least=1
+    )
+    report_interval: Duration = setting(
+        600.0,
+        "time between two reports of a cluster's agent; a cluster without a report for three "
+        "intervals is offline (`silent`)",
+        least=1,
+    )
+
+
+AGENT_REPORTS = ("user", "use", "serial", "endpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """
+    Settings that only `tollhouse agent` reads. A device without a key needs
+    `enrolment_token_file`, `enrolment_key_file` or `enrolment_key_env`.
+    """
+
+    gateway: str = setting("", "address of the gateway")
+    enrolment_token_file: Path | None = setting(
+        None,
+        "file with an enrolment token, readable only by its owner; the agent deletes it after the first accepted "
+        "heartbeat",
+    )
+    enrolment_key_file: Path | None = setting(None, "file with a key that may enrol devices")
+    enrolment_key_env: str = setting("", "environment variable with that key, instead of a file")
+    device_id: str = setting("", "id of the device; if empty, the agent creates one and stores it")
+    user: str = setting("", "user of the device, for reports that name no user")
+    labels: Mapping[str, str] = setting(
+        {}, "labels of the device, such as team, for reports that do not set them"
+    )
+    report: tuple[str, ...] = setting(
+        ("user", "use"),
+        "what heartbeats state about the machine: user, use (the hour of an assistant's last use), serial (its serial "
+        "number), endpoint (the host of a foreign endpoint)",
+    )
+
+    def problems(self, _: str) -> Iterator[str]:
+        yield from url("agent.gateway", self.gateway)
+        if sum(map(bool, (self.enrolment_token_file, self.enrolment_key_file, self.enrolment_key_env))) > 1:
+            yield (
+                "set only one of agent.enrolment_token_file, agent.enrolment_key_file and agent.enrolment_key_env"
+            )
+        if strange := [word for word in self.report if word not in AGENT_REPORTS]:
+            yield f"agent.report may have {', '.join(AGENT_REPORTS)}, and not {strange[0]}"
+        if self.device_id and not is_device_id(self.device_id):
+            yield "agent.device_id must have 1 to 128 letters, digits or any of . _ : @ -"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """Privacy. Message content is never stored, whatever these settings say."""
+
+    keep_attributes: tuple[str, ...] = setting(
+        (),
+        "further attributes to store as tags, and names of free tags whose text may be long or look "
+        "like content, such as `note`; attributes with message content are not allowed",
+    )
+    emails: str = setting(
+        "hash",
+        "form of e-mail addresses in records: [names of people](people-names.md)",
+        choices=("hash", "keep", "drop"),
+    )
+    max_names: int = setting(
+        50_000,
+        "maximum number of stored names of hashed people: [names of people](people-names.md)",
+        edge="409 for a further name; delete some names",
+        least=1,
+    )
+
+    def problems(self, _: str) -> Iterator[str]:
+        for name in self.keep_attributes:
+            if may_hold_content(name):
+                yield f"privacy.keep_attributes: {name} is message content and can never be stored"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceOverride:
+    """
+    Prices of a `model` in dollars per million tokens. Prices that are not set come from the price list.
+    `meters` are prices of units other than text tokens; docs/meters.md gives the number of units per price.
+
+    If several entries match, the one with the latest `since` applies. If that is equal, the last entry applies.
+    """
+
+    model: str = setting("", "name of the model; a trailing `*` matches any ending")
+    provider: str = setting(
+        "", "provider to which the prices are limited; if empty, they apply to all providers"
+    )
+    since: str = setting("", 'first day on which the prices apply, such as "2026-11-20"')
+    input: Decimal | None = setting(None, "input tokens")
+    output: Decimal | None = setting(None, "output tokens")
+    cache_read: Decimal | None = setting(None, "price of tokens read from a cache")
+    cache_write: Decimal | None = setting(None, "price of tokens written to a cache")
+    cache_write_1h: Decimal | None = setting(None, "price of tokens written to a cache for one hour")
+    meters: Mapping[str, Decimal] = setting(
+        {}, 'prices of meters other than text tokens, such as `web_searches = "8"` per thousand searches'
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        if not self.model:
+            yield f"{at}.model is required"
+        if self.input is None and self.output is None and not self.meters:
+            yield f"{at} needs input or output, in dollars per million tokens, or meters"
+        for name in self.meters:
+            if name not in METERS:
+                yield f"{at}.meters.{name} is not a meter; docs/meters.md lists the meters"
+        if self.since and not _is_day(self.since):
+            yield f'{at}.since must be a day such as "2026-11-20"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceSettings:
+    """Prices for calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
+
+    file: Path | None = setting(
+        None,
+        "file of list prices that replaces the list in the package: [the formats]"
+        "(prices.md#format-of-a-price-list)",
+    )
+    max_file_bytes: Size = setting(
+        32 * MIB,
+        "maximum size of that file, and of a list of `tollhouse prices update`",
+        edge="the list is refused, and the earlier list stays in effect",
+        least=KIB,
+    )
+    download_timeout: Duration = setting(
+        60.0,
+        "time to download a list of `tollhouse prices update`",
+        edge="the download is given up, and the earlier list stays in effect",
+        least=1,
+    )
+    max: int = setting(
+        1000, "prices that operators set without a file", edge="409 for a further price; delete one", least=1
+    )
+    override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurrencyRate:
+    """
+    A fixed exchange rate, which takes precedence over all quotations. If several entries match, the one with
+    the latest `since` applies.
+    """
+
+    currency: str = setting("", 'code of the currency, such as "EUR"')
+    usd: Decimal | None = setting(None, "dollars per unit of the currency")
+    since: str = setting(
+        "", 'first UTC day on which the rate applies, such as "2026-01-01"; if empty, it always applies'
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        if self.usd is None or not self.usd.is_finite() or self.usd <= 0:
+            yield f"{at}.usd is required: the number of dollars per unit, more than 0"
+        if not _is_foreign(self.currency):
+            yield f'{at}.currency must be the code of a currency other than USD, such as "EUR"'
+        if self.since and not _is_day(self.since):
+            yield f'{at}.since must be a day such as "2026-11-20"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurrencySettings:
+    """Conversion of amounts in other currencies to dollars: [currencies](currencies.md)."""
+
+    rates_file: Path | None = setting(
+        None,
+        "file with daily rates: from the European Central Bank (XML, CSV or its archive), or CSV "
+        "with `date,currency,usd`. A changed file is read again",
+    )
+    max_file_bytes: Size = setting(
+        16 * MIB,
+        "maximum size of that file after decompression",
+        edge="a larger file is not read, the earlier rates stay in effect, and `tollhouse doctor` reports it",
+        least=KIB,
+    )
+    rate: tuple[CurrencyRate, ...] = setting((), "fixed rates that you define")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """A condition of a rule. Every field that is set must match; a trailing `*` matches any ending."""
+
+    api_key: str = setting("", "key as the source names it")
+    user: str = setting("", "the user")
+    device: str = setting("", "the device")
+    model: str = setting("", "the model")
+    tag: Mapping[str, str] = setting({}, "name of a tag = its value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """Values for fields that are null."""
+
+    team: str = setting("", "the team")
+    user: str = setting("", "the user")
+    tags: Mapping[str, str] = setting({}, "name of a tag = its value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributionRule:
+    """A rule that assigns calls to owners. Rules apply in their order."""
+
+    match: Match = setting(Match(), "which calls")
+    set: Assignment = setting(Assignment(), "values for fields that are null")
+
+    def problems(self, at: str) -> Iterator[str]:
+        if self.match == Match():
+            yield f"{at}.match needs api_key, user, device, model or tag"
+        if self.set == Assignment():
+            yield f"{at}.set needs team, user or tags"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BillingSettings:
+    """
+    Billing connections, and the rows of their hourly files: [billing connections](billing-connections.md).
+    """
+
+    max_connections: int = setting(
+        1000, "billing connections", edge="409 for a further connection; delete one", least=1
+    )
+    max_month_rows: int = setting(
+        1_000_000,
+        "maximum number of rows of a connection per month",
+        edge="409 for a file that exceeds it, and nothing of the file is stored",
+        least=1,
+    )
+    max_month_bytes: Size = setting(
+        70 * MIB,
+        "maximum size of a connection's rows per month",
+        edge="409 for a file that exceeds it, and nothing of the file is stored",
+        least=1,
+    )
+    max_bytes: Size = setting(
+        4 * GIB,
+        "maximum disk space for the rows of all months, compressed, in addition to `spool.max_bytes`",
+        edge="429 with `Retry-After`, and nothing of the file is stored",
+        least=1,
+    )
+    max_tags: int = setting(
+        200,
+        "maximum number of different tags (`resource/tag:NAME`) in the rows of a file, and of tags "
+        "in `/v2/billing/resource_tags`",
+        edge=(
+            "400 for a file with more tags, and nothing of it is stored; the list of tags reports how "
+            "many it leaves out"
+        ),
+        least=1,
+    )
+    retention: Duration = setting(400 * DAY_S, "time for which a month is stored", least=31 * DAY_S)
+    owner_tags: Mapping[str, str] = setting(
+        {},
+        "team, user, device or api_key = tag of a billing row that names it in [billed "
+        "costs](billed-costs.md); if empty, the tag `team` names the team",
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        for name in self.owner_tags:
+            if name not in ROW_OWNERS:
+                yield f"{at}.owner_tags.{name[:40]} is not one of {', '.join(ROW_OWNERS)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BilledSettings:
+    """
+    How parts of a provider bill are assigned to calls, and who sees them: [billed costs](billed-costs.md).
+    """
+
+    credits: str = setting(
+        "unallocated",
+        "how credits and grants are assigned: to nobody, or spread over the usage of their billing "
+        "period in the discounted cost types",
+        choices=("unallocated", "proportional"),
+    )
+    tax: str = setting(
+        "proportional",
+        "how tax is assigned: spread over the usage of its billing period in the discounted cost "
+        "types, or to nobody",
+        choices=("proportional", "unallocated"),
+    )
+    limited: str = setting(
+        "usage",
+        "billed costs for people who see only part of the calls: usage with discounts and covered "
+        "usage, or all layers that are spread over calls, from which they could guess the whole bill",
+        choices=("usage", "layers"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerSettings:
+    """Dimensions by which costs can be grouped."""
+
+    tags: tuple[str, ...] = setting(
+        ("service",),
+        "tags by which costs can be grouped, at most 8; a change applies to calls counted from then on",
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        if len(self.tags) > MAX_LEDGER_TAGS or not all(self.tags):
+            yield f"{at}.tags must have at most {MAX_LEDGER_TAGS} names"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkSettings:
+    """Units of work whose costs are listed: [costs](costs.md#cost-of-a-session-or-pull-request)."""
+
+    ids_per_month: int = setting(
+        100_000,
+        "maximum number of listed units of each kind in a month",
+        edge="the cheapest units without calls in the last two days are added up as `(other)`; totals stay exact",
+        least=100,
+    )
+    links: int = setting(
+        10_000,
+        "maximum number of links to pull requests and tickets",
+        edge="a further link is rejected; delete old ones with `tollhouse work unlink`",
+        least=1,
+    )
+    branch: str = setting(
+        "keep",
+        "form of the names of branches in records, because they may name people; a change applies to later records",
+        choices=("keep", "hash", "drop"),
+    )
+    people: bool = setting(
+        True,
+        "whether costs by session and agent run may be grouped and filtered by user or device; a role may still show a "
+        "person only their own calls",
+    )
+    retention: Duration = setting(
+        90.0 * DAY_S,
+        "time after its last call for which a session or an agent run is listed",
+        edge="it is added to `(other)`, with its later calls",
+        least=DAY_S,
+    )
+    retention_units: Duration = setting(
+        396.0 * DAY_S,
+        "time after its last call for which a repository, branch, commit, pull request or ticket is listed",
+        edge="it is added to `(other)`, with its later calls",
+        least=DAY_S,
+    )
+
+    @property
+    def limits(self) -> WorkLimits:
+        return WorkLimits(
+            ids_per_month=self.ids_per_month,
+            retention_s=self.retention,
+            retention_units_s=self.retention_units,
+            people=self.people,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSettings:
+    """Limits on queries about costs, and on how many run at once: [limits](limits.md#answers)."""
+
+    max_rows: int = setting(
+        10_000,
+        "maximum number of rows in a JSON response that is not paged, and of elements when "
+        "definitions are compared",
+        edge=(
+            "the largest rows are returned, and one row adds up the rest, so totals stay exact; the "
+            "response says `truncated`"
+        ),
+        least=100,
+    )
+    max_summed_rows: int = setting(
+        50_000,
+        "maximum number of rows that a query computes: periods times combinations of the group-by values",
+        edge="422 with a suggestion for a smaller query",
+        least=1000,
+    )
+    max_time: Duration = setting(
+        60.0,
+        "maximum time of a query, and maximum time that it waits for its turn",
+        edge="422 with a suggestion for a smaller query; 429 with `Retry-After` for a query that waited",
+        least=1,
+    )
+    at_once: int = setting(
+        2,
+        "number of queries that run at once, of which a person or key can have only one",
+        edge="further queries wait",
+        least=1,
+    )
+    max_waiting: int = setting(
+        16,
+        "maximum number of waiting queries of one person or key",
+        edge="429 with `Retry-After` for a further query",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewSettings:
+    """Saved filters over costs: [views](views.md)."""
+
+    max: int = setting(200, "views", edge="409 for a further view; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleSettings:
+    """Limits on roles: [roles](roles.md)."""
+
+    max: int = setting(
+        200,
+        "maximum number of roles in addition to the built-in ones",
+        edge="409 for a further role; delete one",
+        least=1,
+    )
+    max_members: int = setting(
+        1000, "maximum number of members and groups of one role", edge="400; create another role", least=1
+    )
+    max_filters: int = setting(
+        20, "maximum number of filters of one role", edge="400; publish a dimension of your own", least=1
+    )
+    max_values: int = setting(
+        1000, "maximum number of values in all filters of one role", edge="400; use `except`", least=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetSettings:
+    """Limits on [budgets](budgets.md)."""
+
+    max: int = setting(500, "budgets", edge="409 for a further budget; delete one", least=1)
+    max_owners: int = setting(
+        10_000,
+        "maximum number of owners that a budget `per` team, user or another dimension evaluates",
+        edge="the owners who spent least are left out, and the budget reports their number",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelLimits:
+    """Notification channels that people create in the console: [notifications](notifications.md)."""
+
+    max: int = setting(
+        50,
+        "maximum number of channels created in the console",
+        edge="409 for a further channel; delete one",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledReportSettings:
+    """
+    Reports of views that are sent weekly or monthly by mail or chat: [scheduled reports](scheduled-reports.md).
+    """
+
+    max: int = setting(200, "scheduled reports", edge="409 for a further report; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotationSettings:
+    """Short texts about a day, shown in charts: [annotations](annotations.md)."""
+
+    max: int = setting(1000, "annotations", edge="409 for a further annotation; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """Plans of assistants, with their seats and included usage: [plans](plans.md)."""
+
+    max: int = setting(100, "maximum number of plans", edge="409 for a further plan; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocationSettings:
+    """Dimensions that the organization defines by rules: [allocation](allocation.md)."""
+
+    max_definition_bytes: Size = setting(
+        128 * KIB, "maximum size of a definition", edge="422 for a larger definition", least=KIB
+    )
+    max_dimensions: int = setting(
+        100,
+        "maximum number of dimensions in all definitions together",
+        edge="422 for a further dimension",
+        least=1,
+    )
+    max_rules: int = setting(
+        2000, "maximum number of rules in a definition", edge="422 for a further rule", least=1
+    )
+    max_versions: int = setting(
+        100,
+        "number of stored versions of each namespace's definition",
+        edge="a further version deletes the oldest one",
+        least=1,
+    )
+    max_namespaces: int = setting(100, "namespaces", edge="409 for a further namespace", least=1)
+    max_jobs: int = setting(
+        100,
+        "maximum number of stored publish jobs; the waiting jobs of a key or a person are at most "
+        "half of what others leave free",
+        edge=(
+            "a further job deletes the oldest finished one of the owner with the most; 409 if all are waiting"
+        ),
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyOwner:
+    """
+    The calls that belong to a provider's key or account: calls that match each of `api_key`, `team` and
+    `source` that is set.
+    """
+
+    provider: str = setting("", "provider as the report names it, such as openai")
+    billed: str = setting("", "key, project, workspace or account as the provider bill names it")
+    api_key: str = setting("", "key of the calls")
+    team: str = setting("", "team of the calls")
+    source: str = setting("", "source of the calls")
+
+    def problems(self, at: str) -> Iterator[str]:
+        if not (self.provider and self.billed):
+            yield f"{at} needs provider and billed, as the report names them"
+        if not (self.api_key or self.team or self.source):
+            yield f"{at} needs api_key, team or source"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementPullSettings:
+    """A report that Tollhouse fetches: [provider bills](statements.md#pulls)."""
+
+    name: str = setting("", "name of the report in commands")
+    source: str = setting("", "kind of report", choices=("", *PULLED_SOURCES, *SEAT_SOURCES))
+    key_file: Path | None = setting(None, "file with an admin key of the provider")
+    base_url: str = setting(
+        "", "address, if it is not the provider's own; required for LiteLLM, which has no fixed one"
+    )
+    account: str = setting(
+        "",
+        (
+            "account, to distinguish several organizations at one provider; for GitHub, the "
+            "organization's name"
+        ),
+    )
+    days: int = setting(31, "number of days to fetch each time, 1 to 31", least=1)
+    every: Duration = setting(21_600.0, "time between two fetches, at least one hour", least=3600)
+    plan: str = setting(
+        "", "name of the [plan](plans.md) whose seats the report lists; only for lists of seats"
+    )
+    tier: str = setting("", "tier of the seats to use, such as business; only for lists of seats")
+    names_file: Path | None = setting(
+        None,
+        (
+            "CSV file that maps names in the report to the users that telemetry reports; only for lists "
+            "of seats"
+        ),
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        yield from one_of(f"{at}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
+        if (self.source in SEAT_SOURCES) != bool(self.plan):
+            yield f"{at}.plan is required for a list of seats, and not allowed for any other source"
+        if self.key_file is None:
+            yield f"{at}.key_file is required: the file with an admin key of the provider"
+        yield from url(f"{at}.base_url", self.base_url)
+        if any(mark in self.base_url for mark in "?#"):
+            yield (
+                f"{at}.base_url must be an address without a query or a fragment; put the key into "
+                f"{at}.key_file"
+            )
+        if self.source == "litellm_spend_logs" and not self.base_url:
+            yield f"{at}.base_url is required: the address of your LiteLLM"
+        if self.source.startswith("github_copilot") and not self.account:
+            yield f"{at}.account is required: the name of your organization at GitHub"
+        if self.source in OF_GOOGLE and not self.account:
+            yield f"{at}.account is required: the resource at Google that has the licenses"
+        if self.days > MOST_PULL_DAYS:
+            yield f"{at}.days must be at most {MOST_PULL_DAYS}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconciliationSettings:
+    """Comparison of provider bills with counted costs: [reconciliation](reconciliation.md)."""
+
+    tolerance_money: Decimal = setting(
+        Decimal("0.5"),
+        "allowed difference of a final day, in percent of the billed money; at least one cent more "
+        "than the bill's rounding is always allowed",
+    )
+    tolerance_tokens: Decimal = setting(
+        Decimal(1), "allowed difference of a final day, in percent of the billed tokens"
+    )
+    settle: Duration = setting(
+        0.0,
+        "minimum time until a provider's figures count as final; each source also has its own: "
+        "[provider bills](statements.md)",
+    )
+    max_file_bytes: Size = setting(
+        256 * MIB,
+        "maximum size of an imported report after decompression",
+        edge="a larger report is refused; import a shorter period",
+        least=KIB,
+    )
+    max_upload_bytes: Size = setting(
+        64 * MIB,
+        "maximum size of the files of an upload in the console, before decompression",
+        edge="the upload is refused; import the files on the server's machine with `tollhouse reconcile import`",
+        least=KIB,
+    )
+    max_rows: int = setting(
+        200_000,
+        "maximum number of different cells in an imported report",
+        edge="a report with more cells is refused; import a shorter period",
+        least=1,
+    )
+    pull_timeout: Duration = setting(
+        60.0,
+        "maximum time for a response of a provider",
+        edge="the request is repeated, then the fetch fails",
+        least=1,
+    )
+    max_page_bytes: Size = setting(
+        32 * MIB, "maximum size of a fetched page", edge="the fetch fails on a larger page", least=KIB
+    )
+    max_pages: int = setting(
+        10_000,
+        "maximum number of pages per fetch, or per day if days are fetched one by one",
+        edge="the fetch fails",
+        least=1,
+    )
+    pull: tuple[StatementPullSettings, ...] = setting((), "reports that Tollhouse fetches")
+    owner: tuple[KeyOwner, ...] = setting(
+        (), "keys and accounts of providers that have other names in Tollhouse"
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        for name in ("tolerance_money", "tolerance_tokens"):
+            if not 0 <= getattr(self, name) <= 100:
+                yield f"{at}.{name} must be a percentage from 0 to 100"
+        names: set[str] = set()
+        reports: dict[tuple[str, str, str], str] = {}
+        for index, pull in enumerate(self.pull):
+            shown = f"{at}.pull[{index}]"
+            if not pull.name or pull.name in names:
+                yield f"{shown}.name is required and must be unique"
+            names.add(pull.name)
+            before = reports.setdefault((pull.source, pull.account, pull.plan), shown)
+            if before != shown and pull.source:
+                yield (
+                    f"{shown}.account must differ from that of {before}, because each report would "
+                    "otherwise replace the days of the other"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpOAuthSettings:
+    """Sign-in of people's assistants with the provider of [oidc]: [people](mcp.md#people)."""
+
+    resource: str = setting(
+        "",
+        "address of the MCP endpoint exactly as people type it, such as "
+        '"https://tollhouse.example.com/mcp"; if empty, assistants need keys. An address that ends '
+        "with /mcp/people leaves /mcp to keys",
+    )
+    audiences: tuple[str, ...] = setting(
+        (), "accepted values of the claim `aud`; a token must have at least one of them; if empty, `resource`"
+    )
+    read_scope: str = setting("tollhouse.read", "scope of tokens that may read")
+    write_scope: str = setting("tollhouse.write", "scope of tokens that may also use tools that write")
+    clients: tuple[str, ...] = setting(
+        (), "ids of the clients (`client_id`, `azp`) whose tokens are accepted; if empty, of every client"
+    )
+    max_life: Duration = setting(
+        24 * 3600.0,
+        "maximum lifetime of a token, from its issue to its end; at most 7d",
+        edge="401 for a token with a longer lifetime",
+        least=60,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpSettings:
+    """Assistants that use the Model Context Protocol: [assistants](mcp.md)."""
+
+    calls_per_minute: int = setting(
+        60,
+        "maximum tool calls of one key or person per minute, where each other message counts as a "
+        "tenth of a call; 0 means no limit",
+        edge="429 with `Retry-After`",
+    )
+    daily_calls: int = setting(
+        2000,
+        "maximum tool calls of one key or person per UTC day; 0 means no limit",
+        edge="429 with `Retry-After`, which names the next day",
+    )
+    writes: bool = setting(
+        False,
+        "whether assistants may also write: log an insight, and set the organization notes that the "
+        "first tool returns. The audit list has each change under the name of the key",
+    )
+    tools: Mapping[str, bool] = setting(
+        {},
+        "name of a tool = whether assistants have it; decisions in the console or with `tollhouse "
+        "mcp tools` take precedence",
+    )
+    hosts: tuple[str, ...] = setting(
+        (),
+        "host names of this server, without port. On a loopback listener, requests for other names "
+        "and from pages of other origins get 403; loopback names and bare addresses are always "
+        "allowed",
+    )
+    oauth: McpOAuthSettings = setting(McpOAuthSettings(), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OidcSettings:
+    """
+    Sign-in of people to the console with an OpenID provider, in addition to local accounts: [sign-in](sign-in.md).
+    """
+
+    issuer: str = setting(
+        "",
+        ("the provider, exactly as its discovery document names it; if empty, there are only local accounts"),
+    )
+    client_id: str = setting("", "client id of Tollhouse at the provider")
+    client_secret_file: Path | None = setting(
+        None, "file with the client's secret, read again when it changes; leave empty for a public client"
+    )
+    console: str = setting(
+        "",
+        'address of the console in browsers, such as "https://tollhouse.example.com/console/". The '
+        "redirect address at the provider is this address and `api/oidc-callback`. Links in "
+        "notifications and in responses to assistants begin with it",
+    )
+    name: str = setting("OpenID", "name of the provider on the button of the sign-in page")
+    scopes: tuple[str, ...] = setting(
+        ("openid", "email", "profile"), "scopes that Tollhouse requests; they must include `openid`"
+    )
+    named_by: str = setting(
+        "email",
+        "identifier of an operator: the verified e-mail address, or the person's id at the provider",
+        choices=("email", "sub"),
+    )
+    assume_verified_email: bool = setting(
+        False, "whether e-mail addresses count as verified if the provider does not state it"
+    )
+    link_accounts: bool = setting(
+        False,
+        (
+            "whether a person with the e-mail address of a local account signs in to that account, with "
+            "its role"
+        ),
+    )
+    groups_claim: str = setting(
+        "groups", "claim of the ID token that lists the person's groups; a dot selects a member of an object"
+    )
+    allowed_groups: tuple[str, ...] = setting((), "groups whose members may sign in; if empty, everybody may")
+    allowed_domains: tuple[str, ...] = setting(
+        (), "domains of e-mail addresses that may sign in; if empty, all domains"
+    )
+    roles: Mapping[str, str] = setting(
+        {},
+        "name of a group = none, viewer, operator or admin; the highest applies, at each sign-in. "
+        "People in none of these groups get `default_role`",
+    )
+    default_role: str = setting(
+        "viewer",
+        "role of people who are in no group of `roles` and are named by no role; without `roles`, "
+        "the role of a new operator, which admins can change",
+        choices=ROLES,
+    )
+    clock_skew: Duration = setting(
+        60.0, "allowed difference between the clocks of the provider and of this machine; at most 5m"
+    )
+    session: Duration = setting(
+        12 * 3600.0, "duration of a session; at most 12h, and it ends after 1h without use", least=60
+    )
+    recheck: Duration = setting(
+        900.0,
+        "time between two checks with the provider whether a person may stay signed in, if it issues "
+        "refresh tokens",
+        least=60,
+    )
+    timeout: Duration = setting(
+        10.0, "maximum time for a response of the provider", edge="the sign-in fails", least=1
+    )
+    ca_file: Path | None = setting(
+        None,
+        "file with certificate authorities for the provider's certificate; if empty, those of the system",
+    )
+    proxy: str = setting("", "HTTP proxy for requests to the provider", secret=True)
+
+    def problems(self, _: str) -> Iterator[str]:
+        if not self.issuer:
+            if self != OidcSettings():
+                yield "oidc.issuer is required, because other settings of [oidc] are set"
+            return
+        for name, address in (("issuer", self.issuer), ("console", self.console)):
+            if not is_safe_address(address):
+                yield f"oidc.{name} must be an https address; http is allowed only on this machine"
+        if not self.console.endswith("/console/"):
+            yield 'oidc.console must end with "/console/", such as "https://tollhouse.example.com/console/"'
+        if not self.client_id:
+            yield "oidc.client_id is required with oidc.issuer"
+        if "openid" not in self.scopes:
+            yield "oidc.scopes must include openid"
+        if self.clock_skew > MAX_SKEW_S:
+            yield "oidc.clock_skew must be at most 5m; set the clock of this machine instead"
+        if self.session > SESSION_LIFE_S:
+            yield "oidc.session must be at most 12h"
+        for group, role in self.roles.items():
+            yield from one_of(f"oidc.roles.{group}", role, ROLES)
+        yield from url("oidc.proxy", self.proxy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSettings:
+    """People who use commands on this machine. The audit list names them by e-mail address."""
+
+    local: Mapping[str, str] = setting(
+        {},
+        'system user = e-mail address, such as `root = "ops@example.com"`. Other users get '
+        "`TOLLHOUSE_AS`, or USER@HOSTNAME if it is not set",
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        for user, email in self.local.items():
+            if not is_email(email):
+                yield f"{at}.local.{user} must be an e-mail address, such as ops@example.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """A source of records by its name, such as `claude_code` or `litellm`."""
+
+    count: bool = setting(
+        True,
+        "whether records of the source count. false: they are stored and shown, but neither summed "
+        "nor forwarded. An explicit true also counts the counters of Cursor and of inference "
+        "servers, which otherwise only repeat calls",
+    )
+    signing_secret_file: Path | None = setting(
+        None,
+        (
+            "file with Helicone's signing secret; webhooks without its signature are refused; only for "
+            "helicone"
+        ),
+    )
+
+    def problems(self, at: str) -> Iterator[str]:
+        if self.signing_secret_file and at != "sources.helicone":
+            yield (
+                f"{at}.signing_secret_file is only for helicone, because other sources do not sign; remove it"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingSettings:
+    """Log lines as JSON on stderr."""
+
+    level: str = setting(
+        "info", "lowest level that is written", choices=("debug", "info", "warning", "error")
+    )
+    lines_per_minute: int = setting(
+        60,
+        "maximum log lines per minute of one kind about one address",
+        edge="the next line that is written has the number of suppressed lines (`left_out`)",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings outside of the sections."""
+
+    data_dir: Path = setting(
+        Path("tollhouse-data"), "directory of all data; with PostgreSQL, only of the socket for commands"
+    )
+    server: ServerSettings = setting(ServerSettings(), "")
+    storage: StorageSettings = setting(StorageSettings(), "")
+    spool: SpoolSettings = setting(SpoolSettings(), "")
+    upstream: UpstreamSettings = setting(UpstreamSettings(), "")
+    destinations: tuple[DestinationSettings, ...] = setting((), "")
+    notify: tuple[NotifySettings, ...] = setting((), "")
+    devices: DeviceSettings = setting(DeviceSettings(), "")
+    container: ContainerSettings = setting(ContainerSettings(), "")
+    clusters: ClusterSettings = setting(ClusterSettings(), "")
+    agent: AgentSettings = setting(AgentSettings(), "")
+    privacy: PrivacySettings = setting(PrivacySettings(), "")
+    prices: PriceSettings = setting(PriceSettings(), "")
+    currency: CurrencySettings = setting(CurrencySettings(), "")
+    attribution: tuple[AttributionRule, ...] = setting((), "")
+    sources: Mapping[str, SourceSettings] = setting({}, "")
+    ledger: LedgerSettings = setting(LedgerSettings(), "")
+    work: WorkSettings = setting(WorkSettings(), "")
+    answers: AnswerSettings = setting(AnswerSettings(), "")
+    views: ViewSettings = setting(ViewSettings(), "")
+    roles: RoleSettings = setting(RoleSettings(), "")
+    budgets: BudgetSettings = setting(BudgetSettings(), "")
+    channels: ChannelLimits = setting(ChannelLimits(), "")
+    scheduled_reports: ScheduledReportSettings = setting(ScheduledReportSettings(), "")
+    annotations: AnnotationSettings = setting(AnnotationSettings(), "")
+    plans: PlanSettings = setting(PlanSettings(), "")
+    allocation: AllocationSettings = setting(AllocationSettings(), "")
+    reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
+    mcp: McpSettings = setting(McpSettings(), "")
+    oidc: OidcSettings = setting(OidcSettings(), "")
+    operators: OperatorSettings = setting(OperatorSettings(), "")
+    billing: BillingSettings = setting(BillingSettings(), "")
+    billed: BilledSettings = setting(BilledSettings(), "")
+    streams: tuple[UnitCostStream, ...] = setting((), "")
+    publish: tuple[Publication, ...] = setting((), "")
+    log: LoggingSettings = setting(LoggingSettings(), "")
+
+    def most(self, limit: str) -> int:
+        """Return the value of a limit by the name of its setting, such as `views.max`."""
+        section, _, name = limit.partition(".")
+        return int(getattr(getattr(self, section), name))
+
+    @property
+    def counted_sources(self) -> frozenset[str]:
+        """
+        Return the sources with an explicit `count = true` in `[sources.NAME]`. A source without an entry
+        is not included.
+
+        Some counters repeat calls, so the operator must enable them explicitly.
+        """
+        return frozenset(name for name, source in self.sources.items() if source.count)
+
+    @property
+    def kept_tags(self) -> frozenset[str]:
+        """
+        Return the tag names in privacy.keep_attributes, in ledger.tags, and in conditions of attribution rules.
+
+        Values of these tags may be long, because an operator chose the tags.
+        """
+        matched = frozenset(name for rule in self.attribution for name in rule.match.tag)
+        return matched.union(self.privacy.keep_attributes, self.ledger.tags)
+
+
+def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
+    """
+    Yield every setting as its name in the file, field, type and value. A list or a table that the user fills
+    is one setting.
+    """
+    kinds = types_of(Config)
+    for section in fields(config):
+        value = getattr(config, section.name)
+        if not is_dataclass(value):
+            yield section.name, section, kinds[section.name], value
+            continue
+        kind: type = type(value)
+        inner = types_of(kind)
+        for field in fields(value):
+            yield f"{section.name}.{field.name}", field, inner[field.name], getattr(value, field.name)
+
+
+@cache
+def types_of(section: type) -> Mapping[str, Any]:
+    """Return the types of a section's settings. Cached, because resolving all of them takes 8 ms."""
+    return get_type_hints(section, include_extras=True)
+
+
+def names_some(pattern: str) -> bool:
+    """Return whether a pattern matches some names, but not all."""
+    return bool(pattern.strip("*?"))
+
+
+def _is_foreign(code: str) -> bool:
+    """Return whether amounts in this currency must be converted."""
+    from spool.currencies import DECIMALS  # imported late, because most configurations name no currency
+
+    return code in DECIMALS and code != "USD"
+
+
+def _is_public(address: str) -> bool:
+    return _is_address(address) and not is_loopback(split_address(address)[0])
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_network(text: str) -> bool:
+    try:
+        return parse_network(text).prefixlen > 0
+    except ValueError:
+        return False
+
+
+def _may_hold_key(header: str) -> bool:
+    """Return whether a header may hold a key, because nothing on the way of a request reads or changes it."""
+    name = header.lower()
+    return (
+        _HEADER.fullmatch(header) is not None
+        and name not in _TAKEN_HEADERS
+        and not name.replace("_", "-").startswith(_TAKEN_BEGINNINGS)
+    )
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and int(port) < 65536

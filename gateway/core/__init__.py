@@ -1,0 +1,1 @@
+"""Errors, schemas and declarations of fields that every room uses."""

@@ -1,0 +1,94 @@
+"""
+Readers of Parquet rows and brotli files, with pyarrow from the extra `lake`.
+
+A separate process with bounded memory reads Parquet: see `gateway.core.parquet_child`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, BinaryIO, Final
+
+from gateway.core.parquet_child import MEMORY_BYTES, TOO_LARGE
+from spool.bounded_reading import MAX_ROW, MAX_ROWS
+from spool.errors import Invalid
+
+MAGIC = b"PAR1"
+_BROTLI = "to read brotli, install the extra lake: pip install 'tollhouse[lake]'"
+_MISSING = (
+    "to read Parquet, install the extra lake (pip install 'tollhouse[lake]'), or import the report as CSV"
+)
+_CHILD: Final = "gateway.core.parquet_child"
+
+
+def columns_of(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
+    """
+    Return the column names. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
+    """
+    with _lines(name, file, "columns", most) as lines:
+        return tuple(next(lines))
+
+
+def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield row numbers from 1 with the row's cells by column name. Raises Invalid if the file is damaged."""
+    with _lines(name, file, "rows", most) as lines:
+        names = next(lines)
+        for number, cells in enumerate(lines, start=1):
+            yield number, dict(zip(names, cells, strict=True))
+
+
+def brotli_of(name: str, content: bytes) -> Any:
+    """Open brotli content as a file-like object. Raises Invalid if the extra is not installed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise Invalid(f"{name}: {_BROTLI}") from error
+    return pyarrow.CompressedInputStream(pyarrow.BufferReader(content), "brotli")
+
+
+@contextmanager
+def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
+    """Start the reader process and yield its output lines. The process ends with this context."""
+    if find_spec("pyarrow") is None:
+        raise Invalid(f"{name}: {_MISSING}")
+    file.seek(0)
+    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    command = [sys.executable, "-P", "-m", _CHILD, what, str(most), str(MAX_ROWS), str(MAX_ROW)]
+    environment = {
+        **{key: os.environ[key] for key in ("PATH", "PYTHONPATH", "TZ") if key in os.environ},
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # only the system allocator respects the memory limit of the process
+        "MALLOC_ARENA_MAX": "1",
+    }
+    with subprocess.Popen(
+        command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        try:
+            yield _read(name, process)
+        finally:
+            process.kill()
+
+
+def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
+    """Yield decoded lines until the process ends. If the process fails, raises Invalid with its message."""
+    assert process.stdout is not None and process.stderr is not None
+    count = -1  # the first line holds the column names
+    for line in process.stdout:
+        yield json.loads(line)
+        count += 1
+    message = process.stderr.read(1000).decode("utf-8", "replace")
+    status = process.wait()
+    # the library ran out of memory, which it reports only in these ways
+    if status < 0 or "bad_alloc" in message:
+        message, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
+    if status == TOO_LARGE:
+        raise Invalid(f"{name} {message}; import a shorter span, or CSV")
+    if status and count < 0:
+        raise Invalid(f"{name} is not a Parquet file: {message or f'its reader ended with {status}'}")
+    if status:
+        raise Invalid(f"{name} is damaged after row {count}: {message or f'its reader ended with {status}'}")

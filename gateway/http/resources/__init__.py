@@ -1,4 +1,0 @@
-"""
-Resources that people and keys create, list and change. One file declares a resource; API, commands and
-pages use it.
-"""

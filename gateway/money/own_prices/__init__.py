@@ -1,1 +1,0 @@
-"""Prices that operators set, on top of the price list."""

@@ -1,0 +1,135 @@
+"""
+Log lines on stderr: a short message and stable fields, as JSON, or as text for people if stderr is a terminal.
+
+A line never contains a key or a prompt. For an exception it has only the type and the location, because the
+text may quote what a sender sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections import OrderedDict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+
+from gateway.core.attempts import Buckets, neighbourhood
+from spool.clock import Clock, SystemClock
+from spool.printable import json_for_people, printable
+
+FRAMES = 12
+LINES_PER_MINUTE = 60
+MAX_KINDS = 10_000
+MAX_KIND = 80
+# Fields that the logging module sets on every record. All other fields of a record come from `extra`.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    lines_per_minute: int = LINES_PER_MINUTE,
+    clock: Clock | None = None,
+) -> None:
+    """Start logging to stderr."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(TerminalFormatter() if handler.stream.isatty() else JsonFormatter())
+    handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # At debug level, asyncio and aiohttp log requests verbatim.
+    for chatty in ("asyncio", "aiohttp", "aiosqlite"):
+        logging.getLogger(chatty).setLevel(max(logging.INFO, root.level))
+
+
+class RepeatedLines(logging.Filter):
+    """
+    Limits repeated lines of the same kind about the same address, and asyncio's lines about failed accepts.
+
+    Without the limit, a sender without a valid key could fill the disk with lines about refusals. The next
+    written line of a kind has the number of suppressed lines as `left_out`.
+    """
+
+    def __init__(self, clock: Clock, lines_per_minute: int) -> None:
+        super().__init__()
+        self._buckets = Buckets(clock, burst=lines_per_minute, per_s=lines_per_minute / 60)
+        self._left_out: OrderedDict[str, int] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = _kind(record)
+        if kind is None:
+            return True
+        if self._buckets.wait_s(kind):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            if len(self._left_out) > MAX_KINDS:
+                self._left_out.popitem(last=False)
+            return False
+        self._buckets.charge(kind)
+        left_out = self._left_out.pop(kind, 0)
+        if left_out:
+            record.left_out = left_out
+        return True
+
+
+def _kind(record: logging.LogRecord) -> str | None:
+    """Return the kind of a line that outsiders can cause, or None for any other line."""
+    if record.name == "asyncio":
+        return record.getMessage()[:MAX_KIND]
+    address = getattr(record, "address", None)
+    if address is None:
+        return None
+    facts = (getattr(record, name, "") for name in ("action", "endpoint", "status", "type"))
+    return " ".join(map(str, (neighbourhood(address), *facts)))
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each record as one line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        return json_for_people(line, option=orjson.OPT_NON_STR_KEYS)
+
+
+class TerminalFormatter(logging.Formatter):
+    """Formats each record as one line: local time, the level unless it is info, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        message = record.getMessage()
+        fields = [
+            f"{name}={value if isinstance(value, str) else json_for_people(value)}"
+            for name, value in _fields(record).items()
+            if name != "action" and str(value) not in message
+        ]
+        shown = f" ({', '.join(fields)})" if fields else ""
+        return printable(f"{time} {level}{message}{shown}")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if record.exc_info and record.exc_info[1]:
+        fields["error"] = type(record.exc_info[1]).__name__
+        fields["where"] = where(record.exc_info[1])
+    return fields
+
+
+def where(error: BaseException) -> list[str]:
+    """
+    Return the innermost frames of an exception as `file:line function`, without source lines or
+    the exception's text.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

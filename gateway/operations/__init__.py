@@ -1,0 +1,1 @@
+"""Operations of people and keys, a folder for each subject. Receivers and holders of requests."""

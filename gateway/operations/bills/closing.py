@@ -1,0 +1,263 @@
+"""Handlers of the operator API for invoices and closed months of provider bills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from gateway.bills.billed import closing
+from gateway.bills.billed.biller import RULES, Biller
+from gateway.bills.billed.closing import Invoice, MonthFigures
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.core.errors import Refusal
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool import providers
+from spool.errors import Invalid, NotAllowed
+from spool.ledger import money
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.registry import Registry
+
+PREVIEW = ("provider", "month")
+_ID_BYTES = 12  # bytes of a digest that identifies an invoice
+
+
+class BilledInvoice(RequestBody):
+    """
+    A provider's invoice for a month such as 2026-10. `currency` is the ISO 4217 code of its amounts, by default
+    USD. `tax` is the part of the total that no bill states. `lines` is the number of lines that were rounded to
+    cents.
+    """
+
+    provider: str
+    month: str
+    number: str
+    total: str | int
+    tax: str | int | None = None
+    account: str | None = None
+    issued: str | None = None
+    lines: int | None = None
+    currency: str | None = None
+
+
+class MonthClosing(RequestBody):
+    """`accept` closes the month in spite of an unexplained difference or days that are not final."""
+
+    provider: str
+    month: str
+    accept: bool = False
+
+
+Row = Mapping[str, Any]
+
+INVOICES: List[Row] = List(
+    root="billed_invoices",
+    show=dict,
+    identity=Sort(value=lambda row: str(row["id"])),
+    sorts={
+        "month": Sort(value=lambda row: str(row["month"])),
+        "provider": Sort(value=lambda row: str(row["provider"])),
+        "number": Sort(value=lambda row: str(row["number"])),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "provider": Filter(values=lambda row: (row["provider"],)),
+        "month": Filter(values=lambda row: (row["month"],)),
+    },
+)
+CLOSED_MONTHS: List[Row] = List(
+    root="closed_months",
+    show=dict,
+    identity=Sort(value=lambda row: closing.closed_id(row["provider"], row["month"])),
+    sorts={
+        "month": Sort(value=lambda row: str(row["month"])),
+        "provider": Sort(value=lambda row: str(row["provider"])),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "provider": Filter(values=lambda row: (row["provider"],)),
+        "month": Filter(values=lambda row: (row["month"],)),
+    },
+)
+
+
+@call("GET", "/billed-invoices", VIEW_COSTS, "List invoices of providers", lists=INVOICES)
+async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
+    stored = request.registry.billed_invoices.all()
+    rows: list[Row] = [{"id": id, **body} for id, body in stored.items()]
+    return await request.list(INVOICES, MemoryRows(rows))
+
+
+@call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider")
+async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
+    """Store an invoice. A closed month accepts no invoice; reopen the month first."""
+    invoice = closing.invoice_of(msgspec.structs.asdict(request.body))
+    registry = request.registry
+    _check_open(registry, invoice.provider, invoice.month)
+    if len(_invoices(registry, invoice.provider, invoice.month)) >= closing.MAX_INVOICES:
+        raise NotAllowed(f"a provider can have at most {closing.MAX_INVOICES} invoices per month")
+    id = _invoice_id(invoice)
+    body = {**closing.kept(invoice), "added_at": moment(request.now()), "added_by": request.actor.name}
+    await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add", shown=body)
+    return {"billed_invoice": {"id": id, **body}}
+
+
+@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice")
+async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
+    registry = request.registry
+    id = request.word("id")
+    body = registry.billed_invoices.all().get(id)
+    if body is not None:
+        _check_open(registry, body["provider"], body["month"])
+    await registry.billed_invoices.remove(id, actor=request.actor, action="billed_invoice.delete")
+    return {"billed_invoice": {"id": id}}
+
+
+@call(
+    "GET",
+    "/month-closing",
+    VIEW_COSTS,
+    "Preview the closing of a month of bills",
+    required=PREVIEW,
+    in_turn=True,
+)
+async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Return the sums of a month's bills by charge, compared with its invoices. Nothing is closed."""
+    query = request.http.query
+    provider = _provider(query.get("provider", ""))
+    if not provider:
+        raise Invalid("provider is required, such as provider=openai")
+    month = _month(query.get("month", ""))
+    invoices = _invoices(request.registry, provider, month.name)
+    figures = await _biller(request.services).figures(month, provider, invoices)
+    return {"month_closing": _described(figures)}
+
+
+@call("GET", "/closed-months", VIEW_COSTS, "List closed months of bills", lists=CLOSED_MONTHS)
+async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
+    rows = list(request.registry.closed_months.all().values())
+    return await request.list(CLOSED_MONTHS, MemoryRows(rows))
+
+
+@call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills")
+async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
+    """
+    Close a finished month. Its amounts no longer change. Each later change is stored as an entry on the day
+    on which it is found.
+    """
+    registry = request.registry
+    body_fields = request.body
+    provider = _provider(body_fields.provider)
+    month = _month(body_fields.month)
+    if month.end > request.now():
+        raise Invalid(f"{month.name} is not over; it can be closed from {moment(month.end)}")
+    _check_open(registry, provider, month.name)
+    invoices = _invoices(registry, provider, month.name)
+    if not invoices:
+        raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
+
+    async def keep(figures: MonthFigures) -> None:
+        if not figures.by_charge:
+            raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
+        problems = figures.problems()
+        if problems and not body_fields.accept:
+            raise NotAllowed(f"{'; '.join(problems)}; to close the month anyway, set accept")
+        body = {
+            **closing.shown(figures),
+            "accepted": bool(problems),
+            "rules": RULES,
+            "layers": asdict(_biller(request.services).layers()),
+            "closed_at": moment(request.now()),
+            "closed_by": request.actor.name,
+        }
+        id = closing.closed_id(provider, month.name)
+        await registry.closed_months.add(
+            id, body, actor=request.actor, action="closed_month.close", shown=body
+        )
+
+    figures = await _biller(request.services).close(month, provider, invoices, keep)
+    request.services.sums_changed()
+    return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(figures)}
+
+
+@call("DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Reopen a closed month of bills")
+async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Reopen a closed month. Its correction entries are deleted, because the month itself gets the changes.
+    """
+    registry = request.registry
+    provider = _provider(request.word("provider"))
+    month = _month(request.word("month"))
+    id = closing.closed_id(provider, month.name)
+
+    async def forget() -> None:
+        await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
+
+    await _biller(request.services).reopen(month, forget)
+    request.services.sums_changed()
+    return {"closed_month": {"provider": provider, "month": month.name}}
+
+
+def _closed(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
+    return registry.closed_months.all()[closing.closed_id(provider, month)]
+
+
+def _described(figures: MonthFigures) -> dict[str, Any]:
+    largest = [
+        {
+            "charge": billed_sum.charge,
+            "model": billed_sum.dimensions.model or None,
+            "api_key": billed_sum.dimensions.api_key or None,
+            "region": billed_sum.dimensions.region or None,
+            "amount": money.text(billed_sum.amount),
+        }
+        for billed_sum in figures.largest
+    ]
+    restated = {day: money.text(amount) for day, amount in sorted(figures.restated.items())}
+    return {
+        **closing.shown(figures),
+        "problems": figures.problems(),
+        "largest_unallocated": largest,
+        "restated": restated,
+    }
+
+
+def _check_open(registry: Registry, provider: str, month: str) -> None:
+    if closing.closed_id(provider, month) in registry.closed_months.all():
+        raise NotAllowed(f"{month} of {provider} is closed; reopen it first")
+
+
+def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:
+    stored = registry.billed_invoices.all().values()
+    invoices = [
+        closing.invoice_of(invoice)
+        for invoice in stored
+        if (invoice["provider"], invoice["month"]) == (provider, month)
+    ]
+    return sorted(invoices, key=lambda invoice: invoice.number)
+
+
+def _invoice_id(invoice: Invoice) -> str:
+    return blake2b(invoice.id.encode(), digest_size=_ID_BYTES).hexdigest()
+
+
+def _provider(text: str) -> str:
+    return providers.canonical(text)
+
+
+def _month(text: str) -> CalendarMonth:
+    return CalendarMonth.of(closing.month_name(text))
+
+
+def _biller(services: MoneyServices) -> Biller:
+    if services.biller is None:
+        raise Refusal(503, "registry_damaged", "bills cannot be read while the registry is damaged")
+    return services.biller()

@@ -1,0 +1,349 @@
+"""Handlers for billing connections and their hourly files, for requests with keys and from people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import UNSET
+
+from gateway.bills.connections.declared import (
+    BucketInfo,
+    ConnectionChanges,
+    ConnectionItem,
+    NewConnection,
+    OneConnection,
+)
+from gateway.core.errors import Refusal
+from gateway.core.fields import answer, stated
+from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
+from gateway.http.address import READ, key_call
+from gateway.http.answers import JSON, send_pieces
+from gateway.http.inflight_bytes import Share
+from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, yes_no
+from gateway.http.requests import Result
+from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
+from gateway.money.costs.times import seconds
+from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, whole_month
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.managed import (
+    CHANGE,
+    CREATE,
+    DELETE,
+    LIST,
+    SHOW,
+    Answer,
+    Asker,
+    ByKeys,
+    ByPeople,
+    ManagedResource,
+)
+from gateway.operations.requests.address import call
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.requests import OperatorRequest
+from spool import providers
+from spool.billing import StoredDrop, month_text
+from spool.errors import NotThere
+from spool.listing import SortField
+from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.tables.connections import ConnectionTable
+
+Row = TypeVar("Row")
+# key name that stands for people, so that they share one memory allowance; no real key has an empty name
+OPERATORS = ""
+CONNECTION_TYPE = "external"
+CAPABILITIES = ("billing_drops",)
+
+
+def describe_connection(row: ShownConnection) -> dict[str, object]:
+    connection = row.connection
+    return answer(
+        ConnectionItem,
+        connection,
+        connection_id=connection.id,
+        connection_name=connection.name,
+        s3_bucket_info=connection.s3_bucket,
+        connection_type=CONNECTION_TYPE,
+        capabilities=CAPABILITIES,
+        is_draft=False,
+        state=row.state,
+        in_costs=row.in_costs,
+        in_costs_reason=row.in_costs_reason,
+        upstream_connection_id=connection.id_upstream,
+        created=seconds(connection.created),
+        creation_date=seconds(connection.created),
+        last_updated=seconds(connection.last_updated),
+    )
+
+
+def describe_drop(drop: StoredDrop) -> dict[str, object]:
+    return {"drop_id": drop.id, "month": drop.month, "row_count": drop.rows}
+
+
+CONNECTIONS: List[ShownConnection] = List(
+    root="connections",
+    show=describe_connection,
+    identity=Sort(value=lambda row: row.connection.id),
+    sorts={
+        "connection_name": Sort(value=lambda row: row.connection.name),
+        "creation_date": Sort(value=lambda row: row.connection.created),
+        "name": Sort(value=lambda row: row.connection.name),
+        "cloud_provider": Sort(value=lambda row: row.connection.cloud_provider),
+        "created": Sort(value=lambda row: row.connection.created),
+        "last_updated": Sort(value=lambda row: row.connection.last_updated),
+        "is_enabled": Sort(value=lambda row: int(row.connection.is_enabled)),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "cloud_provider": Filter(values=lambda row: (row.connection.cloud_provider,)),
+        "is_enabled": yes_no(lambda row: row.connection.is_enabled),
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+    },
+)
+
+DROPS: List[StoredDrop] = List(
+    root="billing_drops",
+    show=describe_drop,
+    identity=Sort(field=SortField("number")),
+    sorts={"month": Sort(field=SortField("month")), "row_count": Sort(field=SortField("rows"))},
+    default_sort=("month", "asc"),
+    filters={"month": Filter(field="month")},
+)
+
+
+async def connection_rows(connections: BillingConnections) -> MemoryRows[ShownConnection]:
+    return MemoryRows(await connections.shown(*connections.table.all()))
+
+
+def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredDrop]:
+    """Return the connection's hourly files. Raises NotThere if the connection does not exist."""
+    return StoredRows(partial(connections.drops.page, connections.table.get(id).id))
+
+
+class MonthRequest(Protocol):
+    """The parts of a request that `send_month` needs. It may come from a key or from a person."""
+
+    http: web.Request
+
+    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]: ...
+
+
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+class ConnectionResource(ManagedResource[BillingConnection]):
+    noun = "billing_connection"
+    root = "connection"
+    lists = CONNECTIONS
+    new = NewConnection
+    changes = ConnectionChanges
+    item = ConnectionItem
+    one = OneConnection
+    keys = ByKeys(
+        path="/v2/connections/billing",
+        id="connection_id",
+        group="connections",
+        endpoint="connections",
+        one_endpoint="connections/one",
+        scopes={
+            LIST: "read_billings",
+            CREATE: "create_billing",
+            SHOW: "read_billing",
+            CHANGE: "update_billing",
+            DELETE: "delete_billing",
+        },
+        words={DELETE: "Delete a billing connection and its rows"},
+    )
+    people = ByPeople(
+        path="/connections",
+        reads=VIEW_COSTS,
+        changes=MODIFY_BILLING,
+        is_confirmed=True,
+        names={
+            LIST: "list_connections",
+            CREATE: "create_connection",
+            SHOW: "show_connection",
+            CHANGE: "edit_connection",
+            DELETE: "delete_connection",
+        },
+        words={DELETE: "Delete a billing connection and its rows"},
+    )
+
+    def rows_in(self, registry: Registry) -> ConnectionTable:
+        return registry.connections
+
+    async def rows(self, asking: Asker[Any]) -> Rows[ShownConnection]:
+        return await connection_rows(_connections(asking))
+
+    async def create(self, asking: Asker[Any], given: NewConnection) -> Answer:
+        connections = _connections(asking)
+        draft = ConnectionDraft(**_fields(given))
+        new_connection = await connections.create(draft, id=given.connection_id, actor=asking.actor)
+        reason = await _counted_twice(asking, new_connection)
+        in_costs = not reason if given.in_costs is None else given.in_costs
+        await connections.put_in_costs(new_connection.id, in_costs, actor=asking.actor)
+        return await _one(connections, new_connection, reason)
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        connections = _connections(asking)
+        connection = connections.table.get(word)
+        return await _one(connections, connection, await _counted_twice(asking, connection))
+
+    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+        connections = _connections(asking)
+        before = connections.table.get(word)
+        fields = _fields(given)
+        after = await connections.change(word, fields, actor=asking.actor) if fields else before
+        if given.in_costs not in (UNSET, None):
+            await connections.put_in_costs(word, given.in_costs, actor=asking.actor)
+        return await _one(connections, after, await _counted_twice(asking, after))
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        connections = _connections(asking)
+        connections.table.get(word)
+        asking.check_confirmed(word, "id of the connection")
+        await connections.delete(word, actor=asking.actor)
+        return word
+
+
+# Clients of cost services use either of the two names in the path, so both names are accepted.
+_DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
+_DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
+
+
+@key_call(
+    "GET",
+    _DROPS,
+    "connections:read_billing_external_billing_drops",
+    "List a connection's hourly files (drops) that still have rows",
+    endpoint="billing",
+    lists=DROPS,
+    item=_DROP,
+)
+async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
+    connections = request.services.billing_connections
+    return await request.list(DROPS, drop_rows(connections, request.word("connection_id")))
+
+
+@key_call(
+    "GET",
+    _DROPS + "/{month}",
+    "connections:read_billing_external_billing_drops_month",
+    "Return a month's rows after all operations; without page parameters, all of them",
+    endpoint="billing/month",
+    lists=MONTH_ROWS,
+    refusals=(*READ, 404, 410),
+)
+async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
+    connections = request.services.billing_connections
+    id = request.word("connection_id")
+    month = request.word("month")
+    return await send_month(request, connections, id, month, share=request.share)
+
+
+CONNECTION = ConnectionResource()
+
+
+async def send_month(
+    request: MonthRequest,
+    connections: BillingConnections,
+    id: str,
+    month: str,
+    *,
+    share: Share,
+) -> Result:
+    """
+    Return a month's rows as the operations left them. Raises NotThere if there are none.
+
+    Requests with page parameters get one page. Other requests get all rows, decompressed while they are sent,
+    because a client that does not know pages must not miss rows. The memory counts toward the request's
+    share. If no memory is free, the request is refused with 503.
+    """
+    if not _MONTH.fullmatch(month):
+        raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
+    drops, id = connections.drops, connections.table.get(id).id
+    share.take((await drops.size(id, month)).held)
+    hours = await drops.month(id, month)
+    # list() runs before the check for rows, so that an unknown parameter is reported even if the month
+    # has no rows.
+    page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
+    if not hours:
+        raise NotThere("this connection has no rows for this month")
+    if page is not None:
+        return page
+    behind = whole_month(sum(hour.rows for hour in hours))
+    return await send_pieces(
+        request.http, chain((b'{"billing_drop":',), month_text(hours), (behind,)), content_type=JSON
+    )
+
+
+def _connections(asking: Asker[MoneyServices]) -> BillingConnections:
+    """Return the connections. While the registry cannot be read, people get a refusal 503 with the reason."""
+    if asking.is_person:
+        asking.services.require_registry()
+    return asking.services.billing_connections
+
+
+async def _one(connections: BillingConnections, connection: BillingConnection, reason: str | None) -> Answer:
+    [row] = await connections.shown(connection)
+    return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
+
+
+async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> str | None:
+    """Return why rows of a connection would count twice in costs, or None if they would not."""
+    name = providers.canonical(connection.cloud_provider)
+    known = await asking.services.known_values()
+    if name in map(providers.canonical, known.get("provider", ())):
+        return f"calls of {connection.cloud_provider} are already counted, so its bill would count them twice"
+    statements = await asking.registry.statements.statements()
+    if name in {info.provider for info in statements}:
+        return f"bills of {connection.cloud_provider} are already imported, so its rows would count twice"
+    return None
+
+
+def _fields(body: Any) -> dict[str, Any]:
+    """Return the given fields under the names of a draft."""
+    values = stated(body, s3_bucket_info=_bucket)
+    values.pop("connection_id", None)
+    values.pop("in_costs", None)
+    names = {"s3_bucket_info": "s3_bucket", "upstream_connection_id": "upstream_id"}
+    return {names.get(name, name): value for name, value in values.items()}
+
+
+def _bucket(bucket: BucketInfo | None) -> S3Bucket | None:
+    return None if bucket is None else S3Bucket(**msgspec.structs.asdict(bucket))
+
+
+@call(
+    "GET", "/connections/{id}/drops", VIEW_COSTS, "List the hourly files (drops) of a connection", lists=DROPS
+)
+async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(DROPS, drop_rows(_of_people(request), request.word("id")))
+
+
+@call(
+    "GET",
+    "/connections/{id}/drops/{month}",
+    VIEW_COSTS,
+    "Show a month's rows of a connection",
+    lists=MONTH_ROWS,
+)
+async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
+    connections = _of_people(request)
+    id = request.word("id")
+    month = request.word("month")
+    with request.shared.inflight.share(OPERATORS) as share:
+        return await send_month(request, connections, id, month, share=share)
+
+
+def _of_people(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:
+    request.shared.require_registry()
+    return request.services.billing_connections

@@ -1,0 +1,167 @@
+"""
+A month's rows of a billing connection in pages, sorted by hour, then by file, then in the order in which
+they were sent.
+
+All pages show the month as it was at the first page. Rows that are added later are omitted. If rows of the
+first state are replaced, the next page is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, cast
+
+import msgspec
+import orjson
+
+from gateway.core.errors import Refusal
+from gateway.http.lists import Filter, List, PageQuery, Sort, envelope_of
+from spool.billing import HourRows
+from spool.listing import DESCENDING, ListPage, Position, empty_page
+
+ROOT = "billing_drop"
+PAGE = 10_000
+TIME = "time/usage_start"
+FILTERS = ("resource/account", "resource/service", "lineitem/type")
+
+
+@dataclass(frozen=True, slots=True)
+class DropRow:
+    """A row as it was sent. `position` also names the state of the month to which the pages belong."""
+
+    text: bytes
+    position: str
+
+
+# Rows are shown as the bytes that were received, without decoding them.
+MONTH_ROWS: List[DropRow] = List(
+    root=ROOT,
+    show=lambda row: cast(Any, orjson.Fragment(row.text)),
+    identity=Sort(value=lambda row: row.position),
+    sorts={TIME: Sort(value=lambda row: row.position)},
+    default_sort=(TIME, "asc"),
+    filters={name: Filter(is_open=True) for name in FILTERS},
+    default_limit=PAGE,
+    max_limit=PAGE,
+)
+
+_rows = msgspec.json.Decoder(list[msgspec.Raw])
+_fields = msgspec.json.Decoder(dict[str, Any])
+
+
+class MonthRows:
+    """Pages over the hours of a month."""
+
+    def __init__(self, hours: Sequence[HourRows]) -> None:
+        self._hours = hours
+
+    async def page(self, listed: List[DropRow], wanted: PageQuery) -> ListPage[DropRow]:
+        return await asyncio.to_thread(self._page, wanted)
+
+    def _page(self, page_query: PageQuery) -> ListPage[DropRow]:
+        hours, walk, at = self._walked(page_query.position)
+        chosen = (
+            list(_passing(hours, page_query))
+            if page_query.filters
+            else range(sum(hour.rows for hour in hours))
+        )
+        is_falling = page_query.sort_order == DESCENDING
+        is_backward = at is not None and at[1].backward
+        places: Sequence[int] = chosen[::-1] if is_falling else chosen
+        start, end = _bounds(places, at, page_query.limit, is_falling=is_falling, is_backward=is_backward)
+        cut = places[start:end]
+        texts = _texts(hours, set(cut))
+        rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
+        return ListPage(
+            rows=rows,
+            keys=[(None, row.position) for row in rows],
+            before=start > 0,
+            after=end < len(places),
+            total=len(places),
+        )
+
+    def _walked(
+        self, position: Position | None
+    ) -> tuple[Sequence[HourRows], str, tuple[int, Position] | None]:
+        """
+        Return the hours and the name of the state that the pages show, and the current position. Refuses with
+        410 if rows of that state were replaced.
+        """
+        if position is None:
+            last = max(hour.drop for hour in self._hours)
+            return self._hours, f"{last} {_digest(self._hours)}", None
+        index_text, last_drop, digest = str(position.identity).split(" ")
+        hours = [hour for hour in self._hours if hour.drop <= int(last_drop)]
+        if _digest(hours) != digest:
+            message = "rows of this month were replaced since the first page; start again without cursor"
+            raise Refusal(410, "changed", message)
+        return hours, f"{last_drop} {digest}", (int(index_text), position)
+
+
+def whole_month(rows: int) -> bytes:
+    """Return the end of an answer that has all rows of a month."""
+    return b"," + orjson.dumps(envelope_of(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
+
+
+def _bounds(
+    places: Sequence[int],
+    at: tuple[int, Position] | None,
+    limit: int,
+    *,
+    is_falling: bool,
+    is_backward: bool,
+) -> tuple[int, int]:
+    """Return the start and the end of the page, as indexes of `places`."""
+    if at is None:
+        return 0, min(limit, len(places))
+    row_index, position = at
+    is_before: Callable[[int], bool] = (
+        (lambda index: index > row_index) if is_falling else (lambda index: index < row_index)
+    )
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if is_before(places[middle]) else (low, middle)
+    offset = 1 if low < len(places) and places[low] == row_index else 0
+    if is_backward:
+        end = low + offset if position.inclusive else low
+        return max(0, end - limit), end
+    start = low if position.inclusive else low + offset
+    return start, min(len(places), start + limit)
+
+
+def _passing(hours: Sequence[HourRows], page_query: PageQuery) -> Iterator[int]:
+    for index, text in enumerate(_all(hours)):
+        fields = _fields.decode(text)
+        if all(str(fields.get(name, "")) in values for name, values in page_query.filters.items()):
+            yield index
+
+
+def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
+    """Return the rows at these positions. Hours without a requested row stay compressed."""
+    text_by_index: dict[int, bytes] = {}
+    first = 0
+    for hour in hours:
+        indexes = [index for index in range(first, first + hour.rows) if index in places]
+        if indexes:
+            rows = _rows.decode(b"[" + hour.text + b"]")
+            text_by_index.update((index, bytes(rows[index - first])) for index in indexes)
+        first += hour.rows
+    return text_by_index
+
+
+def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
+    for hour in hours:
+        yield from map(bytes, _rows.decode(b"[" + hour.text + b"]"))
+
+
+def _digest(hours: Sequence[HourRows]) -> str:
+    """
+    Return a digest of the files and of the hours in which they have rows. A file never changes, and its rows
+    of an hour are removed together.
+    """
+    names = [(hour.hour, hour.drop, hour.rows) for hour in hours]
+    return blake2b(orjson.dumps(names), digest_size=12).hexdigest()

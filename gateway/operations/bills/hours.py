@@ -1,0 +1,75 @@
+"""Handlers of the operator API that preview and send hours of AI cost as billing rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+from gateway.http.requests import Result
+from gateway.money.costs.times import parse_moment
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.billing import BillingPlan
+from spool.errors import Invalid
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+
+MAX_DAYS = 62  # maximum days per request, because the ledger stores hours for only 62 days
+
+
+class Push(RequestBody):
+    """`since` and `until` are UTC days (`until` is included) or RFC 3339 times. A dry run sends nothing."""
+
+    since: str
+    until: str
+    dry_run: bool = False
+
+
+@call(
+    "GET",
+    "/billing",
+    VIEW_COSTS,
+    "Preview the billing rows of hours",
+    required=("from", "to"),
+    in_turn=True,
+)
+async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
+    query = request.http.query
+    if len(query) < 2:
+        raise Invalid("from and to are required")
+    since, until = _span(query["from"], query["to"])
+    await request.services.ledger.catch_up(request.services.log)
+    return {"billing": _describe(since, until, await request.services.billing.preview(since, until))}
+
+
+@call("POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours")
+async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
+    """
+    Send every hour of the span, even if unchanged. Repeats do no harm, because `replace_hourly` replaces an hour.
+    """
+    services = request.services
+    body = request.body
+    since, until = _span(body.since, body.until)
+    await services.ledger.catch_up(services.log)
+    if body.dry_run:
+        plan = await services.billing.preview(since, until)
+    else:
+        span = {"since": since.isoformat(), "until": until.isoformat()}
+        async with request.audited("billing.push", "billing", span):
+            plan = await services.billing.push(since, until)
+    return {"billing": {**_describe(since, until, plan), "dry_run": body.dry_run}}
+
+
+def _span(first: str, last: str) -> tuple[datetime, datetime]:
+    since = parse_moment("from", first).astimezone(UTC)
+    until = parse_moment("to", last, end=True).astimezone(UTC)
+    since, until = (moment.replace(minute=0, second=0, microsecond=0) for moment in (since, until))
+    if since >= until:
+        raise Invalid("from must be at least one hour before to")
+    if until - since > timedelta(days=MAX_DAYS):
+        raise Invalid(f"the span can be at most {MAX_DAYS} days")
+    return since, until
+
+
+def _describe(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
+    return {"from": since.isoformat(), "to": until.isoformat(), **asdict(plan)}

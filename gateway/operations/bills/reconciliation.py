@@ -1,0 +1,284 @@
+"""Handler of the operator API that compares provider bills with counted costs, as JSON or CSV."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from gateway.bills.reconciliation import owed
+from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation, together
+from gateway.bills.reconciliation.counting import calls_of
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
+from gateway.bills.reconciliation.wording import day_text
+from gateway.core.mounts import WHOLE_SINCE
+from gateway.core.schemas import OBJECT, TEXT
+from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest
+from spool import providers
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.sums import OTHER
+from spool.printable import csv_pieces
+from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.texts import check_one_of
+
+ONCE = ("month", "provider", "by", "format", "causes")
+# minimum rows per provider, even with many providers, because the days of a month are never merged
+LEAST_ROWS = 100
+TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
+MONEY = ("billed", "counted", "difference", "explained", "unexplained", *PARTS)
+COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
+
+
+def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
+    """Return whether the requested month is over."""
+    name = request.http.query.get("month")
+    return name is not None and CalendarMonth.of(name).end <= request.now()
+
+
+@call(
+    "GET",
+    "/reconciliation",
+    VIEW_COSTS,
+    "Compare billed with counted costs",
+    optional=ONCE,
+    gives={JSON: OBJECT, "text/csv": TEXT},
+    in_turn=True,
+    asks_closed=asks_closed_month,
+)
+async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Compare a month of every provider that has a bill. In every row, billed is counted + explained + unexplained,
+    where explained is the sum of the causes. It is also counted + volume + rate + other + own.
+
+    Open days and days without a bill are listed, but are in no sum. With `causes=false`, the answer has only the
+    totals of each provider, which need no search for causes.
+    """
+    query = request.http.query
+    by = query.get("by", DAY)
+    form = query.get("format", "json")
+    check_one_of("by", by, LEVELS)
+    check_one_of("format", form, FORMATS)
+    has_causes = query.get("causes", "true")
+    check_one_of("causes", has_causes, ("true", "false"))
+    reconciled = await _reconciled(request, has_causes=has_causes == "true")
+    whole = await request.services.ledger.whole_since()
+    row_limit = sys.maxsize
+    if form != "csv":
+        row_limit = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(reconciled.providers)))
+    if has_causes == "false":
+        shown = [_totals(provider) for provider in reconciled.providers]
+    else:
+        shown = await asyncio.to_thread(
+            lambda: [_provider(provider, by, row_limit) for provider in reconciled.providers]
+        )
+    payload: dict[str, Any] = {
+        "reconciliation": {
+            "month": reconciled.month.name,
+            "by": by,
+            "from": moment(reconciled.month.start),
+            "to": moment(reconciled.month.end),
+            "whole_since": moment(whole) if reconciled.month.start < whole else None,
+            "truncated": any(provider.get("truncated", False) for provider in shown),
+        },
+        "providers": shown,
+        "without_statement": [
+            {"provider": name or None, "counted": money.text(cost)}
+            for name, cost in reconciled.without.items()
+        ],
+    }
+    if form == "csv":
+        headers = (
+            {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if reconciled.month.start < whole else UNCACHED
+        )
+        return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
+    return payload
+
+
+@call(
+    "GET",
+    "/reconciliation/claim",
+    VIEW_COSTS,
+    "Write a claim for discounts that a provider owes",
+    required=("provider",),
+    optional=("month", "format"),
+    gives={"text/plain": TEXT, "text/csv": TEXT},
+    in_turn=True,
+    asks_closed=asks_closed_month,
+)
+async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Write a claim for the calls that a provider billed without the discount of their tier, as text or CSV.
+
+    Every line has the exact billed, due and owed amount. If nothing is owed, the text says so and the CSV has no row.
+    """
+    form = request.http.query.get("format", "text")
+    check_one_of("format", form, owed.FORMATS)
+    if "provider" not in request.http.query:
+        raise Invalid("provider is required")
+    reconciled = await _reconciled(request)
+    name = providers.canonical(request.http.query["provider"])
+    result = next((each for each in reconciled.providers if each.provider == name), None)
+    if result is None:
+        raise Invalid(f"{reconciled.month.name} has no bill of this provider; import one first")
+    if form == "csv":
+        rows = owed.owed_rows(result.provider, result.accounts, result.owed)
+        return Pieces(pieces=csv_pieces(rows), content_type=CSV)
+    days = [int(line.name) for line in result.days if line.state in (AGREES, DIFFERS)]
+    period = tuple(day_text(edge(days or reconciled.month.days)) for edge in (min, max))
+    text = owed.owed_text(result.provider, result.accounts, (period[0], period[1]), result.owed)
+    return Pieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")
+
+
+async def _reconciled(
+    request: OperatorRequest[MoneyServices, None], *, has_causes: bool = True
+) -> ReconciledMonth:
+    """Reconcile the month and the provider of a request."""
+    query = request.http.query
+    month = None
+    month_name = query.get("month")
+    if month_name is not None:
+        try:
+            month = CalendarMonth.of(month_name)
+        except (ValueError, OverflowError):
+            raise Invalid("month must be written as a year and a month, such as 2026-10") from None
+    provider_name = query.get("provider")
+    try:
+        return await request.services.require_reconciler().reconcile(
+            month,
+            None if provider_name is None else providers.canonical(provider_name),
+            has_causes=has_causes,
+        )
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+
+
+def _totals(result: Reconciliation) -> dict[str, Any]:
+    total = result.total
+    return {
+        "provider": result.provider,
+        "calls_where": calls_of(result.provider),
+        "sources": list(result.sources),
+        "set_aside": list(result.set_aside),
+        "other_currencies": dict(result.foreign),
+        "finest": result.finest,
+        "has_money": result.has_money,
+        "total": {
+            "billed": money.text(total.billed),
+            "counted": money.text(total.counted),
+            "difference": money.text(total.difference),
+            "billed_tokens": total.billed_tokens,
+            "counted_tokens": total.counted_tokens,
+            "captured_tokens": total.captured_tokens,
+        },
+    }
+
+
+def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
+    """
+    Return at most `limit` rows. The remaining rows are merged into one, so the rows still add up to `total`.
+    Lists of names are cut at `limit` as well.
+    """
+    lines = result.lines(by)
+    shown = lines
+    if len(lines) > limit:
+        shown = [*lines[: limit - 1], together(lines[limit - 1 :], name=OTHER)]
+    lists: list[Sequence[object]] = [
+        result.claims,
+        result.hints,
+        result.renamed,
+        result.overrides,
+        result.owners,
+    ]
+    lists += [*result.only_billed.values(), *result.only_counted.values()]
+    return {
+        **_totals(result),
+        "total": _describe(result.total, ""),
+        "rows": [_describe(line, by) for line in shown],
+        "row_count": len(lines),
+        "truncated": len(shown) < len(lines) or any(len(rows) > limit for rows in lists),
+        "causes": [{**_cause(claim), "where": result.where(claim)} for claim in result.claims[:limit]],
+        "hints": [{**_hint(hint), "where": result.where(hint)} for hint in result.hints[:limit]],
+        "owed": money.text(sum(line.owed for line in result.owed)),
+        "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
+        "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},
+        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in result.renamed[:limit]],
+        "suggestions": [
+            *(
+                {"kind": "prices.override", "model": override.model, "toml": override.toml}
+                for override in result.overrides[:limit]
+            ),
+            *(
+                {"kind": "reconciliation.owner", "billed": pair.billed, "days": pair.days, "toml": pair.toml}
+                for pair in result.owners[:limit]
+            ),
+        ],
+    }
+
+
+def _describe(line: Line, by: str) -> dict[str, object]:
+    return {
+        "name": day_text(int(line.name)) if by == DAY else line.name or None,
+        "state": line.state if by == DAY else None,
+        "billed": money.text(line.billed),
+        "counted": money.text(line.counted),
+        "difference": money.text(line.difference),
+        "explained": money.text(line.explained),
+        "unexplained": money.text(line.unexplained),
+        **{name: money.text(line.parts[name]) for name in PARTS},
+        "billed_tokens": line.billed_tokens,
+        "counted_tokens": line.counted_tokens,
+        "captured_tokens": line.captured_tokens,
+        "billed_calls": line.billed_calls,
+        "counted_calls": line.counted_calls,
+        "causes": {cause: money.text(amount) for cause, amount in sorted(line.causes.items())},
+        "where": {name: list(values) for name, values in line.where.items()},
+    }
+
+
+def _cause(claim: Claim) -> Mapping[str, object]:
+    return {
+        **_hint(claim),
+        "amount": money.text(claim.amount),
+        "moved": money.text(claim.moved),
+        "tokens": claim.tokens,
+        "sure": claim.sure,
+    }
+
+
+def _hint(claim: Claim) -> dict[str, object]:
+    """Return a cause without its amount."""
+    return {
+        "cause": claim.cause,
+        "evidence": claim.evidence,
+        "beside": list(claim.beside),
+        "advice": claim.advice,
+        "days": [datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") for day in claim.days],
+        "models": list(claim.models),
+        "keys": list(claim.keys),
+        "regions": list(claim.regions),
+    }
+
+
+def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
+    """Yield the rows of every provider, each followed by a row `total`."""
+    for provider in providers:
+        for row in (*provider["rows"], {**provider["total"], "name": "total"}):
+            yield _cells(provider["provider"], row)
+
+
+def _cells(provider: str, row: Mapping[str, Any]) -> Iterator[object]:
+    yield from ({**row, "provider": provider}.get(name) for name in COLUMNS[:-1])
+    yield " ".join(f"{cause}={amount}" for cause, amount in row["causes"].items())

@@ -1,0 +1,294 @@
+"""Handlers of the operator API for provider bills: import, list, delete, pull."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.bills.statements.puller import STATES as PULL_STATES
+from gateway.bills.statements.puller import PullState
+from gateway.bills.statements.sources.list import SOURCES
+from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
+from gateway.core.errors import Refusal
+from gateway.core.schemas import OBJECT
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.installation.installation import local_path
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import MULTIPART, OperatorRequest, RequestBody, read_files
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.texts import check_one_of
+from spool.statements import (
+    ACCRUED,
+    Statement,
+    StatementMonth,
+    StatementOutcome,
+    by_day,
+    day_text,
+    plain,
+    total,
+)
+
+MAX_FILES = 1000
+ELSEWHERE = (
+    "upload reports in the console, or import them on the server's machine with tollhouse reconcile import"
+)
+
+
+class StatementFiles(RequestBody):
+    """
+    `files` are absolute paths. Without `source`, each file's source is recognized. Without `account`, the
+    report's account is used.
+
+    A dry run returns the changes without storing them.
+    """
+
+    files: tuple[str, ...]
+    source: str | None = None
+    account: str | None = None
+    dry_run: bool = False
+
+
+class StatementPull(RequestBody):
+    """`name` is the name of a `[[reconciliation.pull]]`. Without it, all pulls run."""
+
+    name: str | None = None
+
+
+def _describe(month: StatementMonth) -> dict[str, object]:
+    return {
+        "id": month.id,
+        "source": month.source,
+        "account": month.account,
+        "month": month.month,
+        "providers": list(month.providers),
+        "days": month.days,
+        "settled_days": month.settled,
+        "rows": month.rows,
+        "billed": f"{month.billed:f}",
+        "name": month.name,
+        "read_at": moment(month.read_at),
+        "imported_at": moment(month.imported_at),
+    }
+
+
+STATEMENTS: List[StatementMonth] = List(
+    root="statements",
+    show=_describe,
+    identity=Sort(value=lambda row: row.id),
+    sorts={
+        "month": Sort(value=lambda row: row.month),
+        "source": Sort(value=lambda row: row.source),
+        "imported_at": Sort(value=lambda row: row.imported_at),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "source": Filter(values=lambda row: (row.source,), valid_values=tuple(SOURCES)),
+        "account": Filter(values=lambda row: (row.account,)),
+        "month": Filter(values=lambda row: (row.month,)),
+        "provider": Filter(values=lambda row: row.providers),
+    },
+)
+
+
+def _describe_pull(state: PullState) -> dict[str, object]:
+    return {
+        "name": state.name,
+        "source": state.source,
+        "state": state.state,
+        "reason": state.reason,
+        "pulled_to": state.pulled_to,
+        "last_success": moment(state.last_success),
+        "next_at": moment(state.next_at),
+    }
+
+
+PULLS: List[PullState] = List(
+    root="statement_pulls",
+    show=_describe_pull,
+    identity=Sort(value=lambda row: row.name),
+    sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
+    default_sort=("name", "asc"),
+    filters={
+        "source": Filter(values=lambda row: (row.source,), valid_values=(*PULLED_SOURCES, *SEAT_SOURCES)),
+        "state": Filter(values=lambda row: (row.state,), valid_values=PULL_STATES),
+    },
+)
+
+
+@call("GET", "/statements", VIEW_COSTS, "List provider bills by source and month", lists=STATEMENTS)
+async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
+
+
+@call("POST", "/statements", MODIFY_BILLING, "Import provider reports")
+async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
+    body = request.body
+    if not 0 < len(body.files) <= MAX_FILES:
+        raise Invalid(f"give 1 to {MAX_FILES} files")
+    paths = [local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
+    now = request.now()
+    most = request.services.reconciliation().max_file_bytes
+    files = (open_report(path, most=most, now=now) for path in paths)
+    return await _import(request, files, source=body.source, account=body.account, dry_run=body.dry_run)
+
+
+@call(
+    "POST",
+    "/statement-uploads",
+    MODIFY_BILLING,
+    "Import uploaded provider reports",
+    optional=("source", "account", "dry_run"),
+    takes={MULTIPART: OBJECT},
+)
+async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Import the files of a form. A report of several files must be in one form, because a report replaces whole days.
+
+    The parameters are those of an import. `dry_run=true` returns the changes without storing them.
+    """
+    query = request.http.query
+    dry_run = query.get("dry_run", "false")
+    check_one_of("dry_run", dry_run, ("true", "false"))
+    settings = request.services.reconciliation()
+    with TemporaryDirectory(prefix="tollhouse-") as directory:
+        uploaded = await read_files(
+            request,
+            Path(directory),
+            most=settings.max_upload_bytes,
+            most_files=MAX_FILES,
+            limit="reconciliation.max_upload_bytes",
+        )
+        now, most = request.now(), settings.max_file_bytes
+        files = (ReportFile(name=name, path=path, read_at=now, most_bytes=most) for name, path in uploaded)
+        return await _import(
+            request,
+            files,
+            source=query.get("source") or None,
+            account=query.get("account") or None,
+            dry_run=dry_run == "true",
+        )
+
+
+async def _import(
+    request: OperatorRequest[MoneyServices, Any],
+    files: Iterable[ReportFile],
+    *,
+    source: str | None,
+    account: str | None,
+    dry_run: bool,
+) -> Result:
+    """Read and store reports; return what they contain and change."""
+    settings = request.services.reconciliation()
+    reports = await asyncio.to_thread(
+        read_reports, files, source=source, account=account, most=settings.max_rows, settle_s=settings.settle
+    )
+    shown = []
+    for report in reports:
+        outcome = None
+        if report.statement is not None:
+            outcome = await request.registry.statements.put(
+                report.statement, actor=request.actor, dry_run=dry_run
+            )
+        shown.append(_report(report, outcome))
+    return {"imports": shown, "dry_run": dry_run}
+
+
+@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills")
+async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
+    id = request.word("id")
+    await request.registry.statements.delete(id, actor=request.actor)
+    return {"deleted": id}
+
+
+@call("GET", "/statement-pulls", VIEW_COSTS, "List the pulls of reports", lists=PULLS)
+async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
+    pulls = request.services.statement_puller
+    return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
+
+
+@call("POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now")
+async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
+    """Run the pulls now. Failures are reported in the state of each pull."""
+    if request.services.statement_puller is None:
+        raise Refusal(503, "no_pulls", "pulls cannot run while the registry is damaged")
+    puller = request.services.statement_puller()
+    names = [request.body.name] if request.body.name is not None else puller.names
+    for name in names:
+        puller.check(name)
+    await request.registry.note(request.actor, "statement.pull", ", ".join(names) or "all")
+    for name in names:
+        await puller.pull(name)
+    return {
+        "statement_pulls": [_describe_pull(state) for state in await puller.states() if state.name in names]
+    }
+
+
+def _amounts(statement: Statement) -> dict[str, str]:
+    """Return the billed amount by currency."""
+    by_currency: dict[str, list[Decimal]] = defaultdict(list)
+    for row in statement.rows:
+        if row.currency is not None and row.unit != ACCRUED:
+            by_currency[row.currency].append(row.amount)
+    return {currency: f"{plain(total(amounts)):f}" for currency, amounts in sorted(by_currency.items())}
+
+
+def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
+    statement = report.statement
+    shown: dict[str, object] = {
+        "source": report.source.name,
+        "files": list(report.names),
+        "read": report.read,
+        "damaged": report.damaged,
+        "damaged_rows": list(report.named),
+        "repeated": report.repeated,
+        "repeated_rows": list(report.repeated_named),
+        "equal": report.equal,
+    }
+    if statement is None or outcome is None:
+        return {
+            **shown,
+            "account": "",
+            "providers": [],
+            "months": [],
+            "amounts": {},
+            "from": None,
+            "to": None,
+            "rows": 0,
+            "days": 0,
+            "days_new": 0,
+            "days_changed": 0,
+            "revisions": [],
+        }
+    return {
+        **shown,
+        "account": statement.account,
+        "providers": sorted({row.provider for row in statement.rows}),
+        "months": sorted({day_text(day)[:7] for day in by_day(statement)}),
+        "amounts": _amounts(statement),
+        "from": day_text(statement.start),
+        "to": day_text(statement.end - 1),
+        "rows": outcome.rows,
+        "days": outcome.days,
+        "days_new": outcome.days_new,
+        "days_changed": outcome.days_changed,
+        "revisions": [
+            {
+                "day": day_text(revision.day),
+                "billed_before": f"{revision.billed_before:f}",
+                "billed": f"{revision.billed:f}",
+                "tokens_before": f"{revision.tokens_before:f}",
+                "tokens": f"{revision.tokens:f}",
+            }
+            for revision in outcome.revisions
+        ],
+    }

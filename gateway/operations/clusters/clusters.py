@@ -1,0 +1,347 @@
+"""
+API and operator calls for clusters: list, read and update them, and manage their files of container metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from gateway.clusters import agent_config
+from gateway.clusters.agent_config import check_config, version_of
+from gateway.clusters.clusters import Clusters
+from gateway.http.address import READ, WRITE, key_call
+from gateway.http.answers import JSON
+from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from gateway.http.requests import Result
+from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
+from gateway.operations.holders.operators import SenderServices
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.clusters import Cluster, ClusterChange
+from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
+from spool.errors import Invalid, NotThere
+from spool.listing import SortField
+from spool.record import moment
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
+from spool.registry.tables.cluster_configs import RunConfig
+
+UNKNOWN = "unknown"
+SILENCE = ("false", "true")
+
+
+class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    Changes of a cluster. Omitted fields stay unchanged. A label with the value null is removed. `config`
+    replaces the whole configuration.
+    """
+
+    display_name: str | None = None
+    labels: dict[str, str | None] | None = None
+    enabled: bool | None = None
+    config: dict[str, Any] | None = None
+
+    def change(self) -> ClusterChange:
+        """
+        Convert the body to a change. Raises Invalid if the configuration has an unknown field or an invalid value.
+        """
+        if self.config is not None:
+            check_config(self.config)
+        return ClusterChange(**msgspec.structs.asdict(self))
+
+
+class CheckItem(msgspec.Struct, kw_only=True):
+    name: str
+    passing: bool
+    error: str
+
+
+class ClusterItem(msgspec.Struct, kw_only=True):
+    """A cluster in answers; times are RFC 3339."""
+
+    id: str
+    account: str
+    region: str
+    name: str
+    display_name: str
+    state: str
+    silent: bool
+    enabled: bool
+    labels: dict[str, str]
+    chart_version: str
+    agent_version: str
+    validator_version: str
+    k8s_version: str
+    provider_id: str
+    release_name: str
+    namespace: str
+    checks: list[CheckItem]
+    config: dict[str, Any]
+    config_version: str | None
+    applied_version: str | None
+    config_state: str
+    config_problem: str
+    config_reported: str | None
+    first_seen: str
+    last_seen: str
+
+
+class OneCluster(msgspec.Struct, kw_only=True):
+    cluster: ClusterItem
+
+
+class SeenCluster(msgspec.Struct, frozen=True):
+    """A cluster with the fields that depend on the time of the request."""
+
+    cluster: Cluster
+    silent: bool
+    last_seen: float
+    run: RunConfig | None = None
+
+    @property
+    def config_state(self) -> str:
+        return agent_config.state_of(version_of(self.cluster.config), self.run)
+
+    @property
+    def state(self) -> str:
+        return self.cluster.state or UNKNOWN
+
+
+def describe(seen: SeenCluster) -> dict[str, object]:
+    cluster = seen.cluster
+    fields: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
+    return {
+        **fields,
+        "state": seen.state,
+        "silent": seen.silent,
+        "checks": [
+            {"name": check.name, "passing": check.passing, "error": check.error} for check in cluster.checks
+        ],
+        "config_version": version_of(cluster.config),
+        "applied_version": None if seen.run is None else seen.run.applied,
+        "config_state": seen.config_state,
+        "config_problem": "" if seen.run is None else seen.run.failed,
+        "config_reported": None if seen.run is None else moment(seen.run.since),
+        "first_seen": moment(cluster.first_seen),
+        "last_seen": moment(seen.last_seen),
+    }
+
+
+CLUSTERS: List[SeenCluster] = List(
+    root="clusters",
+    show=describe,
+    identity=Sort(value=lambda row: row.cluster.id),
+    sorts={
+        "name": Sort(value=lambda row: row.cluster.name),
+        "last_seen": Sort(value=lambda row: row.last_seen),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "state": Filter(values=lambda row: (row.state,), valid_values=(*REPORTED_STATES, UNKNOWN)),
+        "config_state": Filter(values=lambda row: (row.config_state,), valid_values=agent_config.STATES),
+        "silent": Filter(values=lambda row: (SILENCE[row.silent],), valid_values=SILENCE),
+        "account": Filter(values=lambda row: (row.cluster.account,)),
+        "region": Filter(values=lambda row: (row.cluster.region,)),
+        "agent_version": Filter(values=lambda row: (row.cluster.agent_version,)),
+    },
+)
+
+
+def cluster_rows(clusters: Clusters) -> MemoryRows[SeenCluster]:
+    return MemoryRows([_seen(clusters, cluster) for cluster in clusters.table.all()])
+
+
+def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
+    """Return the answer with one cluster. Raises NotThere if no cluster has this id."""
+    cluster = clusters.table.find(id)
+    if cluster is None:
+        raise NotThere(f"there is no cluster {id!r}")
+    return {"cluster": describe(_seen(clusters, cluster))}
+
+
+def _seen(clusters: Clusters, cluster: Cluster) -> SeenCluster:
+    return SeenCluster(
+        cluster, clusters.is_silent(cluster), clusters.last_seen(cluster), clusters.run_config(cluster)
+    )
+
+
+_call = partial(key_call, endpoint="clusters")
+_ALL = "/v2/container/clusters"
+_ONE = _ALL + "/{id}"
+
+
+@_call(
+    "GET", _ALL, "container:get-clusters", "List clusters", lists=CLUSTERS, item=ClusterItem, refusals=READ
+)
+async def get_clusters(request: KeyRequest[TopicServices, None]) -> Result:
+    return await request.list(CLUSTERS, cluster_rows(request.services.clusters))
+
+
+@_call(
+    "GET",
+    _ONE,
+    "container:get-clusters",
+    "Read a cluster",
+    gives={JSON: OneCluster},
+    refusals=(*READ, 404),
+)
+async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
+    return one_cluster(request.services.clusters, request.word("id"))
+
+
+@_call(
+    "PATCH",
+    _ONE,
+    "container:update-cluster",
+    "Update a cluster",
+    gives={JSON: OneCluster},
+    refusals=(*WRITE, 404),
+)
+async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> Result:
+    clusters = request.services.clusters
+    id = request.word("id")
+    await clusters.table.change(id, request.body.change(), request.actor)
+    return one_cluster(clusters, id)
+
+
+@call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS)
+async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Result:
+    return await request.list(CLUSTERS, cluster_rows(request.services.require_clusters()))
+
+
+@call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster")
+async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
+    return one_cluster(request.services.require_clusters(), request.word("id"))
+
+
+@call("PATCH", "/clusters/{id}", OPERATE_SPOOL, "Name, label, enable or configure a cluster")
+async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
+    clusters = request.services.require_clusters()
+    id = request.word("id")
+    await clusters.table.change(id, request.body.change(), request.actor)
+    return one_cluster(clusters, id)
+
+
+@call(
+    "DELETE",
+    "/clusters/{id}",
+    OPERATE_SPOOL,
+    "Delete a cluster until it reports again",
+    required=("confirm",),
+)
+async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
+    clusters = request.services.require_clusters()
+    id = request.word("id")
+    if request.http.query.get("confirm") != id:
+        raise Invalid("confirm must be the cluster's id")
+    await clusters.table.delete(id, request.actor)
+    return {"deleted": id}
+
+
+class Discard(RequestBody):
+    """A request to discard a file. `confirm` repeats the reference of the file."""
+
+    confirm: str
+
+
+def describe_file(file: ContainerFile) -> dict[str, object]:
+    """Describe a file without its bytes and without an upload address."""
+    return {
+        "id": file.id,
+        "kind": file.kind,
+        "reference": file.reference,
+        "state": file.state,
+        "account": file.account,
+        "region": file.region,
+        "cluster": file.cluster,
+        "api_key": file.key,
+        "shipper": file.shipper,
+        "agent_version": file.agent_version,
+        "size": file.size,
+        "sha256": file.sha256 or None,
+        "kept": file.kept,
+        "asked_again": file.asked,
+        "announced": moment(file.announced_at),
+        "uploaded": None if file.uploaded_at is None else moment(file.uploaded_at),
+        "problem": file.problem,
+    }
+
+
+def describe_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
+    identity = files.identity
+    return {
+        "account": identity.account,
+        "region": identity.region,
+        "cluster": identity.name,
+        "waiting": files.waiting,
+        "bytes": files.bytes,
+        "newest": None if files.newest is None else moment(files.newest),
+    }
+
+
+CONTAINER_FILES: List[ContainerFile] = List(
+    root="container_files",
+    show=describe_file,
+    identity=Sort(field=SortField("id")),
+    sorts={
+        "announced": Sort(field=SortField("announced_at")),
+        "uploaded": Sort(field=SortField("uploaded_at")),
+        "size": Sort(field=SortField("size")),
+        "state": Sort(field=SortField("state", words=STATES)),
+    },
+    default_sort=("announced", "desc"),
+    filters={
+        "kind": Filter(field="kind", valid_values=KINDS),
+        "state": Filter(field="state", valid_values=STATES),
+        "account": Filter(field="account"),
+        "region": Filter(field="region"),
+        "cluster": Filter(field="cluster"),
+    },
+)
+
+
+@call(
+    "GET",
+    "/container-metrics",
+    VIEW_OPERATION,
+    "Show the accounting of container metrics and the files that wait, by cluster",
+)
+async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
+    """Show the accounting, counted again from the rows, and the limits."""
+    files = request.services.require_container_files()
+    books, settings = await files.verify(), files.settings
+    return {
+        "container_metrics": {
+            "kinds": {kind: dict(terms) for kind, terms in books.terms.items()},
+            "balanced": not books.imbalances,
+            "imbalances": list(books.imbalances),
+            "bytes": files.sums.size,
+            "max_bytes": settings.max_bytes,
+            "files": files.sums.known,
+            "max_files": settings.max_files,
+            "clusters": [describe_cluster_files(cluster_files) for cluster_files in await files.stats()],
+        }
+    }
+
+
+@call("GET", "/container-files", VIEW_OPERATION, "List files of container metrics", lists=CONTAINER_FILES)
+async def list_container_files(request: OperatorRequest[SenderServices, None]) -> Result:
+    return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
+
+
+@call("POST", "/container-files/{id}/discard", OPERATE_SPOOL, "Discard a file that waits for the upstream")
+async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
+    files = request.services.require_container_files()
+    id = request.word("id")
+    file = await files.find(id)
+    if request.body.confirm != file.reference:
+        raise Invalid("confirm must be the reference of the file")
+    audited_fields = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
+    async with request.audited("container_file.discard", id, audited_fields):
+        discarded = await files.discard(id)
+    return {"container_file": describe_file(discarded)}

@@ -1,0 +1,478 @@
+"""
+Receivers for container metrics of a cluster's agent: file uploads, bodies of Prometheus remote write, and statuses.
+
+The sender learns only whether its data was accepted, and nothing else about the organization. A 200 is sent
+after the bytes and their row are on disk.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+from yarl import URL
+
+from gateway.clusters.agent_config import reported_failure, reported_version, version_of
+from gateway.core.errors import BadPayload, Refusal
+from gateway.core.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
+from gateway.http import bodies
+from gateway.http.address import AS_BEARER, WRITE, Address
+from gateway.http.answers import JSON, PROTOBUF, json_response
+from gateway.http.requests import Result
+from gateway.normalise import cluster_reports
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.container_files.files import ContainerFiles, ContainerUpload, FileTooLarge, RepeatedUpload
+from spool.container_files.values import (
+    ABANDONED,
+    AnnouncedFile,
+    ClusterIdentity,
+    ContainerFile,
+    ContainerSender,
+)
+from spool.errors import KeyEnded, NotThere
+from spool.installation import derived
+from spool.registry.scopes import (
+    ABANDON_CONTAINER_FILES,
+    CONTAINER_STATUS,
+    REMOTE_WRITE_CONTAINERS,
+    UPLOAD_CONTAINER_FILES,
+)
+
+CLUSTER_PARAMETERS = ("cluster_name", "cloud_account_id", "region")
+AGENT_PARAMETERS = ("count", "shipper_id", "expiration")
+SHIPPER_ID, AGENT_VERSION = "X-CloudZero-Shipper-ID", "X-CloudZero-Version"
+REPLAY = "X-CloudZero-Replay"
+CONFIG_STATUS, CONFIG_LOAD = "X-Cloudzero-Config-Status", "configLoad"
+SNAPPY = "snappy"
+MAX_FILES = 200
+MAX_TEXT = 256
+MAX_STATUS_BYTES = 1024 * 1024
+EXPIRATION_S, LONGEST_EXPIRATION_S = 3600, 7 * 86_400
+# maximum bytes of the value of the replay header, because many clients read at most 8 KiB of a header
+MAX_REPLAY_BYTES = 7000
+
+Reference = Annotated[str, Meta(min_length=1, max_length=512)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class FileAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    reference_id: Reference
+    sha_256: Annotated[str, Meta(pattern="^[0-9A-Fa-f]{64}$")] | None = None
+    size: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+
+
+class UploadAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    shipperId: Text = ""
+    files: Annotated[list[FileAnnouncement], Meta(max_length=MAX_FILES)] = []
+
+
+class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    reference_id: Reference
+    reason: Text = ""
+
+
+Abandonments = Annotated[list[Abandonment], Meta(max_length=1000)]
+
+_BASE = "/v1/container-metrics"
+_TAKEN = {200: {JSON: closed({})}}
+
+
+def check_protobuf(request: web.Request) -> None:
+    """Raise Refusal 415 if the body's stated media type is not protobuf."""
+    if "Content-Type" in request.headers and request.content_type not in (
+        PROTOBUF,
+        "application/protobuf",
+        "application/octet-stream",
+    ):
+        raise Refusal(415, "unsupported_media_type", f"This address accepts only {PROTOBUF}.")
+
+
+@Address(
+    methods=("POST",),
+    path=_BASE + "/upload",
+    name="announce_container_files",
+    summary="Request an upload address for each file of a cluster's agent",
+    endpoint="container-metrics/upload",
+    scope=UPLOAD_CONTAINER_FILES,
+    gives={200: {JSON: {**OBJECT, "additionalProperties": TEXT}}},
+    required=CLUSTER_PARAMETERS,
+    optional=AGENT_PARAMETERS,
+)
+async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
+    """
+    Return an upload address for every file. A header contains new addresses for files that are still missing.
+    """
+    identity, sender = await _enabled_cluster(request), _sender(request, request.body.shipperId)
+    _count(request.http, "count", default=0, maximum=2**31)
+    lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, maximum=LONGEST_EXPIRATION_S)
+    files = _files(request)
+    expires_at = request.receivers.clock.now() + max(1, lasts_s)
+    announced = [
+        AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256)
+        for file in request.body.files
+    ]
+    rows = await files.announce(identity, announced, sender, expires_at=expires_at)
+    response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
+    announced_ids = {row.id for row in rows}
+    missing = [
+        file
+        for file in await files.missing(identity, key=sender.key, limit=MAX_FILES)
+        if file.id not in announced_ids
+    ]
+    replay = _replay(request, missing, expires_at)
+    if replay:
+        response.headers[REPLAY] = replay
+    return response
+
+
+@Address(
+    methods=("PUT",),
+    path=_BASE + "/files/{token}",
+    name="put_container_file",
+    summary="Upload one file to the address that was issued for it; needs no key",
+    endpoint="container-metrics/files",
+    takes={"application/octet-stream": BYTES},
+    gives=_TAKEN,
+    refusals=(400, 403, 413, 415, 500, 503),
+)
+async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
+    """
+    Store the bytes of an announced file. The signed address replaces the key.
+
+    The address becomes invalid together with the key that requested it.
+    """
+    address = opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
+    try:
+        expects = () if address.key is None else await request.receivers.access.expects_of(address.key)
+        await _keep(request, await _files(request).begin(address.file, expects))
+    except (NotThere, KeyEnded):
+        raise expired() from None
+    return {}
+
+
+@Address(
+    methods=("POST",),
+    path=_BASE + "/abandon",
+    name="abandon_container_files",
+    summary="Report that the agent no longer has these files",
+    endpoint="container-metrics/abandon",
+    scope=ABANDON_CONTAINER_FILES,
+    takes={JSON: array(closed({"reference_id": TEXT}, {"reason": TEXT}))},
+    gives=_TAKEN,
+    required=CLUSTER_PARAMETERS,
+    optional=AGENT_PARAMETERS,
+)
+async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
+    reasons = {abandonment.reference_id: abandonment.reason for abandonment in request.body}
+    await _files(request).abandon(_cluster(request), reasons, _sender(request, ""))
+    return {}
+
+
+@Address(
+    methods=("POST",),
+    path=_BASE + "/status",
+    name="report_container_status",
+    summary="Report the status of a cluster, or with `type=configLoad` its configuration",
+    endpoint="container-metrics/status",
+    scope=CONTAINER_STATUS,
+    key=AS_BEARER,
+    check=check_protobuf,
+    max_bytes=MAX_STATUS_BYTES,
+    takes={PROTOBUF: BYTES},
+    gives=_TAKEN,
+    optional=("type", *CLUSTER_PARAMETERS, *AGENT_PARAMETERS),
+)
+async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
+    """Store a cluster's report about itself, and forward it unchanged."""
+    http = request.http
+    type = http.query.get("type")
+    if type not in (None, CONFIG_LOAD):
+        raise Refusal(400, "invalid_parameter", f"type must be {CONFIG_LOAD} or left out")
+    is_config = type is not None or CONFIG_STATUS in http.headers
+    read = cluster_reports.read_config if is_config else cluster_reports.read_status
+    cluster = read(request.body)
+    await request.services.storage.clusters.report(
+        cluster, expects=request.bearer.expects, key=request.bearer.name
+    )
+    identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
+    kind = "config" if is_config else "status"
+    await _files(request).put_status(identity, kind, _sender(request, ""), request="", body=request.body)
+    return {}
+
+
+@Address(
+    methods=("GET",),
+    path=_BASE + "/status",
+    name="show_container_status",
+    summary="Check whether the last status of a cluster was accepted from this key",
+    endpoint="container-metrics/status",
+    scope=CONTAINER_STATUS,
+    key=AS_BEARER,
+    gives={200: {JSON: closed({"taken": BOOLEAN})}},
+    refusals=(400, 401, 403, 415, 429, 500, 503),
+    required=CLUSTER_PARAMETERS,
+)
+async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
+    """Return only whether the last status of a cluster was accepted from this key."""
+    return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
+
+
+@Address(
+    methods=("GET",),
+    path=_BASE + "/config",
+    name="show_container_config",
+    summary="Show the agent configuration of a cluster, only to the key that reports the cluster; with `ETag`",
+    endpoint="container-metrics/config",
+    scope=CONTAINER_STATUS,
+    key=AS_BEARER,
+    gives={200: {JSON: closed({"version": TEXT_OR_NULL, "config": OBJECT})}},
+    refusals=(400, 401, 403, 404, 415, 429, 500, 503),
+    required=CLUSTER_PARAMETERS,
+    optional=("applied", "failed"),
+)
+async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
+    """
+    Return the settings of a cluster's agent to the key that reports the cluster, or 304 if the agent has them.
+
+    `applied` is the version that the agent runs, and `failed` is the reason why it could not apply the wanted
+    version. Raises NotThere for any other cluster, because a key may read only the settings of the cluster
+    that it reports.
+    """
+    identity = _cluster(request)
+    cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
+    if cluster is None or not await _files(request).status_taken(identity, key=request.bearer.name):
+        raise NotThere("this key has not reported such a cluster")
+    applied = request.http.query.get("applied")
+    if applied is not None:
+        failed = reported_failure(request.http.query.get("failed", ""))
+        await request.services.clusters.report_config(
+            cluster, applied=reported_version(applied), failed=failed
+        )
+    version = version_of(cluster.config)
+    headers = {"ETag": f'"{version or "none"}"', "Cache-Control": "private, no-cache"}
+    if request.http.headers.get("If-None-Match", "").removeprefix("W/") == headers["ETag"]:
+        return web.Response(status=304, headers=headers)
+    response = json_response({"version": version, "config": dict(cluster.config)})
+    response.headers.update(headers)
+    return response
+
+
+@Address(
+    methods=("POST",),
+    path=_BASE,
+    name="write_container_metrics",
+    summary="Send Prometheus remote write, which is forwarded unchanged",
+    endpoint="container-metrics",
+    scope=REMOTE_WRITE_CONTAINERS,
+    check=check_protobuf,
+    passes=(SNAPPY,),
+    takes={PROTOBUF: BYTES},
+    gives=_TAKEN,
+    refusals=WRITE,
+    required=CLUSTER_PARAMETERS,
+    optional=AGENT_PARAMETERS,
+)
+async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
+    """Store a body of Prometheus remote write. It is forwarded unchanged."""
+    http = request.http
+    if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
+        raise Refusal(
+            415,
+            "unsupported_encoding",
+            "Remote write must be compressed: send it with Content-Encoding snappy.",
+        )
+    headers = {
+        name: http.headers[name]
+        for name in ("Content-Type", "X-Prometheus-Remote-Write-Version")
+        if name in http.headers
+    }
+    headers_json = msgspec.json.encode(headers).decode()
+    upload = await _files(request).begin_remote_write(
+        await _enabled_cluster(request), _sender(request, ""), request=headers_json
+    )
+    await _keep(request, upload, least=1)
+    return web.Response(status=200, body=b"{}", content_type="application/json")
+
+
+async def _keep(
+    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
+) -> None:
+    """
+    Receive an upload. Store it unless it is a repeat. If the upload ends early, delete the partial data.
+    """
+    try:
+        await _receive(request, upload)
+        if upload.size < least:
+            raise BadPayload("The body is empty.")
+        await upload.finish()
+    except BaseException:
+        await upload.drop()
+        raise
+
+
+async def _receive(
+    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
+) -> None:
+    """Read the body in pieces, up to the limit."""
+    max_bytes = _files(request).settings.max_file_bytes
+    received = 0
+
+    async def write(piece: bytes) -> None:
+        nonlocal received
+        received += len(piece)
+        if received > max_bytes:
+            raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
+        await upload.write(piece)
+
+    try:
+        length = request.http.content_length
+        if length is not None and length > max_bytes:
+            raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
+        await bodies.pass_on(request.http, request.share, write, min_rate=request.receivers.min_upload_rate)
+    except FileTooLarge as error:
+        raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error
+
+
+def _files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
+    return request.services.storage.container_files
+
+
+def _secret(request: KeyRequest[TopicServices, Any]) -> bytes:
+    return derived_secret(request.services.storage.secret)
+
+
+def _cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+    query = request.http.query
+    missing = [name for name in CLUSTER_PARAMETERS if not query.get(name)]
+    if missing:
+        raise Refusal(400, "missing_parameter", f"the query lacks {', '.join(missing)}")
+    name, account, region = (query[name] for name in CLUSTER_PARAMETERS)
+    if max(map(len, (name, account, region))) > MAX_TEXT:
+        raise Refusal(
+            400,
+            "invalid_parameter",
+            f"{', '.join(CLUSTER_PARAMETERS)} may have at most {MAX_TEXT} characters each",
+        )
+    return ClusterIdentity(account, region, name)
+
+
+async def _enabled_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+    """Return the cluster that the query names. Raises Refusal 403 if an operator disabled it."""
+    identity = _cluster(request)
+    await request.services.clusters.hear(identity.account, identity.region, identity.name, request.bearer)
+    return identity
+
+
+def _sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerSender:
+    http = request.http
+    shipper_id = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
+    version = http.headers.get(AGENT_VERSION, "")
+    bearer = request.bearer
+    return ContainerSender(
+        key=bearer.name,
+        shipper=shipper_id[:MAX_TEXT],
+        agent_version=version[:MAX_TEXT],
+        expects=bearer.expects,
+    )
+
+
+def _count(http: web.Request, name: str, *, default: int, maximum: int) -> int:
+    text = http.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= maximum):
+        raise Refusal(400, "invalid_parameter", f"{name} must be a whole number of at most {maximum}")
+    return int(text)
+
+
+def _address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
+    """
+    Return the upload address of a file. Its path is next to the path of the request.
+
+    Its host is the configured host, or the host that the agent used.
+    """
+    token = signed(_secret(request), file.id, expires_at, key=request.bearer.number)
+    base = _files(request).settings.upload_url or str(_origin(request.http))
+    path = request.http.path.rpartition("/")[0]
+    return f"{base.rstrip('/')}{path}/files/{token}"
+
+
+def _origin(http: web.Request) -> URL:
+    try:
+        return http.url.origin()
+    except ValueError as error:
+        raise BadPayload("The header Host is not a valid host.") from error
+
+
+def _replay(
+    request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
+) -> str:
+    """Return the header with as many missing files as fit. The next answer contains the remaining files."""
+    entries: list[dict[str, str]] = []
+    size = 2
+    for file in missing:
+        if file.state == ABANDONED:
+            continue
+        entry = {"ref_id": file.reference, "url": _address(request, file, expires_at)}
+        size += len(msgspec.json.encode(entry).decode()) + 1
+        if size > MAX_REPLAY_BYTES:
+            break
+        entries.append(entry)
+    return msgspec.json.encode(entries).decode() if entries else ""
+
+
+_SIZE = 16
+_TOKEN = re.compile(r"([0-9a-f]{32}-([0-9]{1,12})(?:-([0-9]{1,18}))?)-([0-9a-f]{32})")
+
+
+class OpenAddress(NamedTuple):
+    """
+    The signed last part of an upload address. It replaces the key, for one file and until a time.
+
+    It reveals the number of the key that requested it, but not the number or order of files. No other
+    installation accepts it. `key` is the number of the key, or None if the key was not in the key list.
+    """
+
+    file: str
+    key: int | None
+
+
+def derived_secret(secret: bytes) -> bytes:
+    """Derive the secret that signs upload addresses from the installation's secret."""
+    return derived(secret, "addresses of container files")
+
+
+def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
+    text = f"{id}-{int(expires_at)}" if key is None else f"{id}-{int(expires_at)}-{key}"
+    return f"{text}-{_signature(secret, text)}"
+
+
+def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
+    """Check a token and return its content. Raises Refusal 403 if it is forged or expired."""
+    match = _TOKEN.fullmatch(token)
+    if match is None or not hmac.compare_digest(_signature(secret, match[1]), match[4]):
+        raise Refusal(
+            403, "invalid_address", "Tollhouse did not issue this address. Announce the file first."
+        )
+    if int(match[2]) < now:
+        raise expired()
+    return OpenAddress(match[1].partition("-")[0], None if match[3] is None else int(match[3]))
+
+
+def expired() -> Refusal:
+    """
+    Return the refusal for an expired address. If the agent finds "Request has expired" in it, it announces
+    the file again.
+    """
+    return Refusal(403, "expired", "Request has expired: announce the file again to get a new address.")
+
+
+def _signature(secret: bytes, text: str) -> str:
+    return blake2b(text.encode(), key=secret, digest_size=_SIZE).hexdigest()

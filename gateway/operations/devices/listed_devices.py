@@ -1,0 +1,206 @@
+"""The rows of the device list: each device with its current state, in memory and sorted."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.states import changes_after, state_of
+from gateway.http.lists import List, MemoryRows, PageQuery, Row
+from gateway.operations.devices.devices import DEVICES, Shown
+from spool.clock import Clock
+from spool.listing import DESCENDING, ListPage, SortValue, choices, page_bounds, rank_of
+from spool.turns.fair_turns import pause_when_due
+
+# number of overdue states to update with each changed row, so that few remain for a page request
+DUE_PER_CHANGE = 4
+
+T = TypeVar("T")
+Ids = list[SortValue]
+
+
+class ListedDevices:
+    """
+    Rows that follow the device table and the clock, so that a page request need not compute the state
+    of every device.
+
+    The first page request builds the rows. They are built again after the clock was set back, and after a
+    change of the heartbeat interval.
+    """
+
+    def __init__(self, lifecycle: DeviceLifecycle, clock: Clock) -> None:
+        self._lifecycle = lifecycle
+        self._table = lifecycle.table
+        self._clock = clock
+        self._rows: OrderedRows[Shown] = OrderedRows(DEVICES, "state")
+        self._turn = asyncio.Lock()
+        self._interval_s = 0.0
+        self._latest = inf  # the latest time for which a state was computed
+        # by device id: the time after which the device's state must be computed again
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
+        async with self._turn:
+            if self._clock.now() < self._latest or self._interval_s != self._lifecycle.interval_s:
+                await self._begin()
+        now = self._clock.now()
+        while self._is_due(now):
+            self._derive_first(now)
+        return await self._rows.page(listed, wanted)
+
+    async def _begin(self) -> None:
+        # `_latest` is infinite until all states are computed. So if this request is cancelled, the next
+        # request builds the rows again.
+        self._latest = inf
+        self._rows = OrderedRows(DEVICES, "state")
+        self._interval_s = self._lifecycle.interval_s
+        self._due, self._heap = {}, []
+        self._table.watcher = self._changed
+        for device in self._table.all():
+            self._derive(device.id, self._clock.now())
+            await pause_when_due()
+        self._latest = self._clock.now()
+
+    def _changed(self, id: str) -> None:
+        now = self._clock.now()
+        self._derive(id, now)
+        for _ in range(DUE_PER_CHANGE):
+            if self._is_due(now):
+                self._derive_first(now)
+
+    def _is_due(self, now: float) -> bool:
+        return bool(self._heap) and self._heap[0][0] < now
+
+    def _derive_first(self, now: float) -> None:
+        time, id = heappop(self._heap)
+        if self._due.get(id) == time:  # if the times differ, an earlier time has replaced this one
+            del self._due[id]
+            self._derive(id, now)
+
+    def _derive(self, id: str, now: float) -> None:
+        self._latest = max(self._latest, now)
+        device = self._table.find(id)
+        if device is None:
+            self._rows.remove(id)
+            return
+        self._rows.put(Shown(device, state_of(device, now=now, interval_s=self._interval_s)))
+        due_at = changes_after(device, now=now, interval_s=self._interval_s)
+        # The heap gets only times that are earlier than the entered time. Every report postpones the time, so
+        # a later time is entered only when the earlier time is due.
+        if due_at < self._due.get(id, inf):
+            self._due[id] = due_at
+            heappush(self._heap, (due_at, id))
+
+
+class OrderedRows(Generic[Row]):
+    """
+    The rows of `listed`, sorted by every sort key that was requested so far.
+
+    `group` names a filter with one value per row. A page without filters, or with only this filter, reads at
+    most its limit from each group. A page with other filters checks every row of the groups. The first page
+    for a sort key sorts all rows once.
+    """
+
+    def __init__(self, listed: List[Row], group: str) -> None:
+        self._identity = _required(listed.identity.value)
+        self._values = {name: _required(sort.value) for name, sort in listed.sorts.items()}
+        self._group = group
+        self._groups_of = _required(listed.filters[group].values)
+        self._value_readers = {
+            name: _required(by.values) for name, by in listed.filters.items() if by.lists_values
+        }
+        self._rows: dict[SortValue, Row] = {}
+        self._orders: dict[str, dict[str, Ids]] = {}  # ids by sort key and group
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._value_readers}
+
+    def put(self, row: Row) -> None:
+        """Add a row, or replace the row with the same identity."""
+        self._change(self._identity(row), row)
+
+    def remove(self, identity: SortValue) -> None:
+        self._change(identity, None)
+
+    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
+        order = self._order(wanted.sort_key)
+        names = wanted.filters.get(self._group, tuple(order))
+        groups = [order[name] for name in names if name in order]
+        filter_values = {name: choices(counts) for name, counts in self._counts.items()}
+        if wanted.filters.keys() - {self._group}:
+            rows = [self._rows[identity] for ids in groups for identity in ids]
+            return await MemoryRows(rows, known=filter_values).page(listed, wanted)
+        falling = wanted.sort_order == DESCENDING
+        backward = wanted.position is not None and wanted.position.backward
+        key = partial(self._key, wanted.sort_key)
+        near: Ids = []
+        before = after = False
+        for ids in groups:
+            start, end = page_bounds(ids, key, wanted.position, wanted.limit, from_end=falling != backward)
+            near += ids[start:end]
+            before = before or start > 0
+            after = after or end < len(ids)
+        if falling:
+            before, after = after, before
+        total = sum(map(len, groups))
+        page = await MemoryRows([self._rows[identity] for identity in near], known=filter_values).page(
+            listed, wanted
+        )
+        return replace(page, before=page.before or before, after=page.after or after, total=total)
+
+    def _change(self, identity: SortValue, row: Row | None) -> None:
+        old = self._rows.get(identity)
+        sort_keys = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
+        if old is not None:
+            # the values of the old row locate its id, so this is done before the row is replaced
+            for name in sort_keys:
+                ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
+                del ids[bisect_left(ids, key(identity), key=key)]
+            del self._rows[identity]
+        if row is not None:
+            self._rows[identity] = row
+            for name in sort_keys:
+                insort(self._orders[name][self._group_of(row)], identity, key=partial(self._key, name))
+        self._count(old, row)
+
+    def _count(self, old: Row | None, row: Row | None) -> None:
+        for name, values in self._value_readers.items():
+            old_values, new_values = () if old is None else values(old), () if row is None else values(row)
+            if old_values == new_values:
+                continue
+            counts = self._counts[name]
+            counts.update(new_values)
+            for value in old_values:
+                counts[value] -= 1
+                if not counts[value]:
+                    del counts[value]
+
+    def _order(self, sort_key: str) -> Mapping[str, Ids]:
+        if sort_key not in self._orders:
+            order = self._orders[sort_key] = defaultdict(list)
+            for identity in sorted(self._rows, key=partial(self._key, sort_key)):
+                order[self._group_of(self._rows[identity])].append(identity)
+        return self._orders[sort_key]
+
+    def _key(self, sort_key: str, identity: SortValue) -> tuple[Any, ...]:
+        return rank_of(self._values[sort_key](self._rows[identity])), identity
+
+    def _place(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
+        return None if row is None else (self._group_of(row), self._values[sort_key](row))
+
+    def _group_of(self, row: Row) -> str:
+        [group] = self._groups_of(row)
+        return group
+
+
+def _required(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
+    if value is None:
+        raise TypeError("rows in memory need a value for each sort key and filter")
+    return value

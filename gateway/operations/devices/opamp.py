@@ -1,0 +1,280 @@
+"""
+OpAMP over plain HTTP and over WebSocket, at one address.
+
+A message over WebSocket is admitted, counted and given its turn like a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import UUID
+
+from aiohttp import web
+
+from gateway.core.errors import BadPayload, Refusal, nothing_here
+from gateway.core.schemas import BYTES
+from gateway.devices.opamp.instances import InstanceSender, OpampInstances, check_not_revoked, error_answer
+from gateway.devices.opamp.messages import decode
+from gateway.http import answers
+from gateway.http.address import WRITE, Address, BodyLimit, authorization, bearer_token, rows_of
+from gateway.http.admission import credential
+from gateway.http.answers import PROTOBUF
+from gateway.http.error_table import refusal_of
+from gateway.http.listening.listener import address_party, begin_work
+from gateway.http.listening.websocket import GOING_AWAY, POLICY, SwitchingProtocols, WebSocket, handshake_key
+from gateway.http.requests import Result
+from gateway.operations.holders.receivers import ReceiverServices, TopicServices
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.services import Services
+from gateway.people.authentication.access import Bearer
+from spool.devices.device import Device
+from spool.registry.enrolment_tokens import PREFIX
+from spool.registry.scopes import ENROLL, HEARTBEAT
+
+INSTANCE_UID = "OpAMP-Instance-UID"
+INSTANCES = 64  # maximum number of instances of one connection
+FIRST_MESSAGE_S = 30.0  # seconds within which a connection must name an instance
+LOOK_S = 15.0  # seconds; the precision of the time of an open connection's last report
+_ENDPOINT = "opamp"
+_SETTING = "devices.max_opamp_connections"
+
+_log = logging.getLogger(__name__)
+
+
+def _guard(_: web.Request, services: Services) -> None:
+    if not services.topics.devices.settings.opamp:
+        raise nothing_here()
+
+
+async def _admit_token(request: web.Request, services: Services) -> Bearer | None:
+    """
+    Admit an enrolment token where it can be exchanged for the device's own key. It has no scope for heartbeats.
+    """
+    is_token = (bearer_token(request) or "").startswith(PREFIX)
+    if not is_token or not services.topics.devices.settings.opamp_keys:
+        return None
+    key = authorization(request)
+    return await services.receivers.access.admit_of_now(key, ENROLL, address=request.remote or "")
+
+
+def _check_protobuf(request: web.Request) -> None:
+    if request.content_type != PROTOBUF:
+        raise Refusal(415, "unsupported_media_type", f"Send the body as {PROTOBUF}.")
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/opamp",
+    summary="Report the state of an OpAMP agent, such as a collector",
+    endpoint=_ENDPOINT,
+    scope=HEARTBEAT,
+    guard=_guard,
+    people=_admit_token,
+    check=_check_protobuf,
+    takes={PROTOBUF: BYTES},
+    limit=BodyLimit(
+        "devices.max_body_bytes", lambda services: services.topics.devices.settings.max_body_bytes
+    ),
+    gives={200: {PROTOBUF: BYTES}},
+    refusals=(*WRITE, 404, 409, 410),
+)
+async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
+    message = decode(request.body)
+    uid = _named_uid(request.http)
+    if uid is not None and uid != message.instance_uid:
+        raise BadPayload(f"{INSTANCE_UID} differs from instance_uid.")
+    sender = InstanceSender(
+        bearer=request.bearer, address=request.http.remote or "", url=_url(request.http, "http")
+    )
+    answer = await request.services.opamp().take(message, sender)
+    body = answer.SerializeToString()
+    return answers.respond(body, content_type=PROTOBUF, headers=answers.UNCACHED)
+
+
+@Address(
+    methods=("GET",),
+    path="/v1/opamp",
+    summary="Open a WebSocket on which OpAMP agents report their state",
+    endpoint=_ENDPOINT,
+    scope=HEARTBEAT,
+    guard=_guard,
+    people=_admit_token,
+    gives={101: {}},
+    refusals=(400, 401, 403, 404, 410, 429, 500, 503),
+)
+async def open_opamp(request: KeyRequest[TopicServices, None]) -> Result:
+    key = handshake_key(request.http)
+    instances = request.services.opamp()
+    uid = _named_uid(request.http)
+    if uid is not None:
+        check_not_revoked(instances, uid)
+    owner = request.bearer.name
+    settings = instances.devices.settings
+    websockets = request.receivers.websockets
+    websockets.check_room(owner, settings.max_opamp_connections, _SETTING)
+    socket = WebSocket(
+        websockets,
+        OpampConversation(request, instances),
+        owner=owner,
+        inflight=request.receivers.inflight,
+        max_bytes=settings.max_body_bytes,
+        max_control_frames=settings.max_opamp_control_frames,
+    )
+    return SwitchingProtocols(key, socket)
+
+
+def _named_uid(request: web.Request) -> bytes | None:
+    text = request.headers.get(INSTANCE_UID)
+    if text is None:
+        return None
+    try:
+        return UUID(text).bytes
+    except ValueError:
+        raise BadPayload(f"{INSTANCE_UID} is not a UUID.") from None
+
+
+def _url(request: web.Request, scheme: str) -> str:
+    """Return the address that the client used, for the scheme `http` or `ws`."""
+    return f"{scheme}{'s' if request.scheme == 'https' else ''}://{request.host}{request.path}"
+
+
+class OpampConversation:
+    """The instances of one WebSocket, and the key that they send under."""
+
+    __slots__ = (
+        "_address", "_bearer", "_code", "_credential", "_instances", "_known", "_look_at", "_opened_at", "_receivers",
+        "_row", "_scope", "_uids", "_url", "_version",
+    )  # fmt: skip
+
+    def __init__(self, request: KeyRequest[TopicServices, None], instances: OpampInstances) -> None:
+        self._receivers: ReceiverServices = request.receivers
+        self._instances = instances
+        self._credential = credential(_ROW, request.http, request.receivers)
+        self._bearer: Bearer = request.bearer
+        self._scope = HEARTBEAT if request.bearer.token is None else ENROLL
+        self._known = request.receivers.access.known(self._credential)
+        self._row: Device | None = None  # the row of a device key, as it was when the key was checked
+        self._address = request.http.remote or ""
+        self._url = _url(request.http, "ws")
+        self._uids: tuple[bytes, ...] = ()
+        self._code: int | None = None  # close code, once the connection must end
+        self._opened_at = request.receivers.clock.monotonic()
+        self._version = -1  # the version of the device table at the last look at the instances
+        self._look_at = 0.0  # when to look again even if the table did not change
+
+    async def take(self, message: bytes) -> bytes:
+        receivers = self._receivers
+        with receivers.turns.request(address_party(self._address)) as work:
+            answer: bytes = await work.run(self._take(message))
+            return answer
+
+    async def _take(self, message: bytes) -> bytes:
+        receivers = self._receivers
+        uid, status = b"", 200
+        try:
+            with receivers.in_hand, receivers.inflight.share(self._bearer.name) as share:
+                bearer = receivers.access.admit(self._credential, self._scope, address=self._address)
+                await begin_work(bearer.party)
+                receivers.access.charge(bearer, requests=1, bytes=len(message))
+                share.take(len(message))
+                decoded = decode(_without_header(message))
+                uid = decoded.instance_uid
+                self._join(uid)
+                sender = InstanceSender(bearer=bearer, address=self._address, url=self._url, connection=self)
+                answer = await self._instances.take(decoded, sender)
+                if decoded.HasField("agent_disconnect"):
+                    self._leave(uid)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of a message
+            refusal = refusal_of(error, endpoint=_ENDPOINT)
+            status = refusal.status
+            self._note(refusal)
+            if not uid:  # the peer does not speak OpAMP
+                self._code = POLICY
+            elif (
+                status == 410
+            ):  # without an instance, a new connection ends after a while, so its client cannot hurry
+                self._leave(uid)
+            answer = error_answer(uid, refusal)
+        receivers.metrics.requests(_ENDPOINT, status)
+        encoded: bytes = answer.SerializeToString()
+        return b"\0" + encoded
+
+    def check(self) -> int | None:
+        if self._code is not None:
+            return self._code
+        if not self._instances.devices.settings.opamp:
+            return GOING_AWAY
+        if not self._is_admitted():
+            return POLICY
+        now, version = self._receivers.clock.monotonic(), self._instances.devices.table.version
+        if not self._uids:
+            return POLICY if now > self._opened_at + FIRST_MESSAGE_S else None
+        if version == self._version and now < self._look_at:
+            return None
+        self._version, self._look_at = version, now + LOOK_S
+        for uid in self._uids:
+            if self._instances.is_revoked(uid):
+                self._leave(uid)
+            else:
+                self._instances.keep_alive(uid, self._bearer)
+        return None if self._uids else POLICY
+
+    def ended(self) -> None:
+        for uid in self._uids:
+            self._leave(uid)
+
+    def _join(self, uid: bytes) -> None:
+        if uid in self._uids:
+            return
+        if len(self._uids) >= INSTANCES:
+            message = f"A connection may have at most {INSTANCES} instances. Open another connection."
+            raise Refusal(400, "too_many_instances", message)
+        self._uids += (uid,)
+
+    def _leave(self, uid: bytes) -> None:
+        self._uids = tuple(other for other in self._uids if other != uid)
+        self._instances.left(uid, self)
+
+    def _is_admitted(self) -> bool:
+        """Return whether the key may still send. A key that cannot be checked now stays admitted."""
+        access = self._receivers.access
+        if self._bearer.device is not None:
+            row = self._instances.devices.table.find(self._bearer.device)
+            if row is self._row:
+                return True
+            self._row = row
+        elif self._known is not None and access.is_open(self._known):
+            return True
+        try:
+            self._bearer = access.admit(self._credential, self._scope, address=self._address)
+        except Refusal as refusal:
+            return refusal.status == 503
+        self._known = access.known(self._credential)
+        return True
+
+    def _note(self, refusal: Refusal) -> None:
+        self._receivers.metrics.refused(refusal.type)
+        extra = {"action": "request_refused", "endpoint": _ENDPOINT, "status": refusal.status}
+        _log.log(
+            logging.ERROR if refusal.status == 500 else logging.WARNING,
+            "refused an OpAMP message",
+            extra={**extra, "type": refusal.type, "address": self._address},
+        )
+
+
+def _without_header(message: bytes) -> bytes:
+    """
+    Return the protobuf of a WebSocket message, which begins with a varint. Only the header 0 is defined.
+    """
+    for at, byte in enumerate(message[:10]):
+        if byte & 0x7F:
+            break
+        if not byte:
+            return message[at + 1 :]
+    raise BadPayload("The header of the message is not 0.")
+
+
+[_ROW] = rows_of(open_opamp)

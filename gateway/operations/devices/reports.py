@@ -1,0 +1,215 @@
+"""
+Receivers for devices: enrolment, heartbeat and ping.
+
+Unknown fields are ignored, because an agent may be newer than its gateway. A 200 is sent after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.core.errors import BadPayload
+from gateway.core.schemas import TEXT, Schema, closed
+from gateway.devices.fleet.facts import FACTS, hardware_id_of, read_facts
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.reports import DeviceReport
+from gateway.http.address import WRITE, Address, BodyLimit
+from gateway.http.answers import JSON
+from gateway.http.requests import Result
+from gateway.normalise.reading.content import may_hold_content
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.people.authentication.access import Bearer
+from spool.devices.device import REVOKED, Device, is_device_id
+from spool.errors import Invalid
+from spool.registry.keys import check_labels
+from spool.registry.scopes import ENROLL, HEARTBEAT, PING
+
+MAX_TEXT = 256
+MAX_SOURCES = 64
+MAX_SEQ = 2**53
+
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Named(msgspec.Struct, kw_only=True):
+    device_id: str | None = None
+
+
+class SpoolDepth(msgspec.Struct, kw_only=True):
+    records: Count | None = None
+    oldest_age_s: float | None = None
+
+
+class SourceSeen(msgspec.Struct, kw_only=True):
+    last_seen: Text | None = None
+    records: Count | None = None
+
+
+class Report(Named, kw_only=True):
+    """The body of an enrolment and of a heartbeat. Only the id of the device is required."""
+
+    hostname: Text | None = None
+    platform: Text | None = None
+    agent_version: Text | None = None
+    user: Text | None = None
+    fingerprint: Text | None = None
+    labels: dict[str, str] = {}
+    want_key: bool = False
+    state: Text | None = None  # `state` and `reset` come only from another Tollhouse
+    reset: bool = False
+    sent_at: Text | float | None = None
+    spool: SpoolDepth | None = None
+    sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
+    # Values of these fields that do not fit are left out, see gateway.devices.fleet.facts.
+    serial: Any = None
+    os: Any = None
+    agent: Any = None
+    policy: Any = None
+    assistants: Any = None
+    key_storage: Any = None
+    hardware_id: Any = None
+    seq: Any = None
+    next: Any = None
+    opamp: Any = None
+
+
+_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+
+
+def _row(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        summary=summary,
+        endpoint=endpoint,
+        scope=scope,
+        may_be_empty=True,
+        limit=BodyLimit(
+            "devices.max_body_bytes", lambda services: services.topics.devices.settings.max_body_bytes
+        ),
+        gives={200: {JSON: gives}},
+        refusals=(*WRITE, 404, 409, 410),
+    )
+
+
+@_row(
+    "/v1/ai-control-plane/enroll",
+    ENROLL,
+    "devices/enroll",
+    "Enrol a device; the first answer to `want_key` includes its own key",
+    closed({"device": _DEVICE}, {"key": TEXT}),
+)
+async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
+    lifecycle = request.services.devices
+    facts = _facts(request.body, request.bearer)
+    device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
+    await request.services.clusters.follow(device, request.bearer)
+    answer = _answer(device, lifecycle)
+    return answer if key is None else {**answer, "key": key}
+
+
+@_row(
+    "/v1/ai-control-plane/heartbeat",
+    HEARTBEAT,
+    "devices/heartbeat",
+    "Send a heartbeat with the facts and the activity of a device",
+    closed({"device": _DEVICE}, {"next": TEXT}),
+)
+async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
+    lifecycle = request.services.devices
+    facts = _facts(request.body, request.bearer)
+    device, word = await lifecycle.heartbeat_with_word(facts, request.bearer, request.http.remote or "")
+    await request.services.clusters.follow(device, request.bearer)
+    answer = _answer(device, lifecycle)
+    return answer if word is None else {**answer, "next": word}
+
+
+@_row(
+    "/v1/ai-control-plane/ping",
+    PING,
+    "devices/ping",
+    "Report that a device is alive",
+    closed({"ok": {"const": True}}),
+)
+async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
+    request.services.devices.ping(_id(request.body, request.bearer), request.bearer)
+    return {"ok": True}
+
+
+def _id(body: Named, bearer: Bearer) -> str:
+    """Return the device id from the body. Without it, return the id from the header or the key."""
+    id = body.device_id if body.device_id is not None else bearer.named or bearer.device
+    if id is None or not is_device_id(id):
+        raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")
+    return id
+
+
+def _facts(report: Report, bearer: Bearer) -> DeviceReport:
+    try:
+        labels = check_labels(report.labels)
+    except Invalid as error:
+        raise BadPayload(f"labels: {error}.") from error
+    for name in labels:
+        if may_hold_content(name):
+            raise BadPayload(
+                f"labels: {name} is a name for message content, which is never stored; choose another name."
+            )
+    return DeviceReport(
+        id=_id(report, bearer),
+        hostname=report.hostname or "",
+        platform=report.platform or "",
+        agent_version=report.agent_version or "",
+        user=report.user or "",
+        fingerprint=report.fingerprint or "",
+        labels=labels,
+        hardware_id=hardware_id_of(report.hardware_id),
+        seq=report.seq if type(report.seq) is int and 0 <= report.seq <= MAX_SEQ else None,
+        word=report.next if isinstance(report.next, str) and len(report.next) <= MAX_TEXT else "",
+        serial=read_facts({"serial": report.serial}).get("serial", ""),
+        want_key=report.want_key,
+        revoked=report.state == REVOKED,
+        reset=report.reset,
+        sent_at=_moment(report.sent_at),
+        heartbeat=_heartbeat(report),
+    )
+
+
+def _moment(sent_at: str | float | None) -> float | None:
+    """
+    Return epoch seconds for an RFC 3339 time or a number. Return None if the time has no offset, because then
+    no clock difference can be measured.
+    """
+    if isinstance(sent_at, str):
+        try:
+            at = datetime.fromisoformat(sent_at)
+        except ValueError:
+            raise BadPayload("sent_at is not an RFC 3339 time.") from None
+        return at.timestamp() if at.tzinfo else None
+    return sent_at
+
+
+def _heartbeat(report: Report) -> bytes:
+    """Return the fields that only a heartbeat has, as JSON in the form that is sent upstream."""
+    fields: dict[str, object] = {}
+    if report.sent_at is not None:
+        fields["sent_at"] = report.sent_at
+    if report.spool is not None:
+        fields["spool"] = report.spool
+    if report.sources:
+        fields["sources"] = report.sources
+    facts = {name: getattr(report, name) for name in FACTS}
+    return msgspec.json.encode({**fields, **read_facts(facts)})
+
+
+def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:
+    """Return the answer for a device. A device that waits for approval continues to report."""
+    interval_s = lifecycle.interval_s
+    shown_interval = int(interval_s) if interval_s == int(interval_s) else interval_s
+    return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown_interval}}

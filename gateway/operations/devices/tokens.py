@@ -1,0 +1,133 @@
+"""The operator API for enrolment tokens: list, create and revoke them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.money.costs.times import parse_moment
+from gateway.operations.holders.operators import SenderServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.admission import lacks
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.enrolment_tokens import STATES, EnrolmentToken, EnrolmentTokenTable, TokenDraft
+from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
+
+MAX_SERIALS = 5000
+
+
+class ListedToken(msgspec.Struct, frozen=True):
+    """A token with its number of used uses and its state at the time of the request."""
+
+    token: EnrolmentToken
+    used: int
+    state: str
+
+
+class NewToken(RequestBody):
+    """A token with `uses`, or one token for each of `serials`, each with a single use."""
+
+    name: str
+    expires_at: str
+    uses: int = 1
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    serials: list[str] = msgspec.field(default_factory=list)
+
+
+class Revocation(RequestBody):
+    """With `devices`, the devices that the tokens enrolled are revoked as well."""
+
+    devices: bool = False
+
+
+def describe(row: ListedToken) -> dict[str, object]:
+    token = row.token
+    return {
+        "id": token.id,
+        "name": token.name,
+        "state": row.state,
+        "used": row.used,
+        "uses": token.uses,
+        "serial": token.serial or None,
+        "labels": dict(token.labels),
+        "created": moment(token.created),
+        "created_by": token.created_by,
+        "expires_at": moment(token.expires_at),
+        "revoked_at": moment(token.revoked_at),
+    }
+
+
+TOKENS: List[ListedToken] = List(
+    root="tokens",
+    show=describe,
+    identity=Sort(value=lambda row: row.token.id),
+    sorts={
+        "name": Sort(value=lambda row: row.token.name),
+        "state": Sort(value=lambda row: row.state),
+        "used": Sort(value=lambda row: row.used),
+        "created": Sort(value=lambda row: row.token.created),
+        "expires_at": Sort(value=lambda row: row.token.expires_at),
+    },
+    default_sort=("created", "desc"),
+    filters={
+        "id": Filter(values=lambda row: (row.token.id,), is_open=True),
+        "name": Filter(values=lambda row: (row.token.name,), is_open=True),
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+        "serial": Filter(values=lambda row: (row.token.serial,), is_open=True),
+    },
+)
+
+
+@call("GET", "/fleet/tokens", VIEW_OPERATION, "List enrolment tokens", lists=TOKENS)
+async def list_tokens(request: OperatorRequest[SenderServices, None]) -> Result:
+    rows = [_listed(request, token) for token in _table(request).all()]
+    return await request.list(TOKENS, MemoryRows(rows))
+
+
+@call("POST", "/fleet/tokens", API_KEY_MANAGEMENT, "Create enrolment tokens", status=201)
+async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> Result:
+    """Create a token, or one token per serial number. Their secrets are returned only here."""
+    body = request.body
+    serials = [serial.strip() for serial in body.serials]
+    if len(serials) > MAX_SERIALS:
+        raise Invalid(f"serials must have at most {MAX_SERIALS} serial numbers")
+    if serials and body.uses != 1:
+        raise Invalid("a token for a serial number has a single use; leave out uses")
+    if "" in serials or len({serial.casefold() for serial in serials}) < len(serials):
+        raise Invalid("each serial number must appear once and must not be empty")
+    expires_at = parse_moment("expires_at", body.expires_at, end=True).timestamp()
+    drafts = [
+        TokenDraft(name=body.name, uses=body.uses, expires_at=expires_at, labels=body.labels, serial=serial)
+        for serial in serials or [""]
+    ]
+    made = await _table(request).create(drafts, actor=request.actor)
+    return {"tokens": [{**describe(_listed(request, token)), "secret": secret} for token, secret in made]}
+
+
+@call("POST", "/fleet/tokens/{id}/revoke", API_KEY_MANAGEMENT, "Revoke the tokens with this id or name")
+async def revoke_tokens(request: OperatorRequest[SenderServices, Revocation]) -> Result:
+    if request.body.devices and OPERATE_SPOOL not in request.rights.permission_sets:
+        raise lacks(OPERATE_SPOOL, "revoking devices")
+    tokens, devices = await _lifecycle(request).revoke_token(
+        request.word("id"), request.actor, devices=request.body.devices
+    )
+    return {"revoked": {"tokens": tokens, "devices": devices}}
+
+
+def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
+    return request.services.require_devices()
+
+
+def _table(request: OperatorRequest[SenderServices, Any]) -> EnrolmentTokenTable:
+    return request.registry.enrolment_tokens
+
+
+def _listed(request: OperatorRequest[SenderServices, Any], token: EnrolmentToken) -> ListedToken:
+    devices = _lifecycle(request).table.uses_of(token.id)
+    return ListedToken(token, devices + token.spent, token.state(devices, request.now()))

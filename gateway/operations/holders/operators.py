@@ -1,0 +1,524 @@
+"""Service holders for operators: installation, spool, senders, people, assistants and money."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from gateway.configuration.certificates import CertificateEnd, certificate_ends
+from gateway.configuration.sections import (
+    AllocationSettings,
+    AnswerSettings,
+    Config,
+    CurrencySettings,
+    McpSettings,
+    PrivacySettings,
+    ReconciliationSettings,
+    ServerSettings,
+)
+from gateway.core.attempts import Buckets
+from gateway.core.errors import Refusal
+from gateway.core.first_use import Once
+from gateway.http.event_streams import EventStreams
+from gateway.http.inflight_bytes import InflightBytes
+from gateway.http.listening.connections import Connections, operator_connections
+from gateway.http.turns import Questions
+from gateway.intake.prices import PriceBook
+from gateway.money.allocation.declared import AllocationTable
+from gateway.money.allocation.language import Limits
+from gateway.money.allocation.published import Published
+from gateway.money.allocation.publishing import Publishing
+from gateway.people.authentication.tool_calls import ToolCalls
+from spool.errors import NotThere
+from spool.installation import derived
+from spool.leases import Leases, SoleNode
+from spool.ledger.own_records import OwnRecords
+from spool.listing import MOST_KNOWN
+from spool.packed.native import NO_NATIVE, NativeUse
+from spool.people import KEEP, People
+from spool.registry.roles import RoleLimits
+from spool.storage import DatabaseHealth, no_database
+
+if TYPE_CHECKING:
+    from gateway.bills.billed.biller import Biller
+    from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.reconciliation.reconciler import Reconciler
+    from gateway.bills.statements.puller import StatementPuller
+    from gateway.clusters.clusters import Clusters
+    from gateway.configuration.in_effect import SettingInEffect
+    from gateway.core.first_use import Once
+    from gateway.devices.fleet.fleet import Fleet
+    from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.http.lists import Rows
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.money.budgets.evaluator import BudgetEvaluator
+    from gateway.money.recommendations.adviser import Adviser
+    from gateway.monitoring.late_reports import KeptLateReports
+    from gateway.monitoring.sender_hours import KeptSenderHours
+    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.operations.holders.demo_month import DemoMonth
+    from gateway.people.authentication.access import Access
+    from gateway.people.authentication.oidc.assistants import AssistantSignIns
+    from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
+    from spool.billing import BillingPlan
+    from spool.clock import Clock
+    from spool.container_files.files import ContainerFiles
+    from spool.deliveries.protocols import Deliveries, LakeRecount, LakeRepairs, LakeState, PastRecords
+    from spool.deliveries.values import RouteState
+    from spool.ledger.colours import Colours
+    from spool.ledger.ledger import Ledger
+    from spool.log.counted_names import AmountOf
+    from spool.log.partial_reports import PartialReports
+    from spool.log.protocols import Log
+    from spool.record import UnitCostOperation, UsageEvent
+    from spool.registry.assistant_tools import ToolCallTable
+    from spool.registry.notices import ChannelState
+    from spool.registry.operators import Actor
+    from spool.registry.registry import Registry
+    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal
+    from spool.shares import KeyShare
+    from spool.streams import StreamReader
+
+SIGN_IN_BURST = 10  # wrong passwords allowed from one address; after that, one every 30 seconds
+SIGN_IN_PER_S = 1 / 30
+# Limits for an address that many people may share. They exceed the limits for one account, so an attack on
+# one account cannot lock out the other people at the address.
+SHARED_BURST, SHARED_PER_S = 300, 1.0
+# Limits for one account, over all addresses. They are so high that a few addresses cannot lock out
+# the account's owner.
+ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
+
+KNOWN_FOR_S = 5.0
+
+
+@dataclass(kw_only=True)
+class WithRegistry:
+    """
+    A holder with the registry. If the registry file is damaged, `registry` is None and `registry_problem`
+    is the reason.
+
+    The rest of the spool stays readable.
+    """
+
+    registry: Registry | None
+    clock: Clock
+    registry_problem: str = ""
+
+    def require_registry(self) -> Registry:
+        """Return the registry. Raises Refusal 503 with the reason if it is damaged."""
+        if self.registry is None:
+            raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
+        return self.registry
+
+
+# function that returns what an event sends to a stream with a mapping (`EventMappingDraft`), or None if nothing
+MapEvent: TypeAlias = "Callable[[UsageEvent, Any], UnitCostOperation | None]"
+_EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on all addresses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Urls:
+    """
+    The addresses of the console and for telemetry.
+
+    `telemetry` is None if telemetry uses the address at which the console was opened. `public` is the
+    console's address for people on other machines, or "" if it is not configured.
+    """
+
+    console: str
+    telemetry: str | None = None
+    public: str = ""
+
+    @property
+    def shared(self) -> str:
+        """Return the console's address for mails and links, or "" if no usable host name is known."""
+        if self.public:
+            return self.public
+        host = urlsplit(self.console).hostname
+        return "" if host in _EVERY_ADDRESS else self.console
+
+
+def _default_urls() -> Urls:
+    return Urls(console="http://127.0.0.1:4318/console/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reloaded:
+    """
+    The result of a reload. `changed` and `needs_restart` are names of settings.
+
+    `problems` describes routes that cannot send with the new settings.
+    """
+
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+
+async def _reload_nothing(actor: Actor) -> Reloaded:
+    raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
+
+
+def _no_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+    raise Refusal(503, "no_channels", "channels cannot be created here")
+
+
+async def _no_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
+    raise Refusal(503, "not_running", "no server runs here; `tollhouse check` tests the configuration")
+
+
+async def _no_channels() -> Sequence[ChannelState]:
+    return ()
+
+
+@dataclass(kw_only=True)
+class InstallationServices(WithRegistry):
+    """
+    Services of the installation.
+
+    - `secret` is the installation's secret.
+    - `urls` returns the addresses. It is called when they are shown, because the real port is known only after the
+      start if port 0 is configured.
+    - `leases` knows the gateways that share the storage, and `database` returns the health of the shared database.
+    - `inflight` counts the bytes in flight, including large answers.
+    - `copy` fills a directory with copies of the storage for a backup.
+    - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
+    - `config` returns the configuration.
+    - `in_use` returns the PEM text of the certificates that the server has loaded, by setting.
+    - `branches` returns the setting `work.branch`.
+    - `settings` returns the settings in effect, and `most` the value of a limit by its name.
+    - `try_receiver` tests an address and a key for forwarding; it returns a status and the receiver's words.
+    - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
+      encrypts its secret.
+    - `demo` is None if no server runs or if several gateways share the storage.
+    - `planted` are the problems that `tollhouse demo` planted in this data directory, in words. It is None for a data
+      directory that the command did not fill.
+    """
+
+    secret: bytes
+    version: str
+    urls: Callable[[], Urls] = _default_urls
+    leases: Leases = field(default_factory=SoleNode)
+    database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
+    inflight: InflightBytes = field(default_factory=lambda: InflightBytes(sys.maxsize))
+    copy: Callable[[Path], Awaitable[None]] | None = None
+    connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
+    event_streams: EventStreams = field(
+        default_factory=lambda: EventStreams(ServerSettings().max_event_streams)
+    )
+    reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
+    settings: Callable[[], Sequence[SettingInEffect]] = tuple
+    config: Callable[[], Config] = Config
+    in_use: Callable[[], Mapping[str, bytes]] = dict
+    most: Callable[[str], int] = Config().most
+    answers: Callable[[], AnswerSettings] = AnswerSettings
+    role_limits: Callable[[], RoleLimits] = RoleLimits
+    privacy: Callable[[], PrivacySettings] = PrivacySettings
+    branches: Callable[[], str] = lambda: KEEP
+    channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
+    seal_channel: Seal = _no_seal
+    try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _no_test
+    demo: Once[DemoMonth[Any]] | None = None
+    planted: Sequence[str] | None = None
+    questions: Questions = field(init=False, repr=False)
+    cursor_secret: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.questions = Questions(self.answers)
+        self.cursor_secret = derived(self.secret, "list cursors")
+
+    async def certificates(self) -> Sequence[CertificateEnd]:
+        """Read the ends of all certificates on a thread."""
+        return await asyncio.to_thread(certificate_ends, self.config(), self.in_use())
+
+    @property
+    def people(self) -> People:
+        """Return the rules that match names to people, with the current `privacy.emails`."""
+        return People.of_installation(self.secret, self.privacy().emails)
+
+    @property
+    def demo_state(self) -> str | None:
+        """Return the state of the demo month, or None if this server can have none."""
+        return None if self.demo is None else self.demo().state
+
+
+async def _wake_nothing(route: str) -> None:
+    """
+    Do nothing, because no route runs without a server. At the next start, the route finds its work by itself.
+    """
+
+
+async def _no_lakes() -> Sequence[LakeState]:
+    return ()
+
+
+class RepairLake(Protocol):
+    async def __call__(self, destination: str, *, dry_run: bool) -> LakeRepairs:
+        """Write missing files of a data lake again. Raises NotThere if there is no such data lake."""
+        ...
+
+
+async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
+    raise NotThere(f"no data lake destination is named {destination!r}")
+
+
+async def _no_recount(destination: str, topic: str, after: int) -> LakeRecount:
+    raise NotThere(f"no data lake destination is named {destination!r}")
+
+
+@dataclass(kw_only=True)
+class SpoolServices:
+    """
+    Services of the spool.
+
+    - `wake` makes a route try at once, on the gateway that runs it, after an operator changed its work.
+    - `syncs` returns the states of the tables that are sent upstream. It is empty without a server.
+    - `destination_types` returns the type of each configured destination by name.
+    - `events_sent_as` returns the upstream name for a type of usage events, or None if the type is not sent.
+    - `is_unmapped` returns whether a type is not sent because its line in [upstream.events] is missing.
+    - `map_event` returns what an event sends to a stream with a given mapping, or None.
+    - `event_amount` returns the amount of an event, according to the line of its type.
+    - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
+    """
+
+    log: Log
+    deliveries: Deliveries
+    streams: StreamReader
+    clock: Clock
+    wake: Callable[[str], Awaitable[None]] = _wake_nothing
+    syncs: Callable[[], Sequence[RouteState]] = tuple
+    destination_types: Callable[[], Mapping[str, str]] = dict
+    events_sent_as: Callable[[str], str | None] = lambda _: None
+    is_unmapped: Callable[[str], bool] = lambda _: False
+    event_amount: AmountOf = lambda _: None
+    map_event: MapEvent = lambda _, __: None
+    partial_reports: PartialReports | None = None
+    max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
+    hold_s: Callable[[], float] = lambda: 0.0
+    native: NativeUse = NO_NATIVE
+    memory: Once[SpanMemory] | None = None  # None without the compiled module
+    late_reports: KeptLateReports | None = None  # None while the registry is damaged
+    sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
+    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    past: Callable[[], PastRecords | None] = lambda: None
+    repair_lake: RepairLake = _no_lake
+    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _no_recount
+    own_records: OwnRecords = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.own_records = OwnRecords(self.log, self.clock)
+
+
+async def _no_shares() -> Sequence[KeyShare]:
+    return ()
+
+
+@dataclass(kw_only=True)
+class SenderServices(WithRegistry):
+    """
+    Services of senders and devices. `shares` returns the keys that have nearly used up their share of
+    a common limit.
+    """
+
+    access: Access
+    listed_devices: Rows[Any]
+    devices: DeviceLifecycle | None = None
+    fleet: Fleet | None = None
+    clusters: Clusters | None = None
+    container_files: ContainerFiles | None = None
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
+
+    def require_devices(self) -> DeviceLifecycle:
+        """
+        Return the devices. Raises Refusal 503 without devices, or if changes cannot be audited because the
+        registry is damaged.
+        """
+        self.require_registry()
+        if self.devices is None:
+            raise Refusal(503, "no_devices", "devices are not managed here")
+        return self.devices
+
+    def require_fleet(self) -> Fleet:
+        """Return the fleet. Raises Refusal 503 as `require_devices` does."""
+        self.require_devices()
+        if self.fleet is None:
+            raise Refusal(503, "no_fleet", "the fleet is not managed here")
+        return self.fleet
+
+    def require_container_files(self) -> ContainerFiles:
+        """Return the files of container metrics. Raises Refusal 503 if this process has none."""
+        if self.container_files is None:
+            raise Refusal(503, "no_container_files", "container metrics are not stored here")
+        return self.container_files
+
+    def require_clusters(self) -> Clusters:
+        """
+        Return the clusters. Raises Refusal 503 without clusters, or if changes cannot be audited because the
+        registry is damaged.
+        """
+        self.require_registry()
+        if self.clusters is None:
+            raise Refusal(503, "no_clusters", "clusters are not managed here")
+        return self.clusters
+
+
+@dataclass(kw_only=True)
+class PeopleServices(WithRegistry):
+    """
+    Services of people and sign-ins. HTTP and the operator socket share the counters of attempts.
+
+    - `hosts` are the host names, without port, of the console. Loopback and plain IP addresses are always allowed.
+    - `hashed` returns the text that records store instead of an e-mail address.
+    - `oidc` is None if no OpenID provider is configured.
+    - `is_behind_tls`: a proxy in front of the operator API receives the browsers' HTTPS.
+    - `assistants` accepts people's tokens for assistant tools. It needs an OpenID provider.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    hashed: Callable[[str], str] = str
+    oidc: ProviderSignIns | None = None
+    is_behind_tls: bool = False
+    assistants: AssistantSignIns | None = None
+    sign_ins: Buckets = field(init=False, repr=False)
+    shared_sign_ins: Buckets = field(init=False, repr=False)
+    account_sign_ins: Buckets = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
+        self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
+        self.hosts = frozenset(host.lower() for host in self.hosts)
+
+
+@dataclass(kw_only=True)
+class AssistantServices:
+    """Services of assistants. `tool_calls` counts the tool calls of each key."""
+
+    clock: Clock
+    mcp: Callable[[], McpSettings] = McpSettings
+    counted: ToolCallTable | None = None  # None while the registry is damaged
+    tool_calls: ToolCalls = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.tool_calls = ToolCalls(self.clock, self.mcp, self.counted)
+
+
+class Billing(Protocol):
+    """AI cost as billing drops: preview a time span, and send it."""
+
+    async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+    async def push(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+
+@dataclass(kw_only=True)
+class MoneyServices(WithRegistry):
+    """
+    Services of costs. `log` holds the records that the ledger counts, and `prices` the prices for a recalculation.
+
+    Services that need the registry are None while it is damaged.
+    """
+
+    ledger: Ledger
+    colours: Colours
+    log: Log
+    billing: Billing
+    billing_connections: BillingConnections
+    prices: Callable[[], PriceBook] = PriceBook.load
+    streams: StreamReader | None = None
+    adviser: Once[Adviser] | None = None
+    reconciler: Once[Reconciler] | None = None
+    biller: Once[Biller] | None = None
+    row_book: Once[RowBook] | None = None
+    statement_puller: Once[StatementPuller] | None = None
+    reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
+    budgets: Once[BudgetEvaluator] | None = None
+    allocation: Callable[[], AllocationSettings] = AllocationSettings
+    currency: Callable[[], CurrencySettings] = CurrencySettings
+    sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
+    published: Published = field(init=False, repr=False)
+    publishing: Publishing | None = field(init=False, repr=False)
+    _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)
+    _known_at: float | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.published = Published(self.ledger)
+        self.publishing = self._publishing()
+
+    def require_adviser(self) -> Adviser:
+        """Return the service that finds savings. Raises Refusal 503 while the registry is damaged."""
+        self.require_registry()
+        if self.adviser is None:
+            raise Refusal(503, "no_recommendations", "recommendations are not available here")
+        return self.adviser()
+
+    def require_reconciler(self) -> Reconciler:
+        """
+        Return the service that compares provider bills. Raises Refusal 503 while the registry is damaged.
+        """
+        self.require_registry()
+        if self.reconciler is None:
+            raise Refusal(503, "no_reconciliation", "provider bills are not stored here")
+        return self.reconciler()
+
+    async def known_values(self) -> Mapping[str, Sequence[str]]:
+        """
+        Return the values of each cost dimension. They are at most KNOWN_FOR_S old, and empty for a dimension
+        with too many values.
+        """
+        now = self.clock.monotonic()
+        if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
+            all_values = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
+            self._known = {
+                name: values if len(values) <= MOST_KNOWN else () for name, values in all_values.items()
+            }
+            self._known_at = now
+        return self._known
+
+    def sums_changed(self) -> None:
+        """Make dependent services read the ledger again, after a recount or a recalculation."""
+        if self.budgets is not None and self.budgets.made is not None:
+            self.budgets.made.wake()
+
+    def require_budgets(self) -> BudgetEvaluator:
+        """Return the service that evaluates budgets. Raises Refusal 503 while the registry is damaged."""
+        self.require_registry()
+        if self.budgets is None:
+            raise Refusal(503, "no_budgets", "budgets are not evaluated here")
+        return self.budgets()
+
+    def require_publishing(self) -> Publishing:
+        """
+        Return the service that publishes allocation definitions. Raises Refusal 503 while the registry is damaged.
+        """
+        self.require_registry()
+        if self.publishing is None:
+            raise Refusal(503, "no_allocation", "allocation definitions are not published here")
+        return self.publishing
+
+    def _publishing(self) -> Publishing | None:
+        if self.registry is None:
+            return None
+        return Publishing(
+            self.registry.table(AllocationTable),
+            self.ledger,
+            self.published,
+            limits=self.allocation_limits,
+            max_versions=lambda: self.allocation().max_versions,
+            max_jobs=lambda: self.allocation().max_jobs,
+            changed=self.sums_changed,
+        )
+
+    def allocation_limits(self) -> Limits:
+        section = self.allocation()
+        return Limits(
+            max_bytes=section.max_definition_bytes,
+            max_dimensions=section.max_dimensions,
+            max_rules=section.max_rules,
+        )

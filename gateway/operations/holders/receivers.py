@@ -1,0 +1,88 @@
+"""Service holders for receivers (HTTP and gRPC) and for the health addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.http.cors import Cors
+from gateway.http.in_hand import ReceivingSlots, RequestsInHand
+from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.listening.websocket import WebSockets
+from gateway.http.turns import Together
+from gateway.normalise.outcome import Options
+from spool.turns.fair_turns import FairTurns
+
+if TYPE_CHECKING:
+    from gateway.clusters.clusters import Clusters
+    from gateway.configuration.secret_file import SecretFile
+    from gateway.core.first_use import Once
+    from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.devices.opamp.instances import OpampInstances
+    from gateway.http.inflight_bytes import InflightBytes
+    from gateway.http.listening.connections import Connections
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.intake.deposits import Deposits
+    from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
+    from gateway.intake.stream_admission import StreamAdmission
+    from gateway.monitoring.health import Health
+    from gateway.monitoring.metrics import Exposition, Metrics
+    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.people.authentication.access import Access
+    from spool.clock import Clock
+    from spool.storage import Storage
+
+
+@dataclass(kw_only=True)
+class ReceiverServices:
+    """
+    The services that every address for key holders needs: admission, body limits and the intake.
+
+    A reload replaces `min_upload_rate`, `options` and `signing_secret`.
+    """
+
+    access: Access
+    intake: MergeWindow | SharedMergeWindow
+    metrics: Metrics
+    clock: Clock
+    inflight: InflightBytes
+    max_body_bytes: int
+    connections: Connections  # connections of the listener for senders
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    min_upload_rate: int = 0  # minimum bytes per second of a large body; 0 for no minimum
+    options: Options = field(default_factory=Options)
+    cors: Cors = field(default_factory=Cors)
+    receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
+    in_hand: RequestsInHand = field(default_factory=RequestsInHand)
+    websockets: WebSockets = field(default_factory=WebSockets)
+    signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
+    memory: Once[SpanMemory] | None = None  # None without the compiled module
+    turns: FairTurns = field(default_factory=FairTurns)
+    together: Together = field(default_factory=Together)  # decodes small bodies that arrive together
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicServices:
+    """
+    Services for devices, clusters, usage events, unit-cost streams and billing drops. They need no registry.
+
+    `is_unmapped` returns whether a type of events is not sent because its line in [upstream.events] is missing.
+    """
+
+    storage: Storage
+    devices: DeviceLifecycle
+    opamp: Once[OpampInstances]
+    clusters: Clusters
+    deposits: Deposits
+    stream_admission: StreamAdmission
+    billing_connections: BillingConnections
+    is_unmapped: Callable[[str], bool] = lambda _: False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusServices:
+    """Health and metrics, readable without a key."""
+
+    health: Health
+    exposition: Exposition

@@ -1,0 +1,44 @@
+"""Operator API that tests a receiver of records before it is written into the configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gateway.core.schemas import TEXT, TEXT_OR_NULL, closed
+from gateway.http.answers import JSON
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
+
+
+class ForwardingTest(RequestBody):
+    """The address and the key to test. The key is not stored."""
+
+    type: Literal["upstream", "otlp"]
+    url: str
+    secret: str = ""
+
+
+@call(
+    "POST",
+    "/forwarding-tests",
+    INSTALLATION_ADMINISTRATION,
+    "Test an address and a key for forwarding",
+    gives={JSON: closed({"forwarding_test": closed({"status": TEXT, "words": TEXT_OR_NULL})})},
+)
+async def test_forwarding(request: OperatorRequest[InstallationServices, ForwardingTest]) -> Result:
+    """
+    Send an empty export to the address. Nothing is stored, except for a row in the audit list with the server's name.
+
+    `status` is `ok`, `refused` (the key or the address is wrong), `unavailable` or `unverified`.
+    """
+    body = request.body
+    status, words = await request.services.try_receiver(body.type, body.url.strip(), body.secret.strip())
+    server = urlsplit(body.url).hostname or ""
+    await request.registry.note(
+        request.actor, "forwarding.test", server, after={"type": body.type, "status": status}
+    )
+    return {"forwarding_test": {"status": status, "words": words}}

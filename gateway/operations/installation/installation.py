@@ -1,0 +1,168 @@
+"""Operator API handlers for the installation: configuration, backup and demo month."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gateway.configuration.in_effect import SOURCES, SettingInEffect
+from gateway.configuration.sections import ConfigError
+from gateway.core.errors import Refusal
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import InstallationServices, SpoolServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
+from spool.transfer import backups
+
+CONFIGURATION: List[SettingInEffect] = List(
+    root="configuration",
+    show=asdict,
+    identity=Sort(value=lambda setting: setting.name),
+    sorts={
+        "name": Sort(value=lambda setting: setting.name),
+        "source": Sort(value=lambda setting: SOURCES.index(setting.source)),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "section": Filter(values=lambda setting: (setting.name.partition(".")[0],)),
+        "name": Filter(values=lambda setting: (setting.name,)),
+        "source": Filter(values=lambda setting: (setting.source,), valid_values=SOURCES),
+    },
+)
+
+
+@call("GET", "/configuration", OPERATE_SPOOL, "List the settings in effect", lists=CONFIGURATION)
+async def list_configuration(request: OperatorRequest[InstallationServices, None]) -> Result:
+    return await request.list(CONFIGURATION, MemoryRows(request.services.settings()))
+
+
+class ConfigReload(RequestBody):
+    """An empty object."""
+
+
+@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration")
+async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
+    """
+    Reload the configuration. Refusal 422 lists every problem, one per line. In that case, the earlier
+    configuration stays in effect.
+    """
+    try:
+        reloaded = await request.services.reload(request.actor)
+    except ConfigError as error:
+        message = "\n".join(
+            ("the configuration is invalid, so the earlier one stays in effect:", *error.problems)
+        )
+        raise Refusal(422, "bad_configuration", message) from error
+    return {
+        "reload": {
+            "changed": reloaded.changed,
+            "needs_restart": reloaded.needs_restart,
+            "problems": reloaded.problems,
+        }
+    }
+
+
+def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
+    """
+    Return the path. Refusal 403 with the text `elsewhere` if the request did not come over the operator socket.
+    """
+    if request.session is not None:
+        raise Refusal(403, "socket_only", elsewhere)
+    if not Path(given).is_absolute():
+        raise Invalid(f"{field} must be an absolute path")
+    return Path(given)
+
+
+class BackupPlace(RequestBody):
+    """The absolute path of a directory that does not exist yet."""
+
+    directory: str
+
+
+@call(
+    "POST",
+    "/backup",
+    INSTALLATION_ADMINISTRATION,
+    "Back up the data into a directory on the server's machine",
+    status=201,
+)
+async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
+    """
+    Make a backup in the given directory. Only the operator socket allows this, because the path is on
+    the server's machine.
+    """
+    services = request.services
+    elsewhere = "backups are made on the server's machine: run tollhouse backup there"
+    directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    if request.shared.copy is None:
+        raise Refusal(503, "no_storage", "this server has no storage to back up")
+    topics = (await services.log.books()).topics
+    records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
+    async with request.audited("backup", str(directory), {}):
+        manifest = await backups.back_up(
+            request.shared.copy,
+            directory,
+            version=request.shared.version,
+            made_at=moment(request.now()),
+            records=records,
+        )
+    return {"backup": {"directory": str(directory), "made_at": manifest.made_at, "bytes": manifest.bytes}}
+
+
+_NO_PLACE = (
+    "only a single server with its own storage can create a demo month here; elsewhere, run tollhouse "
+    "demo --data DIR"
+)
+
+_HAS_RECORDS = "the console already has records; to see the demo separately, run tollhouse demo --data DIR"
+
+
+class DemoLoad(RequestBody):
+    """An empty object."""
+
+
+@call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded")
+async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return _described(request.shared)
+
+
+@call(
+    "POST",
+    "/demo",
+    INSTALLATION_ADMINISTRATION,
+    "Load a demo month, separate from real data, while there are no records",
+    status=201,
+)
+async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result:
+    """
+    Create the demo month. Refusal 409 if records exist, because people with real calls do not
+    need an invented month.
+    """
+    demo = request.shared.demo
+    if demo is None:
+        raise Refusal(503, "no_demo", _NO_PLACE)
+    topics = (await request.services.log.books()).topics
+    if any(terms.get("accepted", 0) for terms in topics.values()):
+        raise Refusal(409, "has_records", _HAS_RECORDS)
+    async with request.audited("demo.load", "demo", {}):
+        await demo().load()
+    return _described(request.shared)
+
+
+@call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month")
+async def remove_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
+    demo = request.shared.demo
+    if demo is None:
+        raise Refusal(503, "no_demo", _NO_PLACE)
+    async with request.audited("demo.remove", "demo", {}):
+        await demo().remove()
+    return _described(request.shared)
+
+
+def _described(installation: InstallationServices) -> dict[str, object]:
+    return {"demo": {"state": installation.demo_state}}

@@ -1,0 +1,111 @@
+"""Handlers for health on every listener, and for metrics and the OpenAPI document on the operator address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from gateway.core.errors import nothing_here
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.http import answers
+from gateway.http.address import Address, rows_of
+from gateway.http.answers import JSON
+from gateway.monitoring.metrics import CONTENT_TYPE
+from gateway.operations.holders.receivers import StatusServices
+from gateway.operations.requests.key_requests import KeyRequest
+
+# A function that creates the OpenAPI document as JSON only once, because the document is large. Only the
+# operator address has this key. On other addresses, health is a status without a body.
+DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
+
+
+_ROUTE = closed(
+    {
+        "route": TEXT,
+        "state": TEXT,
+        "reason": TEXT_OR_NULL,
+        "since": TEXT_OR_NULL,
+        "progress": COUNT,
+        "queued": COUNT,
+        "oldest_age_s": {"type": ["number", "null"]},
+        "unknown": COUNT,
+        "ambiguous": COUNT,
+    }
+)
+_READY = closed(
+    {
+        "ready": BOOLEAN,
+        "reasons": array(TEXT),
+        "routes": array(_ROUTE),
+        "keys": OBJECT,
+        "clock": OBJECT,
+        "space": {"type": ["object", "null"]},
+        "storage": {"type": ["object", "null"]},
+        "nodes": array(OBJECT),
+        "ledger": {"type": ["object", "null"]},
+    }
+)
+
+
+def _row(path: str, summary: str, *statuses: int, media: str = JSON, body: Schema = OBJECT) -> Address:
+    return Address(
+        methods=("GET",),
+        path=path,
+        summary=summary,
+        gives={status: {media: body} for status in statuses},
+        refusals=(),
+    )
+
+
+@_row("/livez", "Check whether Tollhouse is alive", 200, 503, body=closed({"live": BOOLEAN}))
+async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
+    live = await request.services.health.live()
+    return _verdict(live, {"live": live} if DOCUMENT in request.http.app else None)
+
+
+@_row("/readyz", "Check whether Tollhouse accepts records", 200, 503, body=_READY)
+async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
+    health = request.services.health
+    if DOCUMENT not in request.http.app:
+        return _verdict(await health.ready(), None)
+    report = await health.report()
+    return _verdict(report["ready"], report)
+
+
+@_row("/metrics", "Metrics in Prometheus text format", 200, media="text/plain", body=TEXT)
+async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
+    return answers.respond(await request.services.exposition.text(), content_type=CONTENT_TYPE)
+
+
+@_row("/openapi.json", "This document", 200)
+async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
+    """Return the OpenAPI document. It needs no key, because it contains no stored data."""
+    return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
+
+
+@Address(
+    methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+    path="/{path:(?s:.*)}",  # matches every path without an address of its own; a path may contain a line break (%0A)
+    summary="404",
+    endpoint="nowhere",
+    checks_query=False,
+)
+async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
+    """
+    Refuse with 404. A path with a trailing slash is not redirected to the path without it, because a redirect
+    would lose the body of a POST.
+    """
+    raise nothing_here()
+
+
+def _verdict(good: bool, body: object) -> web.Response:
+    status = 200 if good else 503
+    return web.Response(status=status) if body is None else answers.json_response(body, status=status)
+
+
+ON_EVERY_LISTENER = (*rows_of(livez), *rows_of(readyz))
+FOR_METRICS = rows_of(metrics)
+FOR_OPERATORS = (*FOR_METRICS, *rows_of(openapi))
+[NOWHERE] = rows_of(nowhere)

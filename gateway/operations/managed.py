@@ -1,0 +1,266 @@
+"""
+Resources that people, and partly keys, list, create, read, change and delete. Their operations are
+written once, here.
+
+A resource declares its fields, its table and its list, and overrides the rules that differ. `ByPeople` and
+`ByKeys` declare its addresses, which `managed_by_people` and `managed_by_keys` in `gateway.operations.people` create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from gateway.core.fields import stated
+from gateway.core.visible import EVERYTHING, WHOLE, Visible
+from gateway.http.lists import List, MemoryRows, Rows
+from spool.errors import Invalid, NotThere
+from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, everything
+from spool.registry.views import NO_VIEW, View
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from gateway.operations.holders.operators import InstallationServices
+    from spool.registry.operators import Actor
+    from spool.registry.registry import Registry
+    from spool.registry.roles import Holder
+
+Answer = Mapping[str, object]
+Held = TypeVar("Held")
+Row = TypeVar("Row", bound=ManagedDocument)
+
+LIST, CREATE, SHOW, CHANGE, DELETE = "list", "create", "show", "change", "delete"  # operations of a resource
+
+
+async def _everything() -> Visible:
+    return EVERYTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asker(Generic[Held]):
+    """
+    The caller of an operation: a person, a key, or a command on the server's machine.
+
+    `sees` returns which calls, and which results from them, the caller may see. `known` returns the
+    dimensions that the caller may name. Only people may refer to resources by name, and only people must
+    confirm deletions. `holder` is the person as a role holder, or None.
+    """
+
+    services: Held
+    shared: InstallationServices
+    actor: Actor
+    http: web.Request
+    known: Callable[[], Awaitable[Collection[str]]]
+    sees: Callable[[], Awaitable[Visible]] = _everything
+    is_person: bool = False
+    holder: Holder | None = None
+
+    @property
+    def registry(self) -> Registry:
+        """Return the registry. Raises Refusal 503 with the reason while the registry cannot be read."""
+        return self.shared.require_registry()
+
+    def check_confirmed(self, text: str, what: str) -> None:
+        """Raise Invalid if a person's request does not confirm the deletion with `text`."""
+        if self.is_person and self.http.query.get("confirm", "") != text:
+            raise Invalid(f"confirm must be the exact {what}")
+
+    async def view_named(self, word: str) -> View:
+        """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
+        try:
+            return self.registry.views.find_any(word, (await self.sees()).view)
+        except NotThere:
+            raise Invalid(NO_VIEW) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByPeople:
+    """
+    The addresses below the operator API at which people manage a resource. `reads` and `changes` are the
+    required permission sets.
+
+    `names` and `words` replace the default operation names and summaries, by operation. `new` is the body
+    type for creation, if it differs from that of keys. `is_shown_when_deleted`: a deletion returns the id
+    under the root key. `is_confirmed`: a deletion must repeat the name. `repeated` are query parameters for
+    reading a single resource. With `in_turn`, reads wait for a turn.
+    """
+
+    path: str
+    reads: str
+    changes: str
+    shows: str = WHOLE
+    names: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    new: type | None = None
+    is_shown_when_deleted: bool = False
+    is_confirmed: bool = False
+    repeated: tuple[str, ...] = ()
+    in_turn: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByKeys:
+    """
+    The addresses at which keys manage a resource. `id` is the path parameter, and `group` is the first part
+    of the scopes.
+
+    `names`, `scopes` and `words` replace the default operation names, scopes and summaries, by operation.
+    `is_bare_when_made`: creation and change return the resource without its root key. Operations in `by_hand`
+    have rows at their own handlers. `repeated` are query parameters for reading a single resource. With
+    `in_turn`, reads wait for a turn.
+    """
+
+    path: str
+    id: str
+    group: str
+    endpoint: str
+    one_endpoint: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    scopes: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    is_bare_when_made: bool = False
+    by_hand: Collection[str] = ()
+    repeated: tuple[str, ...] = ()
+    in_turn: bool = False
+
+
+class ManagedResource(Generic[Row]):
+    """
+    The declaration of a resource, and its operations. A resource that the caller may not see behaves as if it
+    did not exist.
+
+    `noun` appears in operation names, and `root` is the JSON key of a single resource. `new` and `changes`
+    decode bodies, `item` is a row of the list, and `one` is the answer for a single resource.
+    """
+
+    noun: str
+    lists: List[Any]
+    new: type[msgspec.Struct]
+    changes: type[msgspec.Struct]
+    item: type[msgspec.Struct]
+    one: type[msgspec.Struct]
+    table: type[ManagedTable[Row]]
+    has_dimensions: bool = False  # whether its fields name dimensions of the ledger
+    people: ByPeople | None = None
+    keys: ByKeys | None = None
+
+    # -- rules of the resource
+    # ---------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str:
+        return self.noun
+
+    def rows_in(self, registry: Registry) -> ManagedTable[Row]:
+        return registry.table(self.table)
+
+    async def sees(self, asking: Asker[Any]) -> Sees[Row]:
+        """Return a test for the rows that the caller may see."""
+        return everything
+
+    async def shown(self, asking: Asker[Any], row: Row) -> Any:
+        """Convert a row to its form in lists."""
+        return row
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """Convert a body to the fields of a draft. Only fields that the body states are included."""
+        return stated(given)
+
+    async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:
+        """Raise if this caller may not state these fields. `before` is None for a new row."""
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
+        return {}
+
+    async def filled(self, asking: Asker[Any], page: Answer) -> Answer:
+        """Add to a page of the list the data that the query requests."""
+        return page
+
+    # -- operations; `word` is the id or name in the path
+    # ------------------------------------------------------------
+
+    async def rows(self, asking: Asker[Any]) -> Rows[Any]:
+        sees = await self.sees(asking)
+        stored = self.rows_in(asking.registry).all()
+        return MemoryRows([await self.shown(asking, row) for row in stored if sees(row)])
+
+    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+        fields = await self.fields(asking, given)
+        await self.check(asking, fields, None)
+        table = self.rows_in(asking.registry)
+        created = await table.create(
+            table.draft(**fields),
+            most=table.most or asking.shared.most(table.limit),
+            known=await self._known(asking),
+            actor=asking.actor,
+            sees=await self.sees(asking),
+            **self.own(asking, given),
+        )
+        return await self.made(asking, created)
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        return await self.answer(asking, await self.find(asking, word))
+
+    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+        before = await self.find(asking, word)
+        fields = await self.fields(asking, given)
+        await self.check(asking, fields, before)
+        changed = await self.rows_in(asking.registry).change(
+            before.id,
+            fields,
+            version=getattr(given, "version", None),
+            known=await self._known(asking),
+            actor=asking.actor,
+            sees=await self.sees(asking),
+        )
+        return await self.made(asking, changed)
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        """Delete a row and return its id."""
+        row = await self.find(asking, word)
+        await self.rows_in(asking.registry).delete(row.id, actor=asking.actor)
+        return row.id
+
+    async def find(self, asking: Asker[Any], word: str) -> Row:
+        """
+        Return the row with an id. A person may use the row's name instead. Raises NotThere if the caller may
+        not see such a row.
+        """
+        table, sees = self.rows_in(asking.registry), await self.sees(asking)
+        if asking.is_person and isinstance(table, NamedTable):
+            named_row: Row = table.find_any(word, sees)
+            return named_row
+        row = table.get(word)
+        if not sees(row):
+            raise NotThere(f"there is no {table.kind.noun} with this id")
+        return row
+
+    async def made(self, asking: Asker[Any], row: Row) -> Answer:
+        """Return the answer about a row that was created or changed."""
+        return await self.answer(asking, row)
+
+    async def answer(self, asking: Asker[Any], row: Row) -> Answer:
+        return {self.root: self.lists.show(await self.shown(asking, row))}
+
+    async def _known(self, asking: Asker[Any]) -> Collection[str]:
+        return await asking.known() if self.has_dimensions else ()
+
+
+def words_of(noun: str) -> Mapping[str, str]:
+    singular = with_article(noun)
+    return {
+        LIST: f"List {noun.replace('_', ' ')}s",
+        CREATE: f"Create {singular}",
+        SHOW: f"Show {singular}",
+        CHANGE: f"Change {singular}",
+        DELETE: f"Delete {singular}",
+    }
+
+
+def with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun.replace('_', ' ')}"

@@ -1,0 +1,232 @@
+"""Operator API of allocation: compare a month, and manage versions, namespaces and jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from gateway.http.requests import Result
+from gateway.money.allocation.declared import DEFAULT, AllocationTable
+from gateway.money.allocation.difference import Difference, ElementSpend, difference, sources_of
+from gateway.money.allocation.language import joined, parse
+from gateway.money.allocation.published import border, describe
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.published_allocation import (
+    ALL_VERSIONS,
+    NAMESPACE,
+    PUBLISH_JOBS,
+    add_state,
+    describe_job,
+    describe_version,
+    find_version,
+    job_rows,
+    version_rows,
+    what_it_would_be,
+    with_text,
+)
+from gateway.operations.people.managed import managed_by_people
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import AskedTooMuch, Invalid
+from spool.ledger import money
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_question
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+
+DECISIONS_OF_A_ROW = 10  # maximum decisions per row, so that the evaluation takes at most a few seconds
+LEAST_ELEMENTS = 20  # minimum elements that are shown per dimension
+
+
+class DefinitionDraft(RequestBody):
+    """
+    A definition to compare. `definition` is the YAML text, and `namespace` is the namespace whose definition
+    it would replace ("" is the default namespace).
+
+    `month` is YYYY-MM in UTC. By default it is the running month.
+    """
+
+    definition: str
+    namespace: str = ""
+    month: str = ""
+
+
+@call("POST", "/allocation/diff", VIEW_COSTS, "Compare a month with a definition", in_turn=True)
+async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraft]) -> Result:
+    """
+    Compare a draft with the definition in force, over all records that are closed by now. Nothing is stored.
+
+    The elements of a dimension add up to `total`, both before and after. If there are too many elements, the
+    last one is OTHER, the sum of the cheapest elements. `border` states since when the sources have values.
+    """
+    services = request.services
+    draft = request.body
+    ledger = services.ledger
+    limits = services.allocation_limits()
+    since, until = _month(draft.month, request.now())
+    drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
+    in_force = services.published.definition
+    other_namespaces = in_force.of_other_namespaces(draft.namespace)
+    joined({**other_namespaces, draft.namespace: drafted}, limits)
+    before = in_force.of_namespace(draft.namespace)
+    sources = sources_of(before, drafted)
+    await ledger.catch_up(services.log)
+    rows = await ledger.costs(
+        CostQuery(since=since, until=until, granularity=TOTAL, group_by=sources, measures=("cost", "calls"))
+    )
+    section = request.shared.answers()
+    decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
+    if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:
+        raise AskedTooMuch(
+            f"this month has {len(rows)} combinations of values, which for {len(drafted.dimensions)} "
+            f"dimensions is more than {DECISIONS_OF_A_ROW} times answers.max_summed_rows; compare "
+            "fewer dimensions at once, or an earlier month"
+        )
+    element_limit = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
+    limit = limit_of_question()
+    result = await asyncio.to_thread(
+        difference,
+        before,
+        drafted,
+        sources,
+        rows,
+        people=request.shared.people,
+        most=element_limit,
+        check=limit.check_time if limit else lambda: None,
+    )
+    whole = await ledger.whole_since()
+    return {
+        "diff": {
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "namespace": draft.namespace,
+            "version": services.published.version or None,
+            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "border": describe(await border(ledger, sources_of(drafted))),
+            "truncated": any(
+                dimension.element_count > len(dimension.elements) for dimension in result.dimensions
+            ),
+        },
+        "dimensions": _dimensions(result),
+        "total": _spend(result.total),
+    }
+
+
+def _dimensions(result: Difference) -> list[Mapping[str, object]]:
+    return [
+        {
+            "id": dimension.dimension.id,
+            "name": dimension.dimension.name,
+            "state": dimension.state,
+            "element_count": dimension.element_count,
+            "elements": [
+                {
+                    "element": element.element or None,
+                    "before": element.before and _spend(element.before),
+                    "after": element.after and _spend(element.after),
+                }
+                for element in dimension.elements
+            ],
+        }
+        for dimension in result.dimensions
+    ]
+
+
+def _spend(spend: ElementSpend) -> Mapping[str, object]:
+    return {"cost": money.text(spend.cost), "calls": spend.calls}
+
+
+def _month(text: str, now: float) -> tuple[datetime, datetime]:
+    """Return the start of the month, and its end or the end of the running hour, whichever is earlier."""
+    running = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    try:
+        since = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC) if text else running
+    except ValueError:
+        raise Invalid("month must be YYYY-MM, such as 2026-11") from None
+    if not 2000 <= since.year < 2200 or (text and len(text) != len("2026-11")):
+        raise Invalid("month must be YYYY-MM, such as 2026-11, between the years 2000 and 2200")
+    if since > running:
+        raise Invalid(f"month is in the future; the running month is {running:%Y-%m}")
+    end = (since + timedelta(days=32)).replace(day=1)
+    return since, min(end, end_of_hour(now))
+
+
+class DraftToValidate(RequestBody):
+    """A definition to check. `definition` is the YAML text. The `namespace` "" is the default namespace."""
+
+    definition: str
+    namespace: str = DEFAULT
+
+
+class DraftToPublish(DraftToValidate):
+    """
+    A definition to publish. `base` is the number of the version that it was made from: null for the version
+    in force, 0 if there was none.
+    """
+
+    base: int | None = None
+
+
+@call("POST", "/allocation/validate", VIEW_COSTS, "Validate a definition", in_turn=True)
+async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
+    body = request.body
+    text = body.definition.encode("utf-8", "replace")
+    return {"version": await what_it_would_be(request.services, text, body.namespace, request.actor)}
+
+
+@call("POST", "/allocation/publish", MODIFY_DIMENSIONS, "Publish a definition", status=201)
+async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
+    services = request.services
+    body = request.body
+    job, version = await services.require_publishing().publish(
+        body.definition.encode("utf-8", "replace"),
+        namespace=body.namespace,
+        base=body.base,
+        actor=request.actor,
+    )
+    return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}
+
+
+@call("GET", "/allocation/versions", VIEW_COSTS, "List versions of definitions", lists=ALL_VERSIONS)
+async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(ALL_VERSIONS, version_rows(request.services, None))
+
+
+@call(
+    "GET",
+    "/allocation/versions/{version}",
+    VIEW_COSTS,
+    "Show a version of a definition, or the latest",
+    optional=("namespace",),
+)
+async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show a version with its text. `namespace` is that of the definition, by default the default namespace.
+    """
+    namespace = request.http.query.get("namespace", DEFAULT)
+    version = find_version(request.services, namespace, request.word("version"))
+    return {"version": await with_text(request.services, version)}
+
+
+ROWS = tuple(managed_by_people(NAMESPACE))
+
+
+@call("GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS)
+async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services))
+
+
+@call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job")
+async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return {"publish_job": describe_job(request.registry.table(AllocationTable).job(request.word("id")))}
+
+
+@call(
+    "POST",
+    "/allocation/jobs/{id}/cancel",
+    MODIFY_DIMENSIONS,
+    "Cancel a publish job that has not started publishing",
+)
+async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
+    job = await request.registry.table(AllocationTable).cancel(request.word("id"), actor=request.actor)
+    return {"publish_job": describe_job(job)}

@@ -1,0 +1,190 @@
+"""Annotations: notes by people about a day, shown in charts on that day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.core.errors import Refusal
+from gateway.core.fields import (
+    KEPT,
+    Option,
+    answer,
+    changes_of,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
+from gateway.core.visible import SLICED
+from gateway.http.lists import Filter, List, Sort
+from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from spool.errors import Invalid, NotAllowed
+from spool.record import moment
+from spool.registry.document_table import ManagedTable, Sees
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_text
+from spool.registry.views import NO_VIEW, VIEWS
+
+MAX_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotationDraft:
+    """
+    The fields that a person sets. `day` is a date such as 2026-11-20. `view_id` limits the note to the calls
+    of a view. If it is "", the note is about all calls.
+    """
+
+    day: str
+    text: str
+    view_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation(AnnotationDraft):
+    """A stored annotation. Times are epoch seconds, and `author` is the creator."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+class NewAnnotation(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    day: Annotated[str, words("The day on which charts show it, such as 2026-11-20."), Option(metavar="DATE")]
+    text: Annotated[str, words(f"A description of what happened, 1 to {MAX_TEXT} printable characters.")]
+    view: Annotated[
+        str,
+        words(
+            "The view whose calls it concerns, by id or name. Empty means all calls. People who may "
+            "not see all of these calls do not see the annotation."
+        ),
+    ] = ""
+
+
+AnnotationItem = item_of(
+    NewAnnotation,
+    "An annotation in a response. Times are RFC 3339.",
+    answered={
+        "view_name": Annotated[str | None, words("The name of the view, or null without a view.")],
+        "author": Annotated[str, words("The creator of the annotation.")],
+        **KEPT,
+    },
+)
+
+
+class AnnotationTable(ManagedTable[Annotation]):
+    """The table of annotations. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+
+    kind = DocumentKind("annotation", Annotation, "annotation")
+    draft = AnnotationDraft
+    limit = "annotations.max"
+    action = "annotation"
+
+    def checked(self, draft: AnnotationDraft) -> AnnotationDraft:
+        try:
+            day = date.fromisoformat(draft.day)
+        except ValueError:
+            raise Invalid("day must be a date such as 2026-11-20") from None
+        return replace(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"author": actor.name}
+
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, Annotation], row: Annotation, sees: Sees[Annotation]
+    ) -> None:
+        """
+        Raise NotAllowed if a newly set view does not exist. If the view of an annotation was deleted, the
+        annotation may keep it.
+        """
+        before = stored.get(row.id)
+        is_kept = before is not None and before.view_id == row.view_id
+        if row.view_id and not is_kept and VIEWS.find(rows, row.view_id) is None:
+            raise NotAllowed(NO_VIEW)
+
+
+Row = tuple[Annotation, str | None]  # an annotation, and the name of its view
+
+
+def _describe(row: Row) -> Answer:
+    annotation, view = row
+    return answer(
+        AnnotationItem,
+        annotation,
+        view=annotation.view_id,
+        view_name=view,
+        created=moment(annotation.created),
+        last_updated=moment(annotation.last_updated),
+    )
+
+
+class AnnotationResource(ManagedResource[Annotation]):
+    noun = "annotation"
+    table = AnnotationTable
+    new = NewAnnotation
+    changes = changes_of(NewAnnotation)
+    item = AnnotationItem
+    one = one_of(NewAnnotation, AnnotationItem)
+    lists: List[Row] = List(
+        root="annotations",
+        show=_describe,
+        identity=Sort(value=lambda row: row[0].id),
+        sorts={
+            "day": Sort(value=lambda row: row[0].day),
+            "text": Sort(value=lambda row: row[0].text),
+            "author": Sort(value=lambda row: row[0].author),
+        },
+        default_sort=("day", "desc"),
+        filters={
+            "day": Filter(values=lambda row: (row[0].day,)),
+            "author": Filter(values=lambda row: (row[0].author,)),
+            "view": Filter(values=lambda row: (row[0].view_id,)),
+        },
+    )
+    people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
+
+    async def sees(self, asking: Asker[Any]) -> Sees[Annotation]:
+        """
+        Return a predicate that is true for an annotation if this person may see all calls that it is about.
+        """
+        visible = await asking.sees()
+        return lambda row: visible.named(row.view_id)
+
+    async def shown(self, asking: Asker[Any], row: Annotation) -> Row:
+        view = asking.registry.views.find(row.view_id)
+        return row, None if view is None else view.name
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """
+        Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
+        """
+        stated_fields = stated(given)
+        word = stated_fields.pop("view", UNSET)
+        if word is UNSET:
+            return stated_fields
+        if not word and not (await asking.sees()).is_whole:
+            raise Refusal(
+                403, "limited_data", "you may see only some calls, so choose a view that contains only these"
+            )
+        return {**stated_fields, "view_id": (await asking.view_named(word)).id if word else ""}
+
+
+ANNOTATION = AnnotationResource()

@@ -1,0 +1,299 @@
+"""
+Operator API of everything that needs attention: open critical insights, and problems of the operation.
+
+The overview's line of status, the badge in the console's menu and the list of critical insights show this number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.configuration.certificates import certificate_troubles
+from gateway.core.errors import Refusal
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.states import MUTE, SILENT
+from gateway.http.requests import Result
+from gateway.money.budgets.declared import BudgetTable
+from gateway.money.budgets.judging import count_unheard
+from gateway.money.insights.findings import finding_key
+from gateway.money.insights.key_troubles import key_troubles
+from gateway.monitoring.channel_trouble import trouble_of_channel
+from gateway.monitoring.route_trouble import by_cause, listed, trouble_of
+from gateway.operations.money.notifications import shown_error
+from gateway.operations.money.published_insights import OPENED, state_of, urgency
+from gateway.operations.money.reports.declared import (
+    NO_CHANNEL,
+    ScheduledReport,
+    ScheduledReportTable,
+    living,
+    state_of_report,
+)
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.services import OperatorServices
+from spool.listing import ASCENDING, ListQuery, SortField
+from spool.registry.insights import (
+    IGNORED,
+    IN_PROGRESS,
+    MAX_INSIGHTS,
+    NEW,
+    ON_HOLD,
+    STATUSES,
+    Insight,
+)
+from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING, ChannelState, insight_severity
+from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
+
+NEARLY_FULL = 0.9  # of spool.max_bytes
+MAX_NAMES = 3  # laptops that a cause names
+OPEN = (NEW, IN_PROGRESS)
+_PUT_OFF = (ON_HOLD, IGNORED)  # with these statuses, people decided to leave the problem as it is
+# The categories of the critical insights, and of the findings that have the same cause as a problem of the operation.
+# Only these insights are read, because an installation may have thousands of others.
+_CATEGORIES = (NOT_ARRIVING, "reliability")
+MAX_CAUSES = 200  # causes in one response; `count` has the number of all critical ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """
+    One cause. `kind` and `subject` say where people can see it.
+
+    `finding` is the key of the detector's finding with the same cause, and `insight` the id of the open critical
+    insight.
+    """
+
+    kind: str
+    title: str
+    text: str = ""
+    subject: str | None = None
+    severity: str = CRITICAL
+    finding: str = ""
+    insight: str | None = None
+
+
+@call("GET", "/attention", VIEW_COSTS, "Show what needs attention", shows=SLICED)
+async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """
+    Return the causes of trouble, and the number of those that are critical. An open critical insight and the
+    problem that it describes are one cause, and so are routes of one destination that stopped for the same reason.
+    A problem does not count while its insight is on hold or ignored. At most 200 causes are listed.
+
+    `operation` is false for people who have limited data access or may not see the operation. They get only the
+    insights that they may see. A damaged registry, which stores the insights, is a cause itself. `planted` are the
+    problems that `tollhouse demo` planted, in words. It is null for real data.
+    """
+    sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
+    problems = await _problems(request) if sees_operation else []
+    try:
+        insights = await seen_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
+    except Refusal as error:
+        insights = []
+        problems.insert(0, Cause(kind="registry", title="Insights are unknown", text=error.message))
+    causes = merged(problems, insights)
+    return {
+        "attention": {
+            "count": sum(cause.severity == CRITICAL for cause in causes),
+            "operation": sees_operation,
+            "planted": request.services.installation.planted,
+            "causes": [
+                {
+                    "kind": cause.kind,
+                    "severity": cause.severity,
+                    "title": cause.title,
+                    "text": cause.text,
+                    "subject": cause.subject,
+                    "insight": cause.insight,
+                }
+                for cause in causes[:MAX_CAUSES]
+            ],
+        }
+    }
+
+
+async def seen_insights(
+    request: OperatorRequest[Any, None],
+    statuses: Collection[str] = STATUSES,
+    *,
+    categories: Collection[str] | None = None,
+) -> Sequence[Insight]:
+    """
+    Return the insights with these statuses that the person may see, of these categories or of all. Raises Refusal 503
+    while the registry is damaged.
+    """
+    filters = {"status": tuple(statuses)}
+    if categories is not None:
+        filters["category"] = tuple(categories)
+    by_id = SortField("id")
+    query = ListQuery(sort=by_id, order=ASCENDING, identity="id", limit=MAX_INSIGHTS, filters=filters)
+    insights = (await request.registry.insights.page(query)).rows
+    if not request.is_limited:
+        return insights
+    visible = await request.reads.visible()
+    return [insight for insight in insights if insight.finding and visible.insight(insight)]
+
+
+def merged(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:
+    """Return one entry per cause: the problems that nobody put off, then the other open critical insights."""
+    put_off = {insight.finding for insight in insights if insight.status in _PUT_OFF}
+    critical = [
+        insight
+        for insight in sorted(insights, key=lambda each: (urgency(each), each.id), reverse=True)
+        if state_of(insight) == OPENED and insight_severity(insight) == CRITICAL
+    ]
+    ids = {insight.finding: insight.id for insight in critical if insight.finding}
+    causes = [
+        replace(cause, insight=ids.get(cause.finding)) for cause in problems if cause.finding not in put_off
+    ]
+    known = {cause.insight for cause in causes}
+    return [
+        *(cause for cause in causes if cause.severity == CRITICAL),
+        *(
+            Cause(kind="insight", title=insight.title, subject=insight.id, insight=insight.id)
+            for insight in critical
+            if insight.id not in known
+        ),
+        *(cause for cause in causes if cause.severity != CRITICAL),
+    ]
+
+
+async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
+    services = request.services
+    stats = await services.spool.log.stats()
+    problems = []
+    if not stats.writable:
+        text = stats.last_error or "See /readyz."
+        problems.append(Cause(kind="space", title="Tollhouse does not accept records", text=text))
+    elif stats.bytes >= NEARLY_FULL * stats.max_bytes:
+        title = f"The queue on disk is {100 * stats.bytes // stats.max_bytes} % full"
+        problems.append(Cause(kind="space", title=title))
+    ledger = await services.money.ledger.state(counts_rows=False)
+    if uncounted := ledger.missed + ledger.damaged + ledger.absurd:
+        title = f"Tollhouse could not count {_some(uncounted, 'record')}"
+        problems.append(Cause(kind="ledger", title=title, finding=finding_key("missed_records", ())))
+    problems += await _of_routes(services)
+    problems += await _of_keys(services)
+    problems += await _of_certificates(services)
+    if services.senders.devices:
+        counts = services.senders.devices.counts()
+        if silent := counts[SILENT] + counts[MUTE]:
+            title = f"{_some(silent, 'laptop')} stopped reporting"
+            text = f"{title}: {_names(_quiet(services.senders.devices))}"
+            problems.append(Cause(kind="devices", title=title, text=text))
+    return [*problems, *await _of_channels(request)]
+
+
+async def _of_routes(services: OperatorServices) -> list[Cause]:
+    problems = []
+    routes = await services.spool.deliveries.routes()
+    for alike in by_cause([*routes, *services.spool.syncs()]):
+        if trouble := trouble_of(alike):
+            title, text = trouble
+            # the detector of stuck routes, which does not see syncs, names the first route of a cause
+            name = next((each.name for each in alike if each in routes), alike[0].name)
+            key = finding_key("stuck_route", (name,))
+            problems.append(Cause(kind="route", title=title, text=text, subject=name, finding=key))
+    for route in sorted(routes, key=lambda route: route.name):
+        if route.dead:
+            title = f"{_some(route.dead, 'rejected record')} of {route.name}"
+            key = finding_key("dead_letters", (route.name,))
+            problems.append(Cause(kind="dead", title=title, subject=route.name, finding=key))
+        if route.unknown:
+            title = f"{_some(route.unknown, 'record')} sent to {route.name} without an answer"
+            key = finding_key("unknown_arrival", (route.name,))
+            problems.append(Cause(kind="unknown", title=title, subject=route.name, finding=key))
+    return problems
+
+
+async def _of_keys(services: OperatorServices) -> list[Cause]:
+    """Return the keys in use that end soon, and the expired keys with which somebody still sends."""
+    access = services.senders.access
+    troubles = key_troubles(access.keys(), await access.expired_tries(), now=services.senders.clock.now())
+    return [
+        Cause(
+            kind="key",
+            title=trouble.title,
+            text=f"{trouble.title}. {trouble.seen}",
+            subject=trouble.key.name,
+            severity=trouble.severity,
+            finding=trouble.finding,
+        )
+        for trouble in troubles
+        if trouble.severity != INFO
+    ]
+
+
+async def _of_certificates(services: OperatorServices) -> list[Cause]:
+    ends = await services.installation.certificates()
+    return [
+        Cause(
+            kind="certificate",
+            title=trouble.title,
+            text=f"{trouble.title}. {trouble.seen}",
+            subject=trouble.setting,
+            severity=trouble.severity,
+            finding=finding_key("ending_certificate", (trouble.setting, trouble.severity)),
+        )
+        for trouble in certificate_troubles(ends, now=services.installation.clock.now())
+    ]
+
+
+async def _of_channels(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
+    """
+    Return the channels that cannot send, and the scheduled reports that reach nobody or not everybody. If there is no
+    channel, return one warning with the number of budgets and reports that wait for it.
+    """
+    services = request.services.installation
+    if services.registry is None:
+        return []
+    channels = await services.channels()
+    reports = services.registry.table(ScheduledReportTable).all()
+    if not services.registry.notices.channels:
+        title = "Nobody is notified: there is no channel"
+        views = {view.id: view for view in services.registry.views.all()}
+        budgets = count_unheard(services.registry.table(BudgetTable).all(), views, channels)
+        waiting = [
+            _some(number, one)
+            for number, one in ((budgets, "budget"), (len(reports), "scheduled report"))
+            if number
+        ]
+        verb = "reaches" if budgets + len(reports) == 1 else "reach"
+        text = f"{title}. {listed(waiting)} {verb} nobody." if waiting else ""
+        return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
+    shown = [replace(channel, reason=shown_error(request, channel.reason)) for channel in channels]
+    return [*_of_down_channels(shown, request.now()), *_of_reports(reports, channels)]
+
+
+def _of_down_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Cause]:
+    for channel in channels:
+        if trouble := trouble_of_channel(channel, now):
+            title, text = trouble
+            key = finding_key("channel_down", (channel.name,))
+            yield Cause(kind="channel", title=title, text=text, subject=channel.name, finding=key)
+
+
+def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:
+    """Yield the reports whose channels no longer exist, and those that did not reach everybody the last time."""
+    for report in sorted(reports, key=lambda report: report.name):
+        if state_of_report(report, channels) == NO_CHANNEL and not living(report, channels):
+            title = f"The scheduled report {report.name} reaches nobody"
+            text = f"{title}: its channels no longer exist"
+            yield Cause(kind="report", title=title, text=text, subject=report.name)
+        elif report.problem:
+            title = f"The scheduled report {report.name} did not reach everybody"
+            text = f"{title}: {report.problem}"
+            yield Cause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
+
+
+def _quiet(devices: DeviceLifecycle) -> list[str]:
+    return sorted(device.id for device in devices.table.all() if devices.state_of(device) in (SILENT, MUTE))
+
+
+def _names(names: Sequence[str]) -> str:
+    return listed([*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if names[MAX_NAMES:] else [])])
+
+
+def _some(number: int, one: str) -> str:
+    return f"1 {one}" if number == 1 else f"{number:,} {one}s"

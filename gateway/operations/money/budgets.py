@@ -1,0 +1,587 @@
+"""
+API of budgets, their owners and their alerts, for keys and for people. If a person may not see a budget, the
+API answers as if the budget did not exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from gateway.core.errors import Refusal
+from gateway.core.fields import answer, stated
+from gateway.core.schemas import TEXT, closed
+from gateway.core.visible import SLICED
+from gateway.http.address import key_call
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.requests import Result
+from gateway.money.budgets.declared import (
+    ACTUAL,
+    CURRENT,
+    EXPANSIONS,
+    FIRED,
+    FORECAST,
+    GRANULARITIES,
+    KINDS,
+    MEASURES,
+    NO_VIEW,
+    STATES,
+    Alert,
+    AlertItem,
+    BudgetChanges,
+    BudgetItem,
+    BudgetTable,
+    NewBudget,
+    OneBudget,
+    OwnerItem,
+    PeriodAlerts,
+    PlannedLimits,
+    Silence,
+    SpendBudget,
+)
+from gateway.money.budgets.evaluator import BudgetEvaluator
+from gateway.money.budgets.expansion import expanded, forecast_text, percent_of
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, problem_of
+from gateway.money.budgets.forecast import Forecast, TooEarly
+from gateway.money.budgets.judging import limit_of, rules_digest
+from gateway.money.budgets.states import highest, state_of_budget
+from gateway.money.costs.times import parse_moment, seconds
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.operations.requests.address import call
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid, NotThere, SpoolError
+from spool.ledger import money
+from spool.ledger.queries import BILLED_TYPES
+from spool.meters import METERS
+from spool.record import moment
+from spool.registry.document_table import Sees
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+
+_log = logging.getLogger(__name__)
+_NO_PERCENT = -1  # stands for a missing percentage and sorts before every percentage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownBudget:
+    """
+    A budget in a list.
+
+    `percent` is the highest percentage of its owners as of the last evaluation. It is None if there is no
+    amount, and until the budget has been evaluated with its current rules and view.
+    """
+
+    budget: SpendBudget
+    problem: str | None
+    state: str
+    percent: int | None
+    per_label: str  # label of the dimension `per`
+    billed_through: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRow:
+    """
+    An owner in the running period. The owner "" is unknown, or it is the only row of a budget without owners.
+    """
+
+    budget: SpendBudget
+    owner: str
+    spent: Spent
+    limit: int | None
+    forecast: Forecast | TooEarly | None
+    fired: list[int]
+
+    @property
+    def percent(self) -> int | None:
+        return percent_of(self.spent.actual, self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    owner: str
+    first_day: str
+    alert: Alert
+
+
+def describe_budget(row: ShownBudget) -> dict[str, object]:
+    budget = row.budget
+    planned = {day: {"amount": amount} for day, amount in budget.planned.items()}
+    return answer(
+        BudgetItem,
+        budget,
+        view={"id": budget.view_id},
+        planned_limits={budget.granularity: planned},
+        created=seconds(budget.created),
+        last_updated=seconds(budget.last_updated),
+        default_amount=budget.default_amount or None,
+        per=budget.per or None,
+        per_label=row.per_label or None,
+        silence=_shown_silence(budget),
+        problem=row.problem,
+        state=row.state,
+        percent=row.percent,
+        billed_through=row.billed_through,
+    )
+
+
+def _shown_silence(budget: SpendBudget) -> dict[str, object] | None:
+    if not budget.silent_until:
+        return None
+    return {"until": moment(budget.silent_until), "reason": budget.silent_reason}
+
+
+def describe_owner(row: OwnerRow) -> dict[str, object]:
+    return answer(
+        OwnerItem,
+        row,
+        owner=row.owner or None,
+        actual=money.text(row.spent.actual),
+        planned=None if row.limit is None else money.text(row.limit),
+        forecast=forecast_text(row.budget, row.forecast),
+        calls=row.spent.calls,
+        unpriced_calls=row.spent.unpriced,
+        unconverted=row.spent.unconverted,
+    )
+
+
+def describe_alert(row: AlertRow) -> dict[str, object]:
+    alert = row.alert
+    return answer(
+        AlertItem,
+        alert,
+        period=row.first_day,
+        owner=row.owner or None,
+        since=seconds(alert.since),
+        fired_at=None if alert.fired_at is None else seconds(alert.fired_at),
+        planned=alert.limit,
+        corrected_at=None if alert.corrected_at is None else seconds(alert.corrected_at),
+    )
+
+
+BUDGETS: List[ShownBudget] = List(
+    root="budgets",
+    show=describe_budget,
+    identity=Sort(value=lambda row: row.budget.id),
+    sorts={
+        "name": Sort(value=lambda row: row.budget.name),
+        "last_updated": Sort(value=lambda row: row.budget.last_updated),
+        "created": Sort(value=lambda row: row.budget.created),
+        "percent": Sort(value=lambda row: _NO_PERCENT if row.percent is None else row.percent),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "view": Filter(values=lambda row: (row.budget.view_id,)),
+        "granularity": Filter(values=lambda row: (row.budget.granularity,), valid_values=GRANULARITIES),
+        "measure": Filter(values=lambda row: (row.budget.measure,), valid_values=(*MEASURES, *METERS)),
+        # Selects additional sections and filters no rows. It is declared as a filter so that cursors contain it.
+        "expand": Filter(values=lambda row: (CURRENT, FORECAST), valid_values=(CURRENT, FORECAST)),
+    },
+)
+
+OWNERS: List[OwnerRow] = List(
+    root="owners",
+    show=describe_owner,
+    identity=Sort(value=lambda row: row.owner),
+    sorts={
+        # This float is only for sorting. The response has the exact value.
+        "actual": Sort(value=lambda row: row.spent.actual / money.UNIT),
+        "owner": Sort(value=lambda row: row.owner),
+        "percent": Sort(value=lambda row: _NO_PERCENT if row.percent is None else row.percent),
+    },
+    default_sort=("actual", "desc"),
+    filters={
+        "owner": Filter(values=lambda row: (row.owner,), names_people=True),
+        "is_past": yes_no(lambda row: row.fired),
+    },
+    beside={"budget": closed({"id": TEXT})},
+)
+
+ALERTS: List[AlertRow] = List(
+    root="alerts",
+    show=describe_alert,
+    identity=Sort(value=lambda row: f"{row.first_day} {row.alert.kind} {row.alert.percent:04} {row.owner}"),
+    sorts={
+        "since": Sort(value=lambda row: row.alert.since),
+        "period": Sort(value=lambda row: row.first_day),
+        "percent": Sort(value=lambda row: row.alert.percent),
+        "owner": Sort(value=lambda row: row.owner),
+    },
+    default_sort=("since", "desc"),
+    filters={
+        "state": Filter(values=lambda row: (row.alert.state,), valid_values=STATES),
+        "kind": Filter(values=lambda row: (row.alert.kind,), valid_values=KINDS),
+        "period": Filter(values=lambda row: (row.first_day,)),
+        "owner": Filter(values=lambda row: (row.owner,), names_people=True),
+    },
+    beside={"budget": closed({"id": TEXT})},
+)
+
+
+def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
+    view = money.require_registry().views.find(budget.view_id)
+    problem = problem_of(budget, view, money.ledger, money.clock.now())
+    evaluated = money.require_budgets().figures.get(budget.id)
+    rules = rules_digest(budget, view)
+    is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules
+    if problem is None and evaluated is not None and is_current:
+        problem = evaluated.problem  # the totals could not answer it
+    return ShownBudget(
+        budget=budget,
+        problem=problem,
+        state=state_of_budget(problem, evaluated if is_current else None),
+        percent=_furthest(evaluated) if is_current else None,
+        billed_through=evaluated.billed_through if evaluated is not None and is_current else None,
+        per_label=money.ledger.label(budget.per),
+    )
+
+
+async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
+    """
+    Return the owners in the running period. While the budget has a problem, there are none. Raises NotThere
+    for an unknown id.
+    """
+    figures = await fresh(money, evaluator(money).books(), id)
+    if not figures.periods:
+        return MemoryRows([])
+    budget = figures.budget
+    running = figures.periods[0]
+    fired: dict[str, list[int]] = {}
+    for period in await alerts_of_now(money, budget):
+        if period.first_day == running.period.first_day:
+            for owner, alerts in period.owners.items():
+                fired_alerts = [alert for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
+                fired[owner] = [alert.percent for alert in fired_alerts]
+    return MemoryRows(
+        [
+            OwnerRow(
+                budget=budget,
+                owner=owner,
+                spent=spent,
+                limit=limit_of(budget, running),
+                forecast=running.forecasts.get(owner),
+                fired=fired.get(owner, []),
+            )
+            for owner, spent in running.spent.items()
+        ]
+    )
+
+
+def alert_rows(budget_alerts: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
+    return MemoryRows(
+        [
+            AlertRow(owner=owner, first_day=period.first_day, alert=alert)
+            for period in budget_alerts
+            for owner, alerts in period.owners.items()
+            for alert in alerts
+        ]
+    )
+
+
+async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
+    """
+    Return the alerts that were judged by the current rules and view. Older alerts are about other calls.
+    """
+    registry = money.require_registry()
+    rules = rules_digest(budget, registry.views.find(budget.view_id))
+    return [period for period in await registry.table(BudgetTable).alerts(budget.id) if period.rules == rules]
+
+
+async def fresh(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
+    """Compute the figures of a budget now. Raises NotThere for an unknown id."""
+    registry = money.require_registry()
+    budget = registry.table(BudgetTable).get(id)
+    return await books.figures(budget, registry.views.find(budget.view_id))
+
+
+def evaluator(money: MoneyServices) -> BudgetEvaluator:
+    return money.require_budgets()
+
+
+def _furthest(figures: BudgetFigures | None) -> int | None:
+    if figures is None or not figures.periods:
+        return None
+    running = figures.periods[0]
+    limit = limit_of(figures.budget, running)
+    return percent_of(highest(figures), limit)
+
+
+class BudgetResource(ManagedResource[SpendBudget]):
+    noun = "budget"
+    table = BudgetTable
+    lists = BUDGETS
+    new = NewBudget
+    changes = BudgetChanges
+    item = BudgetItem
+    one = OneBudget
+    has_dimensions = True
+    keys = ByKeys(
+        path="/v2/budgets",
+        id="budget_id",
+        group="budgets",
+        endpoint="budgets",
+        one_endpoint="budgets/one",
+        words={
+            SHOW: "Show a budget; `expand` adds current, history, burnup or forecast",
+            DELETE: "Delete a budget and its alerts",
+        },
+        repeated=("expand",),
+        in_turn=True,
+    )
+    people = ByPeople(
+        path="/budgets",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={DELETE: "Delete a budget and its alerts"},
+        repeated=("expand",),
+        in_turn=True,
+        is_confirmed=True,
+        is_shown_when_deleted=True,
+    )
+
+    async def sees(self, asking: Asker[Any]) -> Sees[SpendBudget]:
+        return (await asking.sees()).budget
+
+    async def shown(self, asking: Asker[Any], row: SpendBudget) -> ShownBudget:
+        return add_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        if given.view is not UNSET:
+            await _check_view(asking, given.view.id)
+        await _check_money(asking, given.cost_type)
+        values = _fields(given)
+        asking.registry.notices.check_channels("channels", values.get("channels", ()))
+        return values
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        budget = await self.find(asking, word)
+        expansions = frozenset(asking.http.query.getall("expand", []))
+        if not expansions <= set(EXPANSIONS):
+            raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
+        shown = describe_budget(add_state(asking.services, budget))
+        if expansions:
+            books = asking.services.require_budgets().books()
+            shown = {**shown, **await _expanded(asking.services, books, budget.id, expansions)}
+        return {"budget": shown}
+
+    async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
+        """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
+        money = asking.services
+        crossed_percents: list[int] | None = None
+        if await _evaluate(money, money.require_budgets().evaluate_one(row)):
+            periods = await alerts_of_now(money, row)
+            alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
+            crossed_percents = sorted(
+                {alert.percent for alert in alerts if alert.state == FIRED and not alert.told}
+            )
+        return {**await self.answer(asking, row), "already_past": crossed_percents}
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        budget = await self.find(asking, word)
+        asking.check_confirmed(budget.name, "name of the budget")
+        await asking.registry.table(BudgetTable).delete(budget.id, actor=asking.actor)
+        await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
+        return budget.id
+
+    async def filled(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
+        """Add the requested sections to each budget on the page."""
+        expansions = frozenset(page["filtering"]["current"].get("expand", ()))
+        if expansions:
+            books = asking.services.require_budgets().books()
+            for item in page["budgets"]:
+                item.update(await _expanded(asking.services, books, item["id"], expansions))
+        return page
+
+
+async def _check_view(asking: Asker[Any], id: str) -> None:
+    """
+    Raise Invalid if the person may not see the view. The error is the same as for a view that does not exist.
+    """
+    view = asking.registry.views.find(id)
+    if view is not None and not (await asking.sees()).view(view):
+        raise Invalid(NO_VIEW)
+
+
+async def _check_money(asking: Asker[Any], cost_type: str | UnsetType) -> None:
+    """
+    Raise Refusal 403 for billed money if the person has limited data access. The reason is that some billed
+    money belongs to no call.
+    """
+    if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
+        raise Refusal(
+            403,
+            "limited_data",
+            f"you may see only some calls, so a budget of {cost_type} is not available; use real_cost "
+            "or metered_cost",
+        )
+
+
+BUDGET = BudgetResource()
+
+
+@key_call(
+    "GET",
+    "/v2/budgets/{budget_id}/owners",
+    "budgets:read_budget",
+    "List the owners of a budget in the running period",
+    endpoint="budgets/one/owners",
+    lists=OWNERS,
+    item=OwnerItem,
+    in_turn=True,
+)
+async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result:
+    id = request.word("budget_id")
+    page = await request.list(OWNERS, await owner_rows(request.services, id))
+    return {"budget": {"id": id}, **page}
+
+
+@key_call(
+    "GET",
+    "/v2/budgets/{budget_id}/alerts",
+    "budgets:read_budget",
+    "List the alerts of a budget by period",
+    endpoint="budgets/one/alerts",
+    lists=ALERTS,
+    item=AlertItem,
+    in_turn=True,
+)
+async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().table(BudgetTable)
+    id = table.get(request.word("budget_id")).id
+    page = await request.list(ALERTS, alert_rows(await table.alerts(id)))
+    return {"budget": {"id": id}, **page}
+
+
+async def _expanded(
+    money: MoneyServices, books: BudgetLedger, id: str, expansions: frozenset[str]
+) -> dict[str, object]:
+    return await expanded(books, await fresh(money, books, id), expansions)
+
+
+async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
+    """
+    Run an evaluation and return whether it succeeded.
+
+    The change is already stored, so an error here, such as a full disk, must not look like a refusal.
+    """
+    try:
+        return bool(await evaluation)
+    except SpoolError:
+        _log.exception(
+            "the budgets could not be evaluated; the next evaluation tries again",
+            extra={"action": "evaluation_put_off"},
+        )
+        money.require_budgets().wake()
+        return False
+
+
+def _fields(body: Any) -> dict[str, Any]:
+    """Return the given fields under the field names of a draft."""
+    values = stated(body, default_amount=_text, per=lambda dimension: dimension or "")
+    if "view" in values:
+        values["view_id"] = values.pop("view").id
+    if values.get("granularity", "") is None:
+        del values["granularity"]
+    if "planned_limits" in values:
+        values |= _planned(values.pop("planned_limits"), values.get("granularity"))
+    if "silence" in values:
+        values |= _silence(values.pop("silence"))
+    return values
+
+
+def _silence(silence: Silence | None) -> dict[str, Any]:
+    if silence is None:
+        return {"silent_until": 0.0, "silent_reason": ""}
+    return {
+        "silent_until": parse_moment("silence.until", silence.until).timestamp(),
+        "silent_reason": silence.reason,
+    }
+
+
+def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
+    """Return the planned amounts and their granularity."""
+    if not limits:
+        return {"planned": {}}
+    if (
+        len(limits) > 1
+        or not limits.keys() <= {granularity or next(iter(limits))}
+        or not limits.keys() <= _KNOWN
+    ):
+        raise Invalid(f"planned_limits accepts periods of only one granularity: {', '.join(GRANULARITIES)}")
+    [(name, periods)] = limits.items()
+    return {"granularity": name, "planned": {day: _text(planned.amount) for day, planned in periods.items()}}
+
+
+_KNOWN = set(GRANULARITIES)
+
+
+def _text(amount: str | int | None) -> str:
+    return "" if amount is None else str(amount)
+
+
+class BudgetEvaluation(RequestBody):
+    """An empty JSON object."""
+
+
+@call("POST", "/budgets/evaluate", MODIFY_VIEWS_AND_BUDGETS, "Evaluate all budgets now")
+async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
+    """
+    Evaluate all budgets and answer when that is done. Otherwise a command without a server would exit before
+    the evaluation finishes.
+    """
+    async with request.audited("budgets.evaluate", "budgets", {}):
+        done = await request.services.require_budgets().evaluate()
+    return {"evaluation": asdict(done)}
+
+
+@call(
+    "GET",
+    "/budgets/{id}/owners",
+    VIEW_COSTS,
+    "List the owners of a budget",
+    lists=OWNERS,
+    shows=SLICED,
+    in_turn=True,
+)
+async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
+    id = (await _budget(request)).id
+    return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
+
+
+@call(
+    "GET",
+    "/budgets/{id}/alerts",
+    VIEW_COSTS,
+    "List the alerts of a budget",
+    lists=ALERTS,
+    shows=SLICED,
+    in_turn=True,
+)
+async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    List the alerts of a budget.
+
+    People with limited data access see only the alerts of the budget's current rules and view.
+    """
+    budget = await _budget(request)
+    if request.is_limited:
+        budget_alerts = await alerts_of_now(request.services, budget)
+    else:
+        budget_alerts = await request.registry.table(BudgetTable).alerts(budget.id)
+    return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(budget_alerts))}
+
+
+async def _budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
+    """
+    Return the budget of the path. Raises NotThere if it does not exist or is not visible to this person.
+    """
+    budget = request.registry.table(BudgetTable).get(request.word("id"))
+    if not (await request.reads.visible()).budget(budget):
+        raise NotThere("there is no budget with this id")
+    return budget

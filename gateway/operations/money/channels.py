@@ -1,0 +1,239 @@
+"""
+Operator API of notification channels. Secrets can be set, but are never returned.
+
+Channels created in the console are changed here. Configured channels are changed only in the configuration file.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.money.notifications import describe_notification, shown_error
+from gateway.operations.requests.address import NOTHING, call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import NotAllowed, NotThere
+from spool.record import moment
+from spool.registry.document_table import names_of
+from spool.registry.notices import CHANNEL_STATES, RUNNING, TEST, WARNING, ChannelState, Notice
+from spool.registry.permission_sets import (
+    INSTALLATION_ADMINISTRATION,
+    OPERATE_SPOOL,
+    VIEW_COSTS,
+    VIEW_OPERATION,
+)
+from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
+
+Tls = Literal["starttls", "implicit", "none"]
+Insights = Literal["none", "info", "warning", "critical"]
+
+
+class NewChannel(RequestBody):
+    """
+    A new channel. The other fields are as in [[notify]].
+
+    `secret` is the address for slack and teams, the signing secret for webhook, the password for email, the
+    integration key for pagerduty, and the bearer token for alertmanager.
+    """
+
+    name: str
+    type: str
+    secret: str | None = None
+    url: str = ""
+    server: str = ""
+    tls: Tls = "starttls"
+    username: str = ""
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    insights: Insights = "warning"
+    categories: tuple[str, ...] = ()
+    quiet_hours: str = ""
+    digest: str = ""
+    time_zone: str = "UTC"
+
+
+class ChannelChanges(RequestBody):
+    """Changes to a channel. Omitted fields, including the secret, do not change."""
+
+    version: str | None = None
+    secret: str | None = None
+    url: str | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+    tls: Tls | UnsetType = UNSET
+    username: str | UnsetType = UNSET
+    sender: str | UnsetType = UNSET
+    to: tuple[str, ...] | UnsetType = UNSET
+    insights: Insights | UnsetType = UNSET
+    categories: tuple[str, ...] | UnsetType = UNSET
+    quiet_hours: str | UnsetType = UNSET
+    digest: str | UnsetType = UNSET
+    time_zone: str | UnsetType = UNSET
+
+
+def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
+    """Describe a channel without its secret, but with the time when the secret was last changed."""
+    stated: dict[str, Any] = {name: getattr(row, name) for name in names_of(ChannelDraft)}
+    stated["secret_since"] = row.secret_since or None
+    return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
+
+
+class ChannelTest(RequestBody):
+    """An empty JSON object."""
+
+
+def describe_channel(channel: ChannelState) -> dict[str, object]:
+    return {
+        "name": channel.name,
+        "type": channel.type,
+        "origin": "console" if channel.is_kept else "configuration",
+        "state": channel.state,
+        "reason": channel.reason or None,
+        "insights": channel.insights,
+        "waiting": channel.counts.waiting,
+        "sent": channel.counts.sent,
+        "failed": channel.counts.failed,
+        "oldest": None if channel.oldest is None else moment(channel.oldest),
+        "critical": channel.critical,
+        "failing_since": None if channel.failing_since is None else moment(channel.failing_since),
+    }
+
+
+CHANNELS: List[ChannelState] = List(
+    root="notification_channels",
+    show=describe_channel,
+    identity=Sort(value=lambda row: row.name),
+    sorts={
+        "name": Sort(value=lambda row: row.name),
+        "type": Sort(value=lambda row: row.type),
+        "state": Sort(value=lambda row: CHANNEL_STATES.index(row.state)),
+        "waiting": Sort(value=lambda row: row.counts.waiting),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "state": Filter(values=lambda row: (row.state,), valid_values=CHANNEL_STATES),
+        "type": Filter(values=lambda row: (row.type,)),
+    },
+)
+
+
+@call(
+    "GET",
+    "/notification-channels",
+    VIEW_OPERATION,
+    "List the channels that send notifications",
+    lists=CHANNELS,
+)
+async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
+    request.services.require_registry()
+    rows = [
+        replace(row, reason=shown_error(request, row.reason)) for row in await request.services.channels()
+    ]
+    return await request.list(CHANNELS, MemoryRows(rows))
+
+
+@call("POST", "/notification-channels", INSTALLATION_ADMINISTRATION, "Create a channel", status=201)
+async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
+    stated_fields = _stated(request.body)
+    secret = stated_fields.pop("secret")
+    table = request.registry.kept_channels
+    limit = request.shared.most(table.limit)
+    seal = request.services.seal_channel
+    channel = await table.create(ChannelDraft(**stated_fields), secret, seal, most=limit, actor=request.actor)
+    return {"notification_channel": describe_kept_channel(channel)}
+
+
+@call(
+    "GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was created in the console"
+)
+async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
+    return {"notification_channel": describe_kept_channel(request.registry.kept_channels.get(_name(request)))}
+
+
+@call("PATCH", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Change a channel")
+async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
+    stated_fields = _stated(request.body)
+    table = request.registry.kept_channels
+    secret = stated_fields.pop("secret")
+    version = stated_fields.pop("version")
+    seal = request.services.seal_channel
+    changed = await table.change(
+        _name(request), stated_fields, secret, seal, version=version, actor=request.actor
+    )
+    return {"notification_channel": describe_kept_channel(changed)}
+
+
+@call("DELETE", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Delete a channel")
+async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """
+    Delete a channel. Its waiting notices stay until they are discarded, or until a channel of the same
+    name is created.
+    """
+    name = _name(request)
+    await request.registry.kept_channels.delete(name, actor=request.actor)
+    return {"deleted": name}
+
+
+@call("GET", "/channel-names", VIEW_COSTS, "List the names of the channels", shows=NOTHING)
+async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """
+    List the channel names for budgets, views and reports. This call exists because some people may change
+    budgets and views but not see the reasons why a channel sends nothing.
+    """
+    table = request.registry.notices
+    states = {channel.name: channel.state for channel in await request.services.channels()}
+    return {
+        "channel_names": [
+            {
+                "name": name,
+                "state": states.get(name, RUNNING),
+                "takes_reports": name in table.report_channels,
+                "takes_people": name in table.mail_channels,
+            }
+            for name in table.channels
+        ]
+    }
+
+
+@call(
+    "POST",
+    "/notification-channels/{name}/test",
+    OPERATE_SPOOL,
+    "Send a test notification to a channel",
+    status=201,
+)
+async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
+    table = request.registry.notices
+    name = request.word("name")
+    if name not in table.channels:
+        raise NotThere("there is no channel with this name")
+    notice = Notice(
+        id=f"test-{secrets.token_hex(16)}",
+        kind=TEST,
+        title="Test of a notification channel",
+        at=request.services.clock.now(),
+        text=f"This is a test of the channel {name}. Nothing has happened, and you need not do anything.",
+        severity=WARNING,
+    )
+    return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
+
+
+def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
+    """Return the channel name in the path. Raises NotAllowed for a configured channel."""
+    name = request.word("name")
+    registry = request.registry
+    if registry.kept_channels.find(name) is None and name in registry.notices.channels:
+        raise NotAllowed(f"{name} is a channel of the configuration; change it there, then reload")
+    return name
+
+
+def _stated(body: msgspec.Struct) -> dict[str, Any]:
+    values = {name: getattr(body, name) for name in body.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not UNSET}

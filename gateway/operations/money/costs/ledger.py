@@ -1,0 +1,123 @@
+"""Operator API of the totals: rebuild them, recalculate estimates, and freeze exchange rates."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.costs.times import parse_moment
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING
+
+if TYPE_CHECKING:
+    from gateway.bills.reconciliation.gathering import CalendarMonth
+
+
+class Rebuild(RequestBody):
+    """An empty JSON object."""
+
+
+class Reprice(RequestBody):
+    """
+    A request to recalculate estimates. `since` is a day (UTC) or an RFC 3339 time. Earlier
+    estimates stay unchanged.
+    """
+
+    since: str
+
+
+class FreezeRates(RequestBody):
+    """A request to freeze exchange rates. `month` is a finished month, such as 2026-10."""
+
+    month: str
+
+
+@call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count the totals again from stored records")
+async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
+    """
+    Rebuild the totals and answer when that is done. Otherwise a command without a server would exit before
+    the rebuild finishes.
+    """
+    services = request.services
+    ledger = request.services.ledger
+    async with request.audited("ledger.rebuild", "ledger", {}):
+        done = await ledger.rebuild(services.log)
+    await ledger.catch_up(services.log)
+    services.sums_changed()
+    return {
+        "rebuild": {
+            "periods": done.periods,
+            "kept": done.kept,
+            "first": done.first,
+            "border": done.border and moment(done.border.timestamp()),
+        }
+    }
+
+
+def _month(name: str) -> CalendarMonth:
+    from gateway.bills.reconciliation.gathering import CalendarMonth
+
+    try:
+        return CalendarMonth.of(name)
+    except ValueError:
+        raise Invalid(f"month must be YYYY-MM, such as 2026-10, but is {name[:20]}") from None
+
+
+@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month")
+async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
+    """
+    Freeze the exchange rates of a month. Afterwards, changes of the rates file or of settings do not
+    change its amounts.
+    """
+    from gateway.money.currencies import ExchangeRates, days_of, digest_of
+
+    services = request.services
+    now = request.now()
+    month = _month(request.body.month)
+    if month.end > now:
+        raise Invalid(f"{month.name} is not over; its exchange rates can be frozen from {moment(month.end)}")
+    rates = ExchangeRates(services.currency())
+    table = await asyncio.to_thread(rates.table)
+    if rates.problem is not None:
+        raise Invalid(f"currency.rates_file: {rates.problem}")
+    days = await asyncio.to_thread(days_of, table, month.days)
+    shown = {"frozen_at": moment(now), "frozen_by": request.actor.name, "digest": digest_of(days)}
+    await request.registry.frozen_rates.add(
+        month.name, {**shown, "days": days}, actor=request.actor, action="ledger.freeze_rates", shown=shown
+    )
+    currencies = sorted({currency for known in days.values() for currency in known})
+    return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
+
+
+@call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Unfreeze the exchange rates of a month")
+async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
+    month = _month(request.http.match_info["month"])
+    await request.registry.frozen_rates.remove(month.name, actor=request.actor, action="ledger.thaw_rates")
+    request.services.sums_changed()
+    return {}
+
+
+@call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs")
+async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
+    body = request.body
+    services = request.services
+    ledger = request.services.ledger
+    since = parse_moment("since", body.since)
+    try:
+        book = services.prices()
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+    await ledger.catch_up(services.log)
+    basis = {"since": since.isoformat(), "price_book": book.version}
+    async with request.audited("ledger.reprice", "ledger", basis):
+        done = await ledger.reprice(book, since=since)
+    services.sums_changed()
+    return {"reprice": {**basis, **asdict(done)}}

@@ -1,0 +1,447 @@
+"""
+API of costs for keys: AI costs, their dimensions and tags, read from the totals.
+
+The parameters equal the parameters of the cost service, and each dimension is also a filter. The parameters
+`view` and `measures` exist only in Tollhouse. A cursor contains all parameters, so that a request for the
+next page needs no other parameter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import orjson
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.http.address import READ, key_call
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
+from gateway.http.requests import Result
+from gateway.money.costs.answer import answer, has_plans
+from gateway.money.costs.measures import (
+    ANSWERED,
+    MAX_TOP,
+    METER,
+    REAL_COST,
+    USAGE,
+    USAGE_AMOUNT,
+    amount,
+    metered,
+    needed,
+    unit_of,
+    units,
+)
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.times import parse_moment
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.people.managed import reader_of_key
+from gateway.operations.requests.key_requests import KeyRequest
+from spool import record
+from spool.errors import NotKept
+from spool.ledger.billed import BILLING, CALLS, COUNTED
+from spool.ledger.costs import own_start
+from spool.ledger.ledger import TagValues
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    BILLED_TYPES,
+    DIMENSIONS,
+    EVERY_METER,
+    GRANULARITIES,
+    MISSING_IS_OF_BILLS,
+    PAID_COST,
+    PLAN,
+    CostRow,
+    Wanted,
+    end_of_hour,
+)
+from spool.ledger.work import UNITS
+from spool.listing import ListPage, cut_page
+from spool.meters import METERS
+from spool.people import People
+
+PAGE = 10_000
+MAX_VALUES = 10_000  # maximum values per tag
+
+_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
+_NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """
+    A row before it is formatted. Only the rows of the requested page are formatted. `meter` selects one meter
+    of the row's usage.
+    """
+
+    question: CostQuestion
+    row: CostRow
+    cost_type: str
+    measures: Sequence[str]
+    meter: str = ""
+
+    @property
+    def usage_date(self) -> str:
+        """The first day or hour of the row's period, even if the query begins after it."""
+        return _usage_date(self.question.per, self.row.start)
+
+    @property
+    def place(self) -> str:
+        """A sort key that is unique among the rows of a query."""
+        of_meter = (self.meter,) if self.meter else ()
+        return orjson.dumps([self.usage_date, *self.row.group, *of_meter]).decode()
+
+    @property
+    def amount(self) -> float:
+        """The amount for sorting; the response has the exact value."""
+        return float(self._amount)
+
+    @property
+    def _amount(self) -> str:
+        if self.meter:
+            return metered(self.row)[self.meter]
+        return amount(self.row, self.cost_type, self.question.meter)
+
+    @property
+    def shown(self) -> Mapping[str, object]:
+        group = dict(zip(self.question.by, self.row.group, strict=True))
+        if self.meter:
+            group |= {METER: self.meter, "unit": unit_of(self.meter)}
+        usage = {name: getattr(self.row, name) for name in self.measures}
+        field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
+        return {
+            "usage_date": self.usage_date,
+            field: self._amount,
+            **group,
+            **usage,
+        }
+
+
+def _named(
+    root: str,
+    filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
+    at_times: Mapping[str, Schema] | None = None,
+) -> List[dict[str, Any]]:
+    return List(
+        root=root,
+        show=lambda item: item,
+        identity=Sort(value=lambda item: str(item["id"])),
+        sorts={name: Sort(value=itemgetter(name)) for name in ("id", "name")},
+        default_sort=("id", "asc"),
+        filters=filters or {},
+        default_limit=1000,
+        at_times=at_times or {},
+    )
+
+
+# The cost service can hide dimensions, so its clients may send this filter. Tollhouse never hides a dimension.
+_HIDDEN: Filter[dict[str, Any]] = Filter(
+    values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
+)
+DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
+TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
+
+
+def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
+    """
+    Define the list of costs. All parameters are filters, so that responses name them and cursors contain them.
+    PAID_COST and its dimensions exist only with plans.
+    """
+    dimensions = (*dimensions, *BILLED_DIMENSIONS, *((PLAN,) if has_plans else ()))
+    question: dict[str, Filter[Item]] = {
+        "start_date": Filter(type="date"),
+        "end_date": Filter(type="date"),
+        "granularity": Filter(valid_values=GRANULARITIES),
+        "group_by": Filter(valid_values=(*dimensions, METER)),
+        "filters": Filter(type="object"),
+        "cost_type": Filter(valid_values=(*ANSWERED, *((PAID_COST,) if has_plans else ()))),
+        "meter": Filter(valid_values=tuple(METERS)),
+        "missing": Filter(valid_values=(COUNTED,)),
+        "measures": Filter(valid_values=tuple(USAGE)),
+        "view": Filter(),
+    }
+    return List(
+        root="costs",
+        show=lambda item: item.shown,
+        identity=Sort(value=lambda item: item.place),
+        sorts={
+            "usage_date": Sort(value=attrgetter("usage_date")),
+            "cost": Sort(value=attrgetter("amount")),
+            USAGE_AMOUNT: Sort(value=attrgetter("amount")),
+        },
+        default_sort=("usage_date", "asc"),
+        filters=question | {name: Filter(names_people=True) for name in dimensions},
+        default_limit=PAGE,
+        max_limit=PAGE,
+        at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
+    )
+
+
+_NAMED = {"id": TEXT, "name": TEXT}
+_COST_ROW = {
+    "usage_date": TEXT,
+    "cost": TEXT,
+    USAGE_AMOUNT: TEXT,
+    **{name: {"type": "integer"} for name in USAGE},
+}
+
+
+@key_call(
+    "GET",
+    "/v2/billing/costs",
+    "billing:read_costs",
+    "List AI costs and usage by period and dimension, including configured tags",
+    endpoint="costs",
+    required=("start_date",),
+    lists=cost_list((*DIMENSIONS, *UNITS), has_plans=True),
+    item={**OBJECT, "properties": _COST_ROW, "additionalProperties": TEXT_OR_NULL},
+    in_turn=True,
+    refusals=READ,
+)
+async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
+    """
+    List costs.
+
+    `whole_since` is included if earlier totals may lack records that were deleted before they were counted.
+    `units` is included if the rows have values other than money. With a meter, each row has its unit.
+    `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
+    states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist
+    only with plans. A query by a unit of work, such as `pull_request`, covers at most 92 days, by day or longer. It has
+    the most expensive units, and `(other)` for the others.
+    """
+    rows = _Rows(request.services, request.shared.people)
+    known = (*request.services.ledger.dimensions(), *UNITS, *await rows.row_tags())
+    page = await request.list(cost_list(known, has_plans=has_plans(request.services.registry)), rows)
+    return {**page, **rows.beside}
+
+
+@key_call(
+    "GET",
+    "/v2/billing/dimensions",
+    "billing:read_dimensions",
+    "List the dimensions to group and filter costs by",
+    endpoint="dimensions",
+    lists=DIMENSION_LIST,
+    item=closed(_NAMED),
+    refusals=READ,
+)
+async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    ledger = request.services.ledger
+    dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
+    dimensions += [{"id": dimension.name, "name": dimension.label} for dimension in ledger.derived()]
+    return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
+
+
+@key_call(
+    "GET",
+    "/v2/billing/resource_tags",
+    "billing:read_resource_tags",
+    "List the tags, with their values in calls and in rows of billing connections",
+    endpoint="resource_tags",
+    lists=TAG_LIST,
+    item=closed({**_NAMED, "values": array(TEXT), "more_values": COUNT, "sources": array(TEXT)}),
+    refusals=READ,
+)
+async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
+    """
+    List tags. `sources` states whether calls or rows of billing connections have the tag. `values` contains
+    the values of both.
+
+    `more_values` is the number of values that are not listed. `more_tags` is included if rows have more tags
+    than the list may contain.
+    """
+    tags = await request.services.ledger.tag_values()
+    limit = request.services.billing_connections.max_tags
+    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:limit])))
+    page = await request.list(TAG_LIST, MemoryRows(shown))
+    return {**page, "more_tags": len(tags) - limit} if len(tags) > limit else page
+
+
+def _tag(tag: TagValues) -> dict[str, Any]:
+    values = sorted(tag.values)
+    origins = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
+    return {
+        "id": tag.name,
+        "name": _name(tag.name),
+        "values": values[:MAX_VALUES],
+        "more_values": max(0, len(values) - MAX_VALUES),
+        "sources": [origin for origin, has_it in origins if has_it],
+    }
+
+
+class _Rows:
+    def __init__(self, money: MoneyServices, people: People) -> None:
+        self.beside: dict[str, object] = {}  # other members of the response's root object, which `page` adds
+        self._money = money
+        self._people = people
+        self._reads = reader_of_key(money)
+        self._row_tags: Sequence[str] = ()
+
+    async def row_tags(self) -> Sequence[str]:
+        """Return the tags that only rows of billing connections have, up to the limit of the list."""
+        ledger = self._money.ledger
+        limit = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
+        self._row_tags = (await ledger.row_tags())[:limit]
+        return self._row_tags
+
+    async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
+        filters = dict(wanted.filters)
+        for name in _ONCE:
+            if len(filters.get(name, ())) > 1:
+                raise _wrong(f"{name} may be given only once")
+        once = {name: filters[name][0] for name in _ONCE if name in filters}
+        cost_type, meter = once.get("cost_type", REAL_COST), once.get("meter", "")
+        measures, group_by = filters.get("measures", ()), filters.get("group_by", ())
+        is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by
+        if by_meter:
+            check_by_meter(cost_type, measures)
+            group_by = tuple(name for name in group_by if name != METER)
+        if meter and not is_usage:
+            raise _wrong(f"meter is a kind of usage, so use it with cost_type={USAGE_AMOUNT}")
+        if cost_type != PAID_COST and PLAN in (*group_by, *filters):
+            raise _wrong(f"only costs of the cost_type {PAID_COST} have the dimension {PLAN}")
+        if measures and cost_type in BILLED_TYPES:
+            raise _wrong(f"measures count calls, so they need another cost_type than {cost_type}")
+        if "missing" in once and cost_type not in BILLED_TYPES:
+            raise _wrong(MISSING_IS_OF_BILLS)
+        question = replace(
+            await self._question(filters, once),
+            by=group_by,
+            cost_type=REAL_COST if is_usage else cost_type,
+            fills="missing" in once,
+            measures=needed(cost_type, measures),
+            meter=EVERY_METER if by_meter else meter,
+            top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
+        )
+        question.check_span()
+        try:
+            result = await answer(question, self._reads, self._money.clock.now())
+        except NotKept as error:
+            raise _wrong(str(error)) from None
+        if result.billed is not None:
+            self.beside["billed"] = result.billed
+        if result.may_lack is not None:
+            self.beside["whole_since"] = result.may_lack
+        if measures or (is_usage and not by_meter):
+            self.beside["units"] = units(cost_type, measures, meter)
+        if result.cut_periods:
+            self.beside["cut_periods"] = list(map(_time, result.cut_periods))
+
+        def page() -> ListPage[Item]:
+            items = [Item(question, row, cost_type, measures) for row in result.rows]
+            return _page(listed, wanted, _by_meter(items, meter) if by_meter else items)
+
+        cut = await asyncio.to_thread(page)
+        return replace(cut, known=await self._money.known_values())
+
+    async def _question(
+        self, stated_filters: Mapping[str, tuple[str, ...]], once: Mapping[str, str]
+    ) -> CostQuestion:
+        """Return the query with its filters, in its view. Raises Refusal 400 for an invalid filter, date or view."""
+        if "start_date" not in once:
+            raise _wrong("start_date is required; use a day such as 2026-11-01, or an RFC 3339 time")
+        include, exclude = self._filters(stated_filters)
+        now, end = self._money.clock.now(), once.get("end_date")
+        return CostQuestion(
+            since=parse_moment("start_date", once["start_date"]),
+            until=parse_moment("end_date", end, end=True) if end else end_of_hour(now),
+            per=once.get("granularity", "daily"),
+            include=include,
+            exclude=exclude,
+            view=await self._reads.view(once["view"]) if "view" in once else None,
+        )
+
+    def _filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
+        """
+        Return the included and the excluded values of the dimensions. They come from `filters` and from
+        the other parameters.
+        """
+        own = (PLAN,) if stated_filters.get("cost_type") == (PAID_COST,) else ()
+        known = (*self._money.ledger.dimensions(), *UNITS, *BILLED_DIMENSIONS, *own, *self._row_tags)
+        include = {name: values for name, values in stated_filters.items() if name in known}
+        if "filters" not in stated_filters:
+            return include, {}
+        extra_filters, exclude = map(self._people.asked, _filters(stated_filters["filters"][0], known))
+        for name in include.keys() & extra_filters.keys():
+            raise _wrong(f"{name} is given both in filters and by its own name; use only one of them")
+        return include | extra_filters, exclude
+
+
+def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
+    """
+    Raise Refusal 400 if a query by meter is not about usage. A call may have several meters but has only one
+    cost, so other queries by meter make no sense.
+    """
+    if cost_type != USAGE_AMOUNT:
+        raise _wrong(f"meters are usage, so to group by {METER}, use cost_type={USAGE_AMOUNT}")
+    if measures:
+        raise _wrong(f"measures count calls, which may have several meters, so use measures without {METER}")
+
+
+def _filters(
+    text: str, known: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """
+    Return the included and the excluded values in the JSON of `filters`. `!` before a name excludes its
+    values, and null is the unknown value.
+    """
+    try:
+        filters = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        filters = None
+    if not isinstance(filters, dict):
+        raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
+    for name, stated_values in filters.items():
+        dimension = name.removeprefix("!")
+        if dimension not in known:
+            raise _wrong(f"filters accepts only {', '.join(known)}")
+        values = stated_values if isinstance(stated_values, list) else [stated_values]
+        if not values or not all(value is None or isinstance(value, str) for value in values):
+            raise _wrong(f"filters: {dimension} must be a text or a list of texts")
+        (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)
+    return include, exclude
+
+
+def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
+    """Return one item per meter of each item. If a meter is given, return only its items."""
+    return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
+
+
+def _page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
+    sort = listed.sorts[page_query.sort_key].value
+    identity = listed.identity.value
+    assert sort is not None and identity is not None
+    return cut_page(
+        rows,
+        value_of=sort,
+        identity_of=identity,
+        order=page_query.sort_order,
+        limit=page_query.limit,
+        position=page_query.position,
+    )
+
+
+@lru_cache(1024)  # cached, because rows are sorted by period, so consecutive rows often have the same period
+def _usage_date(granularity: str, start: datetime) -> str:
+    return _time(own_start(granularity, start))
+
+
+def _time(when: datetime) -> str:
+    return record.border(when.timestamp())
+
+
+def _name(dimension: str) -> str:
+    if dimension not in DIMENSIONS:
+        return dimension.partition(":")[2]
+    return _NAMES.get(dimension, dimension.capitalize())
+
+
+def _wrong(message: str) -> Refusal:
+    return Refusal(400, "invalid_parameter", message)

@@ -1,0 +1,302 @@
+"""Cost queries from the parameters of a request, and the pages of rows in a response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from gateway.http.lists import List, MemoryRows, Sort, envelope
+from gateway.money.costs.asked_measures import check_unit
+from gateway.money.costs.measures import (
+    ASKED,
+    MAX_TOP,
+    MEASURED_IN,
+    MEASURES,
+    MONEY_KINDS,
+    REAL_COST,
+    SUMS,
+    needed_for,
+)
+from gateway.money.costs.past import earlier
+from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS, CostQuestion, not_billed
+from gateway.money.costs.times import parse_moment
+from gateway.operations.requests.requests import OperatorRequest
+from spool.currencies import DECIMALS
+from spool.errors import AskedTooMuch, Invalid
+from spool.ledger.billed import COUNTED
+from spool.ledger.periods import RANGES, span
+from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
+from spool.ledger.work import UNITS
+from spool.record import CURRENCY
+from spool.registry.texts import check_one_of, unknown_dimension, zone_of
+
+REPEATED = ("by", "where", "show")
+ONE_SPAN = ("from", "to", "range", "tz")
+PAGING = ("limit", "cursor")
+ONCE = (
+    *ONE_SPAN,
+    "view",
+    "cost_type",
+    "missing",
+    "per",
+    "compare",
+    "top",
+    "top_by",
+    "unit",
+    "scope",
+    "currency",
+    "format",
+    "lines",
+    "colours",
+    *PAGING,
+)
+FORMATS = ("json", "csv")
+LINES = ("meters",)
+COLOURED = ("names",)
+MOST_COLOURED = 20  # names in a chart that get a colour
+ROWS = "rows"
+_OF_BILLS = ["cost"]  # the only measure of a report of billed money
+_PLACE = "place"  # name of the sort that keeps the report's own order
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportForm:
+    """
+    The form of the response: measures of MEASURES and ASKED, the `unit` that some of these measures count,
+    and the format.
+    """
+
+    show: Sequence[str]
+    unit: str
+    as_csv: bool
+    has_lines: bool  # True if the rows have price lines
+    has_colours: bool  # True if the names of the first dimension have colours
+
+
+async def report_question(
+    request: OperatorRequest[Any, Any], known: Sequence[str]
+) -> tuple[CostQuestion, ReportForm]:
+    """Read the query of a report. Raises Invalid or a Refusal if it is wrong."""
+    parameters = request.http.query
+    show = _words(parameters.getall("show", []))
+    for name in show:
+        check_one_of("show", name, (*MEASURES, *ASKED))
+    top_by, cost_type = parameters.get("top_by", "cost"), parameters.get("cost_type", REAL_COST)
+    check_one_of("cost_type", cost_type, MONEY_KINDS)
+    is_billed, fills = cost_type in BILLED_TYPES, "missing" in parameters
+    if is_billed:
+        _check_of_bills(parameters, cost_type, {*show, top_by})
+        show = _OF_BILLS
+    if fills:
+        check_one_of("missing", parameters["missing"], (COUNTED,))
+        if not is_billed:
+            raise Invalid(MISSING_IS_OF_BILLS)
+    unit, as_csv, has_lines = (
+        parameters.get("unit", ""),
+        parameters.get("format") == "csv",
+        "lines" in parameters,
+    )
+    check_unit(unit, known, show)
+    check_one_of("top_by", top_by, SUMS)
+    check_one_of("format", parameters.get("format", "json"), FORMATS)
+    if as_csv and not set(PAGING).isdisjoint(parameters):
+        raise Invalid("format=csv returns all rows, so use it without limit and cursor")
+    currency = parameters.get("currency", CURRENCY)
+    check_one_of("currency", currency, DECIMALS)
+    base_question = await question_of(request, known)
+    check_one_of("scope", scope := parameters.get("scope", OWN), SCOPES)
+    if scope == AGGREGATED and (unit or has_lines):
+        raise AskedTooMuch("scope=aggregated cannot be used with unit or lines, because these costs overlap")
+    if unit in UNITS:
+        if base_question.lists_units:
+            raise AskedTooMuch(
+                f"by={','.join(base_question.by)} already groups by a unit of work, so {unit} cannot be the unit; "
+                "filter by it instead"
+            )
+        replace(base_question, by=(*base_question.by, unit), cost_type=cost_type).check_span()
+    if has_lines:
+        check_one_of("lines", parameters["lines"], LINES)
+        if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
+            raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
+    has_colours = "colours" in parameters
+    top = UNIT_GROUPS if base_question.lists_units else None
+    if "top" in parameters:
+        top = top_of(parameters["top"])
+    if has_colours:
+        check_one_of("colours", parameters["colours"], COLOURED)
+        if not base_question.by or top is None or top > MOST_COLOURED:
+            raise Invalid(f"colours=names needs by, and top of at most {MOST_COLOURED}")
+    form = ReportForm(
+        show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines, has_colours=has_colours
+    )
+    needed_types = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
+    question = replace(
+        base_question,
+        cost_type=cost_type,
+        fills=fills,
+        measures=(*show, top_by, *needed_for(show)) if show else (),
+        currency=currency,
+        top=top,
+        top_by=top_by,
+        earlier=await _earlier(request) if "compare" in parameters else None,
+        tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
+        scope=scope,
+    )
+    question.check_span()
+    return question, form
+
+
+async def _earlier(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
+    return partial(
+        earlier,
+        against=request.http.query["compare"],
+        now=request.now(),
+        hours_since=await request.reads.whole.hours_since(),
+        name="compare",
+        named=request.http.query.get("range"),
+    )
+
+
+async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
+    """
+    Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if one of
+    them is wrong.
+    """
+    parameters = request.http.query
+    by = _words(parameters.getall("by", []))
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
+    for text in parameters.getall("where", []):
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Invalid(f"where={text} is not a filter; use NAME=VALUE or NAME!=VALUE, such as team=search")
+        terms = exclude if name.endswith("!") else include
+        dimension = name.removesuffix("!")
+        terms[dimension] = (*terms.get(dimension, ()), value)
+    for name in (*by, *include, *exclude):
+        if name not in known and name in UNITS:
+            raise _has_no_units(name, parameters.get("cost_type"))
+        if name not in known:
+            raise unknown_dimension(name, known)
+    people = request.shared.people
+    include, exclude = people.asked(include), people.asked(exclude)
+    per = parameters.get("per", TOTAL)
+    check_one_of("per", per, (TOTAL, *GRANULARITIES))
+    since, until, zone = times(parameters, request.now())
+    view = await request.reads.view(parameters["view"]) if "view" in parameters else None
+    if view is not None and (unit := view.unit) is not None and unit not in known:
+        raise _has_no_units(unit, parameters.get("cost_type"))
+    question = CostQuestion(
+        since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude, view=view
+    )
+    question.check_span()
+    return question
+
+
+def _has_no_units(unit: str, cost_type: str | None) -> AskedTooMuch:
+    if cost_type in BILLED_TYPES:
+        return not_billed(unit)
+    return AskedTooMuch(
+        f"a {unit} is only in reports, comparisons and forecasts of counted costs; use GET /report"
+    )
+
+
+def times(
+    parameters: Mapping[str, str], now: float, *, default: str = "mtd"
+) -> tuple[datetime, datetime, ZoneInfo]:
+    """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
+    zone = zone_of("tz", parameters.get("tz", "UTC"))
+    if "range" in parameters and ("from" in parameters or "to" in parameters):
+        raise Invalid("range sets the start and the end, so use it without from and to")
+    named = parameters.get("range", default)
+    check_one_of("range", named, RANGES)
+    since, until = span(named, now, zone)
+    if "from" in parameters:
+        since = parse_moment("from", parameters["from"], zone=zone)
+    if "to" in parameters:
+        until = parse_moment("to", parameters["to"], zone=zone, end=True)
+    return since, until, zone
+
+
+def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
+    """Return whether the time range consists of whole months in its zone, all of which are over."""
+    now = request.now()
+    since, until, zone = times(request.http.query, now)
+    edges = [since.astimezone(zone), until.astimezone(zone)]
+    return until.timestamp() <= now and all(
+        edge == edge.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for edge in edges
+    )
+
+
+def top_of(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_TOP):
+        raise Invalid(f"top must be a whole number from 1 to {MAX_TOP}")
+    return int(text)
+
+
+def _check_of_bills(parameters: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
+    """Raise Invalid if a query of billed money also requests values that need calls."""
+    if measures - {*_OF_BILLS} or "unit" in parameters:
+        raise Invalid(
+            f"{cost_type} has only money, so use show=cost and top_by=cost without unit, or use another "
+            "cost_type"
+        )
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    return [name for text in texts for name in text.split(",") if name]
+
+
+async def enveloped(
+    request: OperatorRequest[Any, Any],
+    rows: Sequence[Row],
+    *,
+    show: Callable[[Row], Mapping[str, object]],
+    place: Callable[[Row], int],
+    identity: Callable[[Row], str],
+    query: CostQuery,
+    dimensions: Sequence[str],
+    most: int,
+) -> dict[str, Any]:
+    """
+    Return the rows of a report in the JSON form that all lists use.
+
+    If no limit is given, one page has up to `most` rows. A cursor is valid only for its own query. For
+    another query, the response is 400.
+    """
+    parameters = request.http.query
+    question = sorted((name, value) for name, value in parameters.items() if name not in PAGING)
+    root = f"{ROWS} {blake2b(orjson.dumps(question), digest_size=8).hexdigest()}"
+    listed: List[Row] = List(
+        root=root,
+        show=lambda row: {_PLACE: row},
+        identity=Sort(value=identity),
+        sorts={_PLACE: Sort(value=place)},
+        default_sort=(_PLACE, "asc"),
+        default_limit=most,
+        max_limit=most,
+    )
+    page_parameters = [(name, value) for name, value in parameters.items() if name in PAGING]
+    shared = request.shared
+    page = await envelope(
+        listed, MemoryRows(rows), page_parameters, secret=shared.cursor_secret, people=shared.people
+    )
+    rows = [row[_PLACE] for row in page.pop(root)]
+    shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
+    current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
+    filtering = {
+        "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
+        # combined filters of `where` and of the view
+        "current": {name: list(values) for name, values in current.items()},
+    }
+    return {ROWS: shown, **page, "filtering": filtering}

@@ -1,0 +1,182 @@
+"""
+Operator API of cost reports by dimensions and periods, as JSON or CSV. A report may include the period
+before, or only the largest groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.core.first_use import imported
+from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
+from gateway.core.schemas import OBJECT, TEXT
+from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
+from gateway.http.requests import Result
+from gateway.money.costs.answer import answer, has_plans
+from gateway.money.costs.asked_measures import asked_measures
+from gateway.money.costs.continuing import continuing
+from gateway.money.costs.measures import PREVIOUS, columns
+from gateway.money.costs.rows import AnswerRows, identity
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.costs.colours import colours_of
+from gateway.operations.money.costs.questions import (
+    ONCE,
+    REPEATED,
+    ROWS,
+    asks_closed_months,
+    enveloped,
+    report_question,
+)
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.ledger.queries import CostQuery
+from spool.ledger.work import TREES, UNITS
+from spool.printable import csv_pieces
+from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.streams import METRIC
+
+
+@call(
+    "GET",
+    "/report",
+    VIEW_COSTS,
+    "Report costs by dimensions",
+    optional=ONCE,
+    repeated=REPEATED,
+    gives={JSON: OBJECT, "text/csv": TEXT},
+    shows=SLICED,
+    asks_cost_type=True,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
+async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Report costs. The totals are first updated with all closed records.
+
+    `total` is over all rows. With scope=aggregated it is null, because the cost of a run or session then includes
+    the runs that it started. `total` includes periods of the time before that have no counterpart. `whole_since` is
+    included if totals may lack records that were deleted before they were counted. `cut_periods` lists periods that
+    the query covers only in part. `other_units` are the calls of units that are no longer listed, which lists and
+    measures of units leave out. None of these units costs more than all of them together. JSON has at most
+    answers.max_rows rows. If there are more, `truncated` is true and the smaller groups are added up as OTHER. CSV
+    has all rows. `billed` is null for counted costs. For billed money it states how final the days are. With
+    lines=meters, a row has `price_lines`, which may be null: the lines that add up to its estimated cost, with the
+    counts and the cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name of the first
+    dimension. It is stored once, so a name has it in every report. Grouped by source or by sender, `last_records`
+    has the arrival time of the newest record per name, for people who see all costs. `has_plans` is included if
+    there are plans, so that cost_type=paid_cost adds the fees of seats. Grouped by session or run, a row has
+    `continues`: True if it also has calls in the day before or after the period.
+    """
+    services, reads = request.services, request.reads
+    await reads.ledger.catch_up(services.log)
+    known = await reads.dimensions(request.http.query.get("cost_type", ""), units=True)
+    dimensions = [name for name in known if name not in UNITS]
+    question, form = await report_question(request, known)
+    result = await answer(question, reads, request.now())
+    streams = None if reads.is_limited else services.streams
+    unit_measures = await asked_measures(
+        result, form.show, unit=form.unit, streams=streams, prices=services.prices
+    )
+    max_rows = request.shared.answers().max_rows
+    rows = await asyncio.to_thread(
+        AnswerRows, result, form.show, unit_measures, None if form.as_csv else max_rows
+    )
+    beside: dict[str, Any] = {
+        "report": {
+            **_span(result.query),
+            "by": list(question.by),
+            "per": question.per,
+            "show": list(form.show),
+            "top": question.top,
+            "dimensions": dimensions,
+            "names": {
+                dimension.name: dimension.label
+                for dimension in reads.whole.derived()
+                if dimension.name in known
+            },
+            "previous": result.previous and _span(result.previous),
+            "whole_since": result.may_lack,
+            "cut_periods": [start.isoformat() for start in result.cut_periods],
+            "currency": question.currency,
+            "cost_type": question.cost_type,
+            "charges": rows.charges,
+            "unconverted": rows.unconverted,
+            "unit": form.unit or None,
+            "other_units": rows.other_units,
+            "scope": question.scope,
+            "streams": [
+                stream.name
+                for stream in (await streams.streams() if streams else ())
+                if stream.type == METRIC
+            ],
+            "row_count": rows.row_count,
+            "truncated": rows.is_truncated,
+            **({"has_plans": True} if has_plans(services.registry) else {}),
+        },
+        "total": rows.total,
+        "latency": rows.latency,
+        "billed": result.billed,
+    }
+    if form.has_colours:
+        beside["colours"] = await colours_of(services.colours, question.by[0], result.rows)
+    if form.as_csv:
+        return _as_csv({**beside, "rows": map(rows.shown, rows.places)})
+    if not reads.is_limited:
+        beside |= await _last_records(services, question.by)
+    show = rows.shown
+    if form.has_lines:
+        lines = await imported("gateway.money.costs.price_lines")
+        charged = await lines.charged_lines(result.ledger, result.query, services.prices)
+        show = lines.with_lines(show, charged)
+    page = await enveloped(
+        request,
+        rows.places,
+        show=show,
+        place=lambda key: key[0],
+        identity=identity,
+        query=result.query,
+        dimensions=dimensions,
+        most=max_rows,
+    )
+    for unit in set(TREES).intersection(question.by):
+        around = await continuing(result.ledger, result.query, unit, [row[unit] for row in page[ROWS]])
+        for row in page[ROWS]:
+            row["continues"] = row[unit] in around
+    return {**beside, **page}
+
+
+async def _last_records(services: MoneyServices, by: Sequence[str]) -> dict[str, Any]:
+    hours = services.sender_hours
+    if hours is None or tuple(by) not in (("source",), ("sender",)):
+        return {}
+    newest = await (hours.newest_of_sources() if by[0] == "source" else hours.newest_of_keys())
+    return {"last_records": {name: moment(at) for name, at in newest.items()}}
+
+
+def _span(query: CostQuery) -> dict[str, str]:
+    return {"from": query.since.isoformat(), "to": query.until.isoformat()}
+
+
+def _as_csv(payload: Mapping[str, Any]) -> Pieces:
+    headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
+    if payload["report"]["whole_since"]:
+        headers[WHOLE_SINCE] = payload["report"]["whole_since"]
+    if payload["report"]["cut_periods"]:
+        headers[CUT_PERIODS] = ", ".join(payload["report"]["cut_periods"])
+    if payload["report"]["other_units"]:
+        headers[OTHER_UNITS] = "{calls} {cost}".format_map(payload["report"]["other_units"])
+    return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
+
+
+def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """Yield the rows of a report as CSV. The columns are the same even if there are no rows."""
+    report_fields = payload["report"]
+    before = [f"previous_{name}" for name in report_fields["show"]] if report_fields["previous"] else []
+    names = [*columns(report_fields), *report_fields["show"], *before]
+    yield names
+    for row in payload["rows"]:
+        cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}
+        yield [cells[name] for name in names]

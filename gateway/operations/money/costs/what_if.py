@@ -1,0 +1,138 @@
+"""Operator API for the costs of calls if they had used another model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.costs.measures import MAX_TOP
+from gateway.money.recommendations.facts import DAYS, value_of
+from gateway.money.recommendations.what_if import ASSUMPTIONS, Group, Instead, check_model, days_within
+from gateway.money.recommendations.what_if import what_if as worked_out
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.costs.questions import question_of
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.sums import OTHER, Dimensions
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.turns.threads import ordered
+
+REPEATED = ("by", "where")
+REQUIRED = ("model",)
+ONCE = ("from", "to", "range", "view", "tz")
+
+
+@call(
+    "GET",
+    "/what-if",
+    VIEW_COSTS,
+    "Estimate the costs with another model",
+    required=REQUIRED,
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+)
+async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Estimate the costs with another model. The totals are first updated with all closed records.
+
+    All days (UTC) that the time range touches are included. The largest change is first. On days with very
+    many sums, small sums are not recalculated. They are in no row, and `left_out` is their cost.
+    """
+    services = request.services
+    ledger = request.ledger
+    await ledger.catch_up(services.log)
+    query = (await question_of(request, await request.reads.dimensions())).query
+    model = request.http.query.get("model", "")
+    now = request.now()
+    if not model:
+        raise Invalid("model is required, such as model=gpt-4.1-mini")
+    try:
+        book = await asyncio.to_thread(services.prices)
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+    check_model(book, model, now)
+    derived = {dimension.name: dimension for dimension in ledger.derived()}
+
+    def value(dimensions: Dimensions, name: str) -> str:
+        derived_dimension = derived.get(name)
+        if derived_dimension is None:
+            return value_of(dimensions, name)
+        return derived_dimension.value(
+            tuple(value_of(dimensions, source) for source in derived_dimension.sources)
+        )
+
+    def is_chosen(dimensions: Dimensions) -> bool:
+        if request.is_limited and not ledger.holds(lambda name: value_of(dimensions, name)):
+            return False
+        return all(value(dimensions, name) in values for name, values in query.include.items()) and not any(
+            value(dimensions, name) in values for name, values in query.exclude.items()
+        )
+
+    def group_of(dimensions: Dimensions) -> Group:
+        return tuple(value(dimensions, name) or None for name in query.group_by)
+
+    days = days_within(query.since.timestamp(), min(query.until.timestamp(), now))
+    has_choice = request.is_limited or query.include or query.exclude
+    chosen = is_chosen if has_choice else None
+    result = await worked_out(
+        request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of, now=now
+    )
+    whole = await ledger.costs(_of_days(query, days)) if days else []
+    cost = sum(money.units(row.cost) for row in whole)
+    shown = await asyncio.to_thread(_largest_first, result.groups, (OTHER,) * len(query.group_by))
+    return {
+        "what_if": {
+            "model": model,
+            "by": list(query.group_by),
+            "days": len(days),
+            "from": _day(days[0]) if days else None,
+            "to": _day(days[-1]) if days else None,
+            "price_book": book.version,
+            "assumptions": list(ASSUMPTIONS),
+            "saves_a_month": money.text(result.total.saves * DAYS // max(1, len(days))),
+            "left_out": money.text(max(0, cost - result.total.cost)),
+        },
+        "rows": [
+            {**dict(zip(query.group_by, group, strict=True)), **_shown(instead)} for group, instead in shown
+        ],
+        "total": _shown(result.total),
+    }
+
+
+def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[tuple[Group, Instead]]:
+    """
+    Return the MAX_TOP groups with the largest change, and the sum of all other groups. Ties are sorted by name.
+    """
+    by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
+    rows = ordered(by_name, lambda item: -abs(item[1].saves))
+    rest = [instead for _, instead in rows[MAX_TOP:]]
+    return [*rows[:MAX_TOP], *([(other_group, Instead.together(rest))] if rest else [])]
+
+
+def _of_days(query: CostQuery, days: range) -> CostQuery:
+    since = datetime.fromtimestamp(days.start, UTC)
+    until = end_of_hour(days.stop - 1)
+    return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
+
+
+def _shown(instead: Instead) -> Mapping[str, object]:
+    return {
+        "calls": instead.calls,
+        "cost": money.text(instead.cost),
+        "as_if": money.text(instead.as_if),
+        "saves": money.text(instead.saves),
+        "unchanged": money.text(instead.unchanged),
+    }
+
+
+def _day(start: int) -> str:
+    return datetime.fromtimestamp(start, UTC).date().isoformat()

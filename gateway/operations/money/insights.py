@@ -1,0 +1,188 @@
+"""Operator API of insights: list them, change their status, comment, and run the detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from gateway.bills.statements.arrivals import Arrival, arrivals
+from gateway.http.lists import MemoryRows
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.insights.gathering import FactSources
+from gateway.money.insights.inspector import Inspector
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.money.attention import seen_insights
+from gateway.operations.money.published_insights import (
+    COMMENTS,
+    INSIGHTS_OF_PEOPLE,
+    comment_number,
+    comment_rows,
+    counts,
+    describe_comment,
+    describe_for_people,
+)
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from gateway.operations.services import OperatorServices
+from spool.errors import Invalid, NotThere
+from spool.registry.insights import Insight, check_effort, check_status
+from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
+
+
+class InsightStatus(RequestBody):
+    """Changes to an insight. Omitted fields stay as they are."""
+
+    status: str | None = None
+    effort: str | None = None
+
+
+class InsightComment(RequestBody):
+    message: str
+
+
+class Inspection(RequestBody):
+    """An empty JSON object."""
+
+
+def inspector(services: OperatorServices) -> Inspector:
+    """
+    Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because the
+    registry stores the findings.
+    """
+    registry = services.installation.require_registry()
+    devices = services.senders.devices
+
+    async def arrived() -> Sequence[Arrival]:
+        pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
+        return arrivals(
+            await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
+        )
+
+    optional: dict[str, Any] = (
+        {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
+    )
+    if services.senders.fleet is not None:
+        optional["fleet"] = services.senders.fleet.rows
+    if services.spool.sender_hours is not None:
+        optional["sender_hours"] = services.spool.sender_hours.current
+    memory = services.spool.memory
+    sources = FactSources(
+        ledger=services.money.ledger,
+        log=services.spool.log,
+        deliveries=services.spool.deliveries,
+        keys=services.senders.access.keys,
+        certificates=services.installation.certificates,
+        expired_tries=services.senders.access.expired_tries,
+        devices=devices.table.all if devices else tuple,
+        prices=services.money.prices,
+        views=registry.views.all,
+        shares=services.senders.shares,
+        silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
+        unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
+        is_unmapped=services.spool.is_unmapped,
+        read_otherwise=lambda: memory.made.different if memory and memory.made else (),
+        late_reports=services.spool.late_reports,
+        arrivals=arrived,
+        lakes=services.spool.lakes,
+        channels=services.installation.channels,
+        destination_types=services.spool.destination_types,
+        leases=services.installation.leases,
+        database=services.installation.database,
+        **optional,
+    )
+    return Inspector(sources, registry.insights, services.installation.clock)
+
+
+@call("GET", "/insights", VIEW_COSTS, "List insights", lists=INSIGHTS_OF_PEOPLE, shows=SLICED)
+async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """
+    List the insights. By default, the open ones are first, by severity and then by cost impact.
+
+    `counts` has the number of all insights by state, and the number of open insights by subject.
+    """
+    insights = await seen_insights(request)
+    page = await request.list(INSIGHTS_OF_PEOPLE, MemoryRows(insights))
+    return {**page, "counts": counts(insights)}
+
+
+@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now")
+async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
+    """
+    Run all detectors and answer when they have finished. Otherwise a command without a server would exit
+    before they finish.
+    """
+    try:
+        async with request.audited("insights.run", "insights", {}):
+            done = await inspector(request.services).inspect()
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+    return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+@call("GET", "/insights/{id}", VIEW_COSTS, "Show an insight and its comments", shows=SLICED)
+async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
+    insight = await _insight(request)
+    comments = await request.registry.insights.comments(insight.id)
+    return {
+        "insight": describe_for_people(insight),
+        "comments": [describe_comment(comment) for comment in comments],
+    }
+
+
+@call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
+async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
+    body = request.body
+    # check the request first, so that an invalid request gives the same error for every insight
+    if body.status is not None:
+        check_status(body.status)
+    changes: dict[str, Any] = {} if body.effort is None else {"effort": check_effort(body.effort)}
+    id, table = (await _insight(request)).id, request.registry.insights
+    insight = await table.change(id, status=body.status, fields=changes, actor=request.actor)
+    return {"insight": describe_for_people(insight)}
+
+
+@call(
+    "GET",
+    "/insights/{id}/comments",
+    VIEW_COSTS,
+    "List the comments on an insight",
+    lists=COMMENTS,
+    shows=SLICED,
+)
+async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
+    id = (await _insight(request)).id
+    page = await request.list(COMMENTS, await comment_rows(request.registry, id))
+    return {"insight": {"id": id}, **page}
+
+
+@call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, "Comment on an insight", shows=SLICED)
+async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
+    insight, table = await _insight(request), request.registry.insights
+    comment = await table.comment(insight.id, request.body.message, actor=request.actor)
+    return {"comment": describe_comment(comment)}
+
+
+@call(
+    "DELETE",
+    "/insights/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Delete a comment on an insight",
+    shows=SLICED,
+)
+async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
+    number = comment_number(request.word("comment"))
+    insight = await _insight(request)
+    await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
+    return {"deleted": str(number)}
+
+
+async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
+    """
+    Return the insight of the path. Raises NotThere if it does not exist or is not visible to this person.
+    """
+    insight = await request.registry.insights.get(request.word("id"))
+    if not (await request.reads.visible()).insight(insight):
+        raise NotThere("there is no insight with this id")
+    return insight

@@ -1,0 +1,156 @@
+"""Operator API of notifications, waiting and sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.notices import (
+    FAILED,
+    SEVERITIES,
+    STATES,
+    WAITING,
+    Notification,
+)
+from spool.registry.permission_sets import (
+    INSTALLATION_ADMINISTRATION,
+    OPERATE_SPOOL,
+    VIEW_OPERATION,
+)
+
+# Start of an error that quotes the receiver's response: a status, after the mail recipient if there is one,
+# or a report that there was no answer.
+_ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
+
+
+class ChosenNotifications(RequestBody):
+    """A selection of notifications: the given ids, the notifications of one channel, or all."""
+
+    ids: list[str] | None = None
+    channel: str | None = None
+    all: bool = False
+
+
+def describe_notification(row: Notification) -> dict[str, object]:
+    notice = row.notice
+    return {
+        "id": row.id,
+        "notice": notice.id,
+        "channel": row.channel,
+        "number": row.number,
+        "state": row.state,
+        "kind": notice.kind,
+        "severity": notice.severity,
+        "title": notice.title,
+        "at": moment(notice.at),
+        "attempts": row.attempts,
+        "not_before": moment(row.not_before) if row.not_before else None,
+        "settled": None if row.settled is None else moment(row.settled),
+        "error": row.error or None,
+    }
+
+
+NOTIFICATIONS: List[Notification] = List(
+    root="notifications",
+    show=describe_notification,
+    identity=Sort(value=lambda row: row.id),
+    sorts={
+        "at": Sort(value=lambda row: row.notice.at),
+        "settled": Sort(value=lambda row: row.settled),
+        "channel": Sort(value=lambda row: row.channel),
+        "severity": Sort(value=lambda row: SEVERITIES.index(row.notice.severity)),
+        "state": Sort(value=lambda row: STATES.index(row.state)),
+        "attempts": Sort(value=lambda row: row.attempts),
+    },
+    default_sort=("at", "desc"),
+    filters={
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+        "channel": Filter(values=lambda row: (row.channel,)),
+        "kind": Filter(values=lambda row: (row.notice.kind,)),
+        "severity": Filter(values=lambda row: (row.notice.severity,), valid_values=SEVERITIES),
+    },
+)
+
+
+@call("GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS)
+async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
+    rows = [replace(row, error=shown_error(request, row.error)) for row in await _all(request)]
+    return await request.list(NOTIFICATIONS, MemoryRows(rows))
+
+
+@call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification")
+async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
+    row = await request.registry.notices.find(request.word("id"))
+    row = replace(row, error=shown_error(request, row.error))
+    notice = row.notice
+    message = {
+        "text": notice.text,
+        "fields": dict(notice.fields),
+        "link": notice.link,
+        "thread": notice.thread,
+    }
+    return {"notification": {**describe_notification(row), **message}}
+
+
+@call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
+async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
+    """
+    Send failed or discarded notifications again. Waiting notifications that are selected by id are also
+    sent at once.
+    """
+    ids = await _chosen(request, of_states=(FAILED,))
+    return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
+
+
+@call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications")
+async def discard_notifications(
+    request: OperatorRequest[InstallationServices, ChosenNotifications],
+) -> Result:
+    ids = await _chosen(request, of_states=(WAITING, FAILED))
+    return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
+
+
+def shown_error(request: OperatorRequest[Any, None], error: str) -> str:
+    """
+    Return why a message did not arrive. People who may not change channels do not see the text of
+    the receiver's response.
+
+    The reason is that a channel may send to a host that these people cannot reach themselves, so its response
+    must stay hidden.
+    """
+    answered = _ANSWERED.match(error)
+    if answered is None or INSTALLATION_ADMINISTRATION in request.rights.permission_sets:
+        return error
+    return answered[0]
+
+
+async def _all(
+    request: OperatorRequest[InstallationServices, None]
+    | OperatorRequest[InstallationServices, ChosenNotifications],
+) -> Sequence[Notification]:
+    table = request.registry.notices
+    return [*await table.waiting(), *await table.over()]
+
+
+async def _chosen(
+    request: OperatorRequest[InstallationServices, ChosenNotifications], *, of_states: Collection[str]
+) -> list[str]:
+    body = request.body
+    if (body.ids is not None) + (body.channel is not None) + body.all != 1:
+        raise Invalid("give either the ids of notifications, or a channel, or all")
+    if body.ids is not None:
+        return body.ids
+    return [
+        row.id
+        for row in await _all(request)
+        if row.state in of_states and body.channel in (None, row.channel)
+    ]

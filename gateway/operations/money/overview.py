@@ -1,0 +1,203 @@
+"""Operator API of the totals' state, and of all figures on the first page of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+
+from gateway.core.errors import Refusal
+from gateway.http.lists import MemoryRows, PageQuery
+from gateway.http.requests import Result
+from gateway.money.budgets.declared import COST, MONTHLY
+from gateway.money.budgets.expansion import rounded
+from gateway.money.budgets.forecast import TooEarly, outlook
+from gateway.money.costs.answer import has_plans, ledger_for
+from gateway.money.costs.measures import per
+from gateway.money.costs.question import CostQuestion, check_span
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.attention import OPEN, seen_insights
+from gateway.operations.money.costs.colours import colours_of
+from gateway.operations.money.costs.marks import marks_of
+from gateway.operations.money.costs.questions import times
+from gateway.operations.money.published_insights import INSIGHTS_OF_PEOPLE, describe_for_people
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.services import OperatorServices
+from spool.ledger import money
+from spool.ledger.cost_kinds import KINDS
+from spool.ledger.costs import combined
+from spool.ledger.periods import preceding
+from spool.ledger.queries import (
+    CHARGE,
+    MODEL_FAMILY,
+    OVERAGE,
+    PAID_COST,
+    SEAT_FEE,
+    TOTAL,
+    CostQuery,
+    CostRow,
+    end_of_hour,
+)
+from spool.record import AI_TELEMETRY, moment
+from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
+
+ONCE = ("view", "from", "to")
+MOST_DAYS = 100  # maximum days in the chart
+LISTED = 5
+LISTS = (MODEL_FAMILY, "team", "user")
+_OF_MONTH = ("cost", "calls", "errors")
+_OF_DAY = ("cost", "calls")
+_BORDERS = ("hourly_since", "whole_since")
+
+
+@call("GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED)
+async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Describe how current the totals are. `behind` is the number of closed records that are not counted yet.
+
+    People with limited data access do not see the numbers of records.
+    """
+    return await described(request, counts_rows=True)
+
+
+async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
+    """Return the same as `state`. If `counts_rows` is False, `rows` is null."""
+    services = request.services
+    state = asdict(await services.ledger.state(counts_rows=counts_rows))
+    state["rows"] = state["rows"] if counts_rows else None
+    state["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - state["reach"])
+    if request.is_limited:
+        state = {name: value if name in _BORDERS else None for name, value in state.items()}
+    borders = {name: state[name] and moment(state[name].timestamp()) for name in _BORDERS}
+    registry = services.registry
+    frozen = {} if registry is None else registry.frozen_rates.all()
+    months = {
+        name: {field: value for field, value in body.items() if field != "days"}
+        for name, body in sorted(frozen.items())
+    }
+    return {"ledger": {**state, **borders}, "frozen_rates": months}
+
+
+@call(
+    "GET",
+    "/overview",
+    VIEW_COSTS,
+    "Show all figures of the console's first page",
+    optional=ONCE,
+    shows=SLICED,
+    in_turn=True,
+)
+async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """
+    Return all figures of the first page. The totals are first updated with all closed records.
+
+    All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and
+    the notes cover the requested days, by default the last 30. `operation` is null for people who have
+    limited data access or may not see the operation. `insights` is null while the registry is damaged.
+    `reported` is the part of the cost of these days that sources reported. `kinds` are the numbers of their
+    calls by what is known of the cost. `paid` is included if there are plans: the paid costs of the
+    month, and the fees and the overage of seats in them.
+    """
+    services = request.services
+    await request.ledger.catch_up(services.money.log)
+    now = datetime.fromtimestamp(request.now(), UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight.replace(day=1)
+    base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
+    if "view" in request.http.query:
+        view = await request.reads.view(request.http.query["view"])
+        base = replace(base, include=view.include, exclude=view.exclude)
+    today = replace(base, since=midnight, measures=_OF_DAY)
+    largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
+    since = largest.since
+    daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
+    lists = [replace(largest, group_by=(name,)) for name in LISTS]
+    row_sets = await request.ledger.costs_of(
+        [base, preceding(base), today, preceding(today, "today"), daily, *lists]
+    )
+    month, month_before, day, day_before, by_day, *by_list = row_sets
+    shown_days = combined(by_day, start=since, group=())
+    whole = await request.ledger.whole_since()
+    predicted = (await outlook(request.ledger, base, MONTHLY, request.now())).forecast
+    return {
+        "overview": {
+            "now": moment(now.timestamp()),
+            "since": since.date().isoformat(),
+            "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
+            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "month": _beside(first, month, month_before, _OF_MONTH),
+            # the total and the bounds of `GET /forecast`, or null if there is too little history
+            "forecast": None
+            if isinstance(predicted, TooEarly)
+            else {name: rounded(COST, getattr(predicted, name)) for name in ("total", "low", "high")},
+            **await _paid(request, base),
+            "today": _beside(midnight, day, day_before, _OF_DAY),
+            "days": _shown(daily, by_day),
+            "reported": shown_days.reported,
+            "kinds": {name: getattr(shown_days, name) for name in KINDS},
+            "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
+            **await marks_of(request, services.money, replace(largest, top=None).without_unit()),
+            "lists": {
+                list_query.group_by[0]: _shown(list_query, rows)
+                for list_query, rows in zip(lists, by_list, strict=True)
+            },
+            "operation": await _operation(request),
+            "insights": await _insights(request),
+        }
+    }
+
+
+def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
+    """
+    Return the query for the requested days. Raises Refusal 400 if they are too many or in the wrong order.
+    """
+    since, until, _ = times(request.http.query, request.now(), default="last_30d")
+    day_query = replace(query, since=since, until=until)
+    check_span(replace(day_query, granularity="daily"), most=MOST_DAYS)
+    return day_query
+
+
+def _beside(
+    start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
+) -> dict[str, object]:
+    rows = [combined(side, start=start, group=()) for side in (now, before)]
+    shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
+    averages = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
+    return {"from": start.date().isoformat(), **shown, **averages, "previous": previous}
+
+
+def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
+    [name] = query.group_by
+    return [{"period": row.start.date().isoformat(), name: row.group[0], "cost": row.cost} for row in rows]
+
+
+async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:
+    """Return the paid costs of the month with their parts, or nothing without plans or by a unit of work."""
+    if not has_plans(request.services.money.registry) or month.unit is not None:
+        return {}
+    question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
+    ledger = await ledger_for(question, request.reads, request.now())
+    by_charge = {row.group[0]: row.cost for row in await ledger.costs(replace(month, group_by=(CHARGE,)))}
+    whole = money.text(sum(map(money.units, by_charge.values())))
+    return {"paid": {"cost": whole, **{name: by_charge.get(name, "0") for name in (SEAT_FEE, OVERAGE)}}}
+
+
+async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+    if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
+        return None
+    books = await request.services.spool.log.books()
+    has_records = any(terms.get("accepted") for terms in books.topics.values())
+    return {"has_records": has_records, "demo": request.shared.demo_state}
+
+
+async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+    """Return the most urgent open insights, and the number of all open insights."""
+    try:
+        insights = await seen_insights(request, OPEN)
+    except Refusal:
+        return None
+    sort_key, sort_order = INSIGHTS_OF_PEOPLE.default_sort
+    query = PageQuery(sort_key=sort_key, sort_order=sort_order, filters={}, limit=LISTED)
+    page = await MemoryRows(insights).page(INSIGHTS_OF_PEOPLE, query)
+    return {"rows": [describe_for_people(insight) for insight in page.rows], "total_count": page.total}

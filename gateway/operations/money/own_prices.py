@@ -1,0 +1,193 @@
+"""
+Prices that operators set in the console, by command or by the API. They apply on top of the price list and of
+[[prices.override]], on every gateway, without a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.configuration.sections import PriceOverride
+from gateway.core.fields import (
+    KEPT,
+    Option,
+    answer,
+    changes_of,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
+from gateway.core.visible import WHOLE
+from gateway.http.lists import Filter, List, Sort
+from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.document_table import ManagedTable
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.texts import check_text, optional_text, optional_unsigned
+
+MAX_MODEL = 256
+AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceDraft:
+    """The fields that a person sets. Amounts are decimal text in dollars per million tokens. "" is not set."""
+
+    model: str
+    provider: str = ""
+    since: str = ""
+    input: str = ""
+    output: str = ""
+    cache_read: str = ""
+    cache_write: str = ""
+    cache_write_1h: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPrice(PriceDraft):
+    """A stored price. Times are epoch seconds, and `author` is the creator."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def override_of(price: PriceDraft) -> PriceOverride:
+    amounts: dict[str, Any] = {name: Decimal(amount) for name in AMOUNTS if (amount := getattr(price, name))}
+    return PriceOverride(model=price.model, provider=price.provider, since=price.since, **amounts)
+
+
+def checked(draft: PriceDraft) -> PriceDraft:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    amounts = {name: optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
+    if not (amounts["input"] or amounts["output"]):
+        raise Invalid("input or output is required, in dollars per million tokens")
+    if draft.since:
+        try:
+            since = date.fromisoformat(draft.since).isoformat()
+        except ValueError:
+            raise Invalid("since must be a day such as 2026-11-20, or empty") from None
+    else:
+        since = ""
+    model = check_text("model", draft.model, MAX_MODEL)
+    provider = optional_text("provider", draft.provider, MAX_MODEL)
+    return replace(draft, model=model, provider=provider, since=since, **amounts)
+
+
+class NewPrice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    model: Annotated[str, words("The model. A trailing * matches any ending.")]
+    provider: Annotated[
+        str, words("The provider whose calls have this price. Empty means every provider.")
+    ] = ""
+    since: Annotated[
+        str,
+        words("The first day of the price, such as 2026-11-20. Empty means all days."),
+        Option(metavar="DATE"),
+    ] = ""
+    input: Annotated[str, words("Dollars per million input tokens."), Option(metavar="DOLLARS")] = ""
+    output: Annotated[str, words("Dollars per million output tokens."), Option(metavar="DOLLARS")] = ""
+    cache_read: Annotated[
+        str,
+        words("Dollars per million tokens read from a cache. Empty means the price of the list."),
+        Option(metavar="DOLLARS"),
+    ] = ""
+    cache_write: Annotated[
+        str,
+        words("Dollars per million tokens written to a cache. Empty means the price of the list."),
+        Option(metavar="DOLLARS"),
+    ] = ""
+    cache_write_1h: Annotated[
+        str,
+        words(
+            "Dollars per million tokens written to a cache for an hour. Empty means the price of the list."
+        ),
+        Option(metavar="DOLLARS"),
+    ] = ""
+
+
+PriceItem = item_of(
+    NewPrice,
+    "A price that an operator has set. Times are RFC 3339.",
+    answered={"author": Annotated[str, words("The creator of the price.")], **KEPT},
+)
+
+
+class PriceTable(ManagedTable[OwnPrice]):
+    """The table of prices that operators set. A method that raises changes nothing."""
+
+    kind = DocumentKind("price", OwnPrice, "price")
+    draft = PriceDraft
+    limit = "prices.max"
+    action = "price"
+
+    def checked(self, draft: PriceDraft) -> PriceDraft:
+        return checked(draft)
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"author": actor.name}
+
+
+def overrides(registry: Registry | None) -> tuple[PriceOverride, ...]:
+    """Return the prices of a registry, the oldest first, so that the latest of equal entries applies."""
+    if registry is None:
+        return ()
+    rows = sorted(registry.table(PriceTable).all(), key=lambda row: (row.created, row.id))
+    return tuple(map(override_of, rows))
+
+
+def _describe(row: OwnPrice) -> Answer:
+    return answer(PriceItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+
+
+class PriceResource(ManagedResource[OwnPrice]):
+    noun = "price"
+    table = PriceTable
+    new = NewPrice
+    changes = changes_of(NewPrice)
+    item = PriceItem
+    one = one_of(NewPrice, PriceItem)
+    lists: List[OwnPrice] = List(
+        root="prices",
+        show=_describe,
+        identity=Sort(value=lambda row: row.id),
+        sorts={
+            "model": Sort(value=lambda row: row.model),
+            "provider": Sort(value=lambda row: row.provider),
+            "since": Sort(value=lambda row: row.since),
+        },
+        default_sort=("model", "asc"),
+        filters={
+            "model": Filter(values=lambda row: (row.model,)),
+            "provider": Filter(values=lambda row: (row.provider,)),
+        },
+    )
+    people = ByPeople(path="/prices", reads=VIEW_COSTS, changes=MODIFY_BILLING, shows=WHOLE)
+
+    async def shown(self, asking: Asker[Any], row: OwnPrice) -> OwnPrice:
+        return row
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        return stated(given)
+
+
+PRICE = PriceResource()

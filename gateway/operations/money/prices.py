@@ -1,0 +1,121 @@
+"""
+Operator API for the effect of a price before it is set: the calls of the last thirty days that it fits, and their
+cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.core.schemas import COUNT, TEXT, closed
+from gateway.http.answers import JSON
+from gateway.http.requests import Result
+from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.recommendations.facts import DAY_S, DAYS
+from gateway.money.recommendations.what_if import days_within
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.own_prices import NewPrice, PriceDraft, checked, override_of
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
+from spool.ledger.days.usage import UsageSum
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING
+
+REPORTED = "reported"
+
+
+@dataclass
+class _Effect:
+    """Numbers of calls, and amounts in units of money."""
+
+    calls: int = 0
+    reported: int = 0  # calls whose source reports their cost, which stays
+    unpriced: int = 0  # calls without a price after the change
+    before: int = 0
+    after: int = 0
+
+    def add(self, one: UsageSum, book: PriceBook) -> None:
+        calls = one.tokens.calls
+        self.calls += calls
+        self.before += one.cost
+        estimate = None
+        if one.dimensions.cost_source == REPORTED:
+            self.reported += calls
+        else:
+            estimate = book.estimate_sum(one.tokens)
+            is_unpriced = KIND_OF_SOURCE[one.dimensions.cost_source] == UNPRICED
+            self.unpriced += calls if estimate is None and is_unpriced else 0
+        self.after += one.cost if estimate is None else money.units(estimate)
+
+
+@call(
+    "POST",
+    "/prices/preview",
+    MODIFY_BILLING,
+    "Preview a price",
+    gives={
+        JSON: closed(
+            {
+                "preview": closed(
+                    {
+                        "from": TEXT,
+                        "to": TEXT,
+                        "calls": COUNT,
+                        "reported_calls": COUNT,
+                        "unpriced_calls": COUNT,
+                        "before": TEXT,
+                        "after": TEXT,
+                    }
+                )
+            }
+        )
+    },
+)
+async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
+    """
+    Show the calls of the last 30 days that a price fits, and their cost before and after. Nothing is changed.
+
+    A cost that the source reports stays. `unpriced_calls` are the calls without a price after the change.
+    """
+    services = request.services
+    body = request.body
+    draft = checked(PriceDraft(**{name: getattr(body, name) for name in body.__struct_fields__}))
+    try:
+        book = await asyncio.to_thread(services.prices)
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+    await services.ledger.catch_up(services.log)
+    now = request.now()
+    days = days_within(now - (DAYS - 1) * DAY_S, now)
+    override = override_of(draft)
+    only = PriceBook(book.card, (override,))
+    effect = _Effect()
+    after = book.with_own(override)
+    for day in days:
+        for one in await services.ledger.usage_of_day(day):
+            if one.dimensions.kind == "call" and _fits(only, one):
+                effect.add(one, after)
+    shown = {"from": moment(days[0]), "to": moment(now), **_described(effect)}
+    return {"preview": shown}
+
+
+def _described(effect: _Effect) -> Mapping[str, object]:
+    return {
+        "calls": effect.calls,
+        "reported_calls": effect.reported,
+        "unpriced_calls": effect.unpriced,
+        "before": money.text(effect.before),
+        "after": money.text(effect.after),
+    }
+
+
+def _fits(only: PriceBook, one: UsageSum) -> bool:
+    tokens = one.tokens
+    models = filter(None, (tokens.response_model, tokens.request_model))
+    return any(only.has_own_prices(tokens.provider, model) for model in models)

@@ -1,0 +1,629 @@
+"""
+API of definitions for keys: versions, namespaces and publish jobs. Each call has its own scope. The module
+also defines the lists that people see.
+
+A definition is sent as YAML in the body, or as the only file of a form. Faults are answered with 422, each
+with its value and its path. The fields `version`, `last_updated`, `last_updated_by` and `uri` of a version
+belong to the published interface. The other fields are Tollhouse's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import BytesParser
+from functools import partial, wraps
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.core.errors import Refusal
+from gateway.core.fields import answer, stated
+from gateway.core.schemas import TEXT
+from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
+from gateway.http.answers import JSON, json_response, respond
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.requests import Result
+from gateway.money.allocation.declared import (
+    DEFAULT,
+    STATES,
+    AllocationTable,
+    DefinitionVersion,
+    Namespace,
+    NamespaceChanges,
+    NamespaceItem,
+    NewNamespace,
+    NewNamespaceOfId,
+    OneNamespace,
+    PublishJob,
+)
+from gateway.money.allocation.difference import sources_of
+from gateway.money.allocation.faults import InvalidDefinition
+from gateway.money.allocation.published import border, describe
+from gateway.money.costs.times import seconds
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.managed import (
+    CREATE,
+    DELETE,
+    LIST,
+    SHOW,
+    Answer,
+    Asker,
+    ByKeys,
+    ByPeople,
+    ManagedResource,
+)
+from gateway.operations.people.managed import asking_key
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.services import Services
+from spool.errors import NotThere
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+
+LATEST = "latest"
+FORM = "multipart/form-data"
+YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
+# Bytes that a body may have above the text limit. They leave space for the envelope of a form, and a text
+# slightly over the limit gets its own error.
+SLACK_BYTES = 16 * 1024
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownVersion:
+    """
+    A version in a list. `uri` is the address of its text, or None if the text has no address of its own.
+    """
+
+    version: DefinitionVersion
+    uri: str | None
+    is_in_force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownNamespace:
+    """
+    A namespace in a list. `newest` is its newest version, or None if it has no version. `broken` says why
+    that version is not in force.
+    """
+
+    namespace: Namespace
+    newest: DefinitionVersion | None
+    broken: str | None
+
+
+def describe_version(row: ShownVersion) -> dict[str, object]:
+    version = row.version
+    return {
+        "version": str(version.number),
+        "namespace": version.namespace or None,
+        "last_updated": seconds(version.created),
+        "last_updated_by": version.created_by,
+        "uri": row.uri,
+        "dimensions": list(version.dimensions),
+        "bytes": version.bytes,
+        "is_in_force": row.is_in_force,
+    }
+
+
+def describe_namespace(row: ShownNamespace) -> dict[str, object]:
+    namespace = row.namespace
+    newest = row.newest
+    return answer(
+        NamespaceItem,
+        namespace,
+        version=None if newest is None else str(newest.number),
+        dimensions=() if newest is None else newest.dimensions,
+        broken=row.broken,
+        created=seconds(namespace.created),
+        last_updated=seconds(namespace.last_updated),
+    )
+
+
+def describe_job(job: PublishJob) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "namespace": job.namespace or None,
+        "state": job.state,
+        "base_version": str(job.base) if job.base else None,
+        "version": None if job.version is None else str(job.version),
+        "error": job.error or None,
+        "errors": [
+            {"error": fault.error, "value": fault.value, "path": list(fault.path)} for fault in job.faults
+        ],
+        "border": dict(job.border) or None,
+        "submitted": seconds(job.submitted),
+        "submitted_by": job.submitted_by,
+        "last_updated": seconds(job.last_updated),
+    }
+
+
+_VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
+    "version": Sort(value=lambda row: row.version.number),
+    "last_updated": Sort(value=lambda row: row.version.created),
+    "last_updated_by": Sort(value=lambda row: row.version.created_by),
+}
+
+_LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
+
+# Versions of the default namespace.
+VERSIONS: List[ShownVersion] = List(
+    root="versions",
+    show=describe_version,
+    identity=Sort(value=lambda row: row.version.number),
+    sorts=_VERSION_SORTS,
+    default_sort=("version", "desc"),
+    filters={"last_updated_by": _LAST_UPDATED_BY},
+)
+
+# Versions of all namespaces.
+ALL_VERSIONS: List[ShownVersion] = List(
+    root="versions",
+    show=describe_version,
+    identity=Sort(value=lambda row: row.version.id),
+    sorts={**_VERSION_SORTS, "namespace": Sort(value=lambda row: row.version.namespace)},
+    default_sort=("last_updated", "desc"),
+    filters={
+        "namespace": Filter(values=lambda row: (row.version.namespace,)),
+        "last_updated_by": _LAST_UPDATED_BY,
+        "is_in_force": yes_no(lambda row: row.is_in_force),
+    },
+)
+
+NAMESPACES: List[ShownNamespace] = List(
+    root="namespaces",
+    show=describe_namespace,
+    identity=Sort(value=lambda row: row.namespace.id),
+    sorts={
+        "id": Sort(value=lambda row: row.namespace.id),
+        "name": Sort(value=lambda row: row.namespace.name),
+        "created": Sort(value=lambda row: row.namespace.created),
+        "last_updated": Sort(value=lambda row: row.namespace.last_updated),
+    },
+    default_sort=("id", "asc"),
+    filters={
+        "id": Filter(values=lambda row: (row.namespace.id,)),
+        "name": Filter(values=lambda row: (row.namespace.name,)),
+    },
+)
+
+PUBLISH_JOBS: List[PublishJob] = List(
+    root="publish_jobs",
+    show=describe_job,
+    identity=Sort(value=lambda job: job.number),
+    sorts={
+        "submitted": Sort(value=lambda job: job.submitted),
+        "last_updated": Sort(value=lambda job: job.last_updated),
+        "state": Sort(value=lambda job: job.state),
+        "namespace": Sort(value=lambda job: job.namespace),
+    },
+    default_sort=("submitted", "desc"),
+    filters={
+        "state": Filter(values=lambda job: (job.state,), valid_values=STATES),
+        "namespace": Filter(values=lambda job: (job.namespace,)),
+        "submitted_by": Filter(values=lambda job: (job.submitted_by,)),
+    },
+)
+
+
+def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> ShownVersion:
+    return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(money, version))
+
+
+def version_rows(
+    money: MoneyServices, namespace: str | None = DEFAULT, *, parent_path: str | None = None
+) -> MemoryRows[ShownVersion]:
+    """
+    Return the versions of a namespace. If `namespace` is None, return the versions of all namespaces.
+    `parent_path` is the base path of their addresses.
+    """
+    versions = money.require_registry().table(AllocationTable).versions(namespace)
+    return MemoryRows(
+        [
+            add_state(money, version, parent_path and f"{parent_path}/{version.number}/definition")
+            for version in versions
+        ]
+    )
+
+
+def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
+    newest = money.require_registry().table(AllocationTable).in_force().get(namespace.id)
+    return ShownNamespace(
+        namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id)
+    )
+
+
+def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:
+    return MemoryRows(money.require_registry().table(AllocationTable).jobs())
+
+
+def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
+    newest = money.require_registry().table(AllocationTable).in_force().get(version.namespace)
+    return newest == version and money.require_publishing().broken(version.namespace) is None
+
+
+class VersionItem(msgspec.Struct, kw_only=True):
+    """
+    A version in a response. Times are epoch seconds as text. `definition` is its text, if one version is read.
+    """
+
+    version: str
+    namespace: str | None
+    last_updated: str
+    last_updated_by: str
+    uri: str | None
+    dimensions: list[str]
+    bytes: int
+    is_in_force: bool
+    definition: str | None = None
+    border: dict[str, Any] | None = None
+
+
+class OneVersion(msgspec.Struct, kw_only=True):
+    version: VersionItem
+
+
+class JobFaultItem(msgspec.Struct, kw_only=True):
+    error: str
+    value: str
+    path: list[str | int]
+
+
+class PublishJobItem(msgspec.Struct, kw_only=True):
+    """
+    A publish job in a response. `border` states since when the totals have the values that the rules read.
+    """
+
+    id: str
+    namespace: str | None
+    state: str
+    base_version: str | None
+    version: str | None
+    error: str | None
+    errors: list[JobFaultItem]
+    border: dict[str, Any] | None
+    submitted: str
+    submitted_by: str
+    last_updated: str
+
+
+class OnePublishJob(msgspec.Struct, kw_only=True):
+    publish_job: PublishJobItem
+
+
+def _faults_as_422(
+    handler: Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]],
+) -> Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]]:
+    @wraps(handler)
+    async def answered(request: KeyRequest[MoneyServices, Any]) -> Result:
+        try:
+            return await handler(request)
+        except InvalidDefinition as error:
+            error_body = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
+            return json_response(
+                {"error": error_body, "errors": [fault._asdict() for fault in error.faults]}, status=422
+            )
+
+    return answered
+
+
+# -- versions ------------------------------------------------------------------------------------------------
+
+
+# -- namespaces ----------------------------------------------------------------------------------------------
+
+
+# Clients of the cost service use `costformation`, the older name of the group.
+_BASE = "/v2/{group:allocation|costformation}"
+_VERSIONS = _BASE + "/definition/versions"
+_VERSION = _VERSIONS + "/{version}"
+_NAMESPACE = _BASE + "/namespaces/{namespace}"
+_JOBS = _BASE + "/publish_jobs"
+_JOB = _JOBS + "/{job}"
+_call = partial(key_call, endpoint="allocation")
+
+
+def check_definition(request: web.Request) -> None:
+    """Raise Refusal 415 if the body is neither text nor a form."""
+    if request.content_type not in (*YAML, FORM):
+        raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
+
+
+def _publish(path: str, summary: str, status: int, gives: type, *optional: str) -> Callable[[Served], Served]:
+    """Register a handler that publishes a definition. The scope is the handler's name."""
+
+    def give(handler: Served) -> Served:
+        row = Address(
+            methods=("POST",),
+            path=path,
+            summary=summary,
+            endpoint="allocation",
+            scope=f"allocation:{handler.__name__}",
+            check=check_definition,
+            limit=BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes),
+            takes=dict.fromkeys((*YAML, FORM), TEXT),
+            gives={status: {JSON: gives}},
+            refusals=(*WRITE, 404, 409, 422),
+            optional=("base_version", *optional),
+        )
+        return row(handler)
+
+    return give
+
+
+def _most_bytes(services: Services) -> int:
+    return services.operators.money.allocation().max_definition_bytes + SLACK_BYTES
+
+
+@_call(
+    "GET",
+    _VERSIONS,
+    "allocation:read_definition_versions",
+    "List the versions of the definition in the default namespace",
+    lists=VERSIONS,
+    item=VersionItem,
+)
+async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(VERSIONS, version_rows(request.services, parent_path=request.http.path))
+
+
+@_publish(
+    _VERSIONS,
+    "Publish the definition of the default namespace, or only validate it",
+    200,
+    OneVersion,
+    "validate_only",
+)
+@_faults_as_422
+async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
+    """Publish a definition. With `validate_only`, only return the version that it would become."""
+    money = request.services
+    parameters = request.http.query
+    is_dry, base, text = (
+        _flag(parameters.get("validate_only", "false")),
+        base_of(parameters.get("base_version")),
+        _text(request),
+    )
+    if is_dry:
+        return {"version": await what_it_would_be(money, text, DEFAULT, request.actor)}
+    job, version = await money.require_publishing().publish(
+        text, namespace=DEFAULT, base=base, actor=request.actor
+    )
+    shown = describe_version(add_state(money, version, _uri(request.http.path, version)))
+    return {"version": {**shown, "border": dict(job.border)}}
+
+
+@_call(
+    "GET",
+    _VERSION,
+    "allocation:read_definition_version",
+    "Show a version of the definition in the default namespace, or the latest",
+    gives={JSON: OneVersion},
+)
+async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    version = find_version(money, DEFAULT, request.word("version"))
+    parent_path = request.http.path.rpartition("/")[0]
+    return {"version": await with_text(money, version, uri=_uri(parent_path, version))}
+
+
+@_call(
+    "GET",
+    _VERSION + "/definition",
+    "allocation:read_definition_version",
+    "Show the text of a version as it was sent",
+    gives={"text/plain": TEXT},
+)
+async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    version = find_version(money, DEFAULT, request.word("version"))
+    text = await money.require_registry().table(AllocationTable).text(version)
+    return respond(text.encode(), content_type="text/plain; charset=utf-8")
+
+
+@_publish(
+    _BASE + "/definitions", "Publish the definition of the default namespace with a job", 202, OnePublishJob
+)
+@_faults_as_422
+async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
+    return await _submit(request, DEFAULT)
+
+
+class NamespaceResource(ManagedResource[Namespace]):
+    noun = "namespace"
+    table = AllocationTable
+    lists = NAMESPACES
+    new = NewNamespaceOfId
+    changes = NamespaceChanges
+    item = NamespaceItem
+    one = OneNamespace
+    keys = ByKeys(
+        # clients of the cost service use the older name of the group
+        path="/v2/{group:allocation|costformation}/namespaces",
+        id="namespace",
+        group="allocation",
+        endpoint="allocation",
+        names={LIST: "read_all_namespaces"},
+        words={
+            SHOW: "Show a namespace and its definition",
+            DELETE: "Delete a namespace without dimensions",
+        },
+        by_hand=(CREATE,),
+    )
+    people = ByPeople(
+        path="/allocation/namespaces",
+        reads=VIEW_COSTS,
+        changes=MODIFY_DIMENSIONS,
+        words={
+            LIST: "List namespaces of definitions",
+            SHOW: "Show a namespace and its definition",
+            DELETE: "Delete a namespace without dimensions",
+        },
+    )
+
+    async def shown(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
+        return namespace_with_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        stated_fields = stated(given)
+        id = stated_fields.pop("id", None)
+        return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        return {"id": given.id}
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        row = namespace_with_state(asking.services, await self.find(asking, word))
+        text = (
+            await asking.registry.table(AllocationTable).text(row.newest) if row.newest is not None else None
+        )
+        return {"namespace": {**describe_namespace(row), "definition": text}}
+
+
+NAMESPACE = NamespaceResource()
+
+
+@_call(
+    "POST",
+    _NAMESPACE,
+    "allocation:create_namespace",
+    "Create a namespace",
+    gives={JSON: OneNamespace},
+    may_be_empty=True,
+)
+async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
+    """Create the namespace whose id is in the path."""
+    new_namespace = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
+    return await NAMESPACE.create(asking_key(request), new_namespace)
+
+
+@_publish(_NAMESPACE + "/definitions", "Publish the definition of a namespace with a job", 202, OnePublishJob)
+@_faults_as_422
+async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
+    return await _submit(request, request.word("namespace"))
+
+
+# -- publish jobs --------------------------------------------------------------------------------------------
+
+
+@_call(
+    "GET", _JOBS, "allocation:list_publish_jobs", "List publish jobs", lists=PUBLISH_JOBS, item=PublishJobItem
+)
+async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services))
+
+
+@_call("GET", _JOB, "allocation:read_publish_job", "Show a publish job", gives={JSON: OnePublishJob})
+async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().table(AllocationTable)
+    return {"publish_job": describe_job(table.job(request.word("job")))}
+
+
+@_call(
+    "POST",
+    _JOB + "/cancel",
+    "allocation:cancel_publish_job",
+    "Cancel a publish job that has not started publishing",
+    gives={JSON: OnePublishJob},
+)
+async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().table(AllocationTable)
+    return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
+
+
+# -- shared with the operator API ----------------------------------------------------------------------------
+
+
+def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
+    """
+    Return the version that `word` names: a number, or LATEST. Raises NotThere if there is no such version.
+    """
+    table = money.require_registry().table(AllocationTable)
+    table.check_namespace(namespace)
+    if word == LATEST:
+        newest = table.in_force().get(namespace)
+        if newest is None:
+            raise NotThere("no definition is published yet")
+        return newest
+    is_number = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
+    return table.version(namespace, int(word) if is_number else 0)
+
+
+async def with_text(
+    money: MoneyServices, version: DefinitionVersion, uri: str | None = None
+) -> dict[str, Any]:
+    text = await money.require_registry().table(AllocationTable).text(version)
+    return {**describe_version(add_state(money, version, uri)), "definition": text}
+
+
+async def what_it_would_be(
+    money: MoneyServices, text: bytes, namespace: str, actor: Actor
+) -> Mapping[str, object]:
+    """
+    Return the version that a definition would become. Nothing is stored. Raises InvalidDefinition with every fault.
+    """
+    table = money.require_registry().table(AllocationTable)
+    table.check_namespace(namespace)
+    definition = await money.require_publishing().validated(text, namespace)
+    would_be = DefinitionVersion(
+        namespace=namespace,
+        number=table.latest(namespace) + 1,
+        dimensions=tuple(dimension.id for dimension in definition.dimensions),
+        bytes=len(text),
+        created=money.clock.now(),
+        created_by=actor.name,
+    )
+    source_border = describe(await border(money.ledger, sources_of(definition)))
+    return {**describe_version(add_state(money, would_be)), "border": source_border}
+
+
+def base_of(text: str | None) -> int | None:
+    """Parse the base version: None for the version in force, 0 if there was none. Raises Refusal 400."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise Refusal(400, "invalid_parameter", "base_version must be the number of a version, or 0 for none")
+    return int(text)
+
+
+async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
+    base = base_of(request.http.query.get("base_version"))
+    text = _text(request)
+    publishing = request.services.require_publishing()
+    return {
+        "publish_job": describe_job(
+            await publishing.submit(text, namespace=namespace, base=base, actor=request.actor)
+        )
+    }
+
+
+def _uri(parent_path: str, version: DefinitionVersion) -> str:
+    return f"{parent_path}/{version.number}/definition"
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise Refusal(400, "invalid_parameter", "validate_only must be true or false")
+    return text == "true"
+
+
+def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
+    """
+    Return the definition in the body. Raises Refusal 400 if a form does not hold exactly one definition.
+    """
+    if request.http.content_type != FORM:
+        return request.body
+    head = f"Content-Type: {request.http.headers.get('Content-Type', '')}\r\n\r\n"
+    form = BytesParser().parsebytes(head.encode("latin-1", "replace") + request.body)
+    parts = form.get_payload()
+    if (
+        not isinstance(parts, list)
+        or len(parts) != 1
+        or not isinstance(parts[0], Message)
+        or parts[0].is_multipart()
+    ):
+        raise Refusal(400, "bad_payload", f"A form of {FORM} must hold the definition as its only part.")
+    text = parts[0].get_payload(decode=True)
+    return text if isinstance(text, bytes) else b""

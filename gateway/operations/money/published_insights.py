@@ -1,0 +1,437 @@
+"""
+The published API of insights: the list, one insight, its status and its comments.
+
+Each method has its own scope. Except for the list, responses have the form that clients of the cost service
+expect: status 200 even after a creation, a comment's text as `message`, and references as `{"id"}`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.core.schemas import COUNT, TEXT, closed
+from gateway.http.address import key_call
+from gateway.http.answers import JSON
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
+from gateway.http.requests import Result
+from gateway.money.costs.times import seconds
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.errors import NotThere, RegistryDamaged
+from spool.listing import DESCENDING, ListPage, SortField
+from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Draft, Insight
+from spool.registry.notices import SEVERITIES, insight_severity
+from spool.registry.registry import Registry
+from spool.registry.texts import MAX_AMOUNT, web_link
+
+Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
+Effort = Literal["not_set", "low", "medium", "high"]
+
+
+HIDE_RESOLVED = "hide_resolved"
+RESOLVED = ("addressed", "ignored")
+NOTHING = ("",)  # values of a filter for a status or a category that no insight has
+ABOUT = "about"
+MONEY, OPERATION = "money", "operation"
+STATES = OPENED, SNOOZED, DONE = "open", "snoozed", "done"
+
+# Categories of findings whose impact is the affected spend, not money that can be saved.
+_OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
+
+
+def describe(insight: Insight) -> dict[str, object]:
+    return {
+        "id": insight.id,
+        "title": insight.title,
+        "description": insight.description,
+        "category": insight.category,
+        "link": web_link(insight.link),
+        "status": insight.status,
+        "effort": insight.effort,
+        "cost_impact": insight.cost_impact,
+        "created": seconds(insight.created),
+        "last_updated": seconds(insight.last_updated),
+    }
+
+
+def describe_for_people(insight: Insight) -> dict[str, object]:
+    """
+    Describe an insight with the fields that only people see.
+
+    `gone` means that a detector no longer finds the problem. The insight then has the status addressed,
+    unless a person has set another status. `about` states whether the insight is about money, or about the
+    operation of Tollhouse and its senders.
+    """
+    added = {"gone": insight.is_gone, ABOUT: about(insight), "severity": insight_severity(insight)}
+    return {**describe(insight), **added}
+
+
+def about(insight: Insight) -> str:
+    return OPERATION if insight.category in _OF_OPERATION else MONEY
+
+
+def state_of(insight: Insight) -> str:
+    if insight.status in RESOLVED:
+        return DONE
+    return SNOOZED if insight.status == ON_HOLD else OPENED
+
+
+def urgency(insight: Insight) -> str:
+    """
+    Return a text by which insights are sorted in descending order: the open ones first, then the snoozed ones,
+    each by severity and then by cost impact.
+    """
+    state = STATES[::-1].index(state_of(insight))
+    severity = SEVERITIES.index(insight_severity(insight))
+    cost = int((MAX_AMOUNT + Decimal(insight.cost_impact)) * 1_000_000)
+    return f"{state}{severity}{cost:019}"
+
+
+def describe_comment(comment: Comment) -> dict[str, object]:
+    return {
+        "id": str(comment.id),
+        "insight": {"id": comment.insight},
+        "message": comment.text,
+        "author": comment.author,
+        "created": seconds(comment.created),
+        "last_updated": seconds(comment.last_updated),
+    }
+
+
+INSIGHTS: List[Insight] = List(
+    root="insights",
+    show=describe,
+    identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
+    sorts={
+        "category": Sort(field=SortField("category", is_text=True), value=lambda insight: insight.category),
+        "cost_impact": Sort(  # This value is only for sorting. The response has the exact value.
+            field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
+        ),
+        "effort": Sort(
+            field=SortField("effort", words=EFFORTS), value=lambda insight: EFFORTS.index(insight.effort)
+        ),
+        "last_updated": Sort(field=SortField("last_updated"), value=lambda insight: insight.last_updated),
+        "status": Sort(
+            field=SortField("status", words=STATUSES), value=lambda insight: STATUSES.index(insight.status)
+        ),
+        "title": Sort(field=SortField("title", is_text=True), value=lambda insight: insight.title),
+    },
+    default_sort=("status", "asc"),
+    filters={
+        "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
+        # Clients of the cost service set this filter. The value "false" hides nothing.
+        HIDE_RESOLVED: Filter(
+            holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
+            valid_values=YES_NO,
+            type="boolean",
+        ),
+    },
+)
+
+INSIGHTS_OF_PEOPLE: List[Insight] = replace(
+    INSIGHTS,
+    show=describe_for_people,
+    sorts={**INSIGHTS.sorts, "severity": Sort(value=urgency)},
+    default_sort=("severity", DESCENDING),
+    filters={
+        **INSIGHTS.filters,
+        ABOUT: Filter(values=lambda insight: (about(insight),), valid_values=(MONEY, OPERATION)),
+        "severity": Filter(values=lambda insight: (insight_severity(insight),), valid_values=SEVERITIES),
+    },
+    beside={"counts": closed(dict.fromkeys((*STATES, MONEY, OPERATION), COUNT))},
+)
+
+
+def counts(insights: Sequence[Insight]) -> dict[str, int]:
+    """Count insights by state, and the open ones also by subject."""
+    states = Counter(state_of(insight) for insight in insights)
+    subjects = Counter(about(insight) for insight in insights if state_of(insight) == OPENED)
+    return {
+        **{state: states[state] for state in STATES},
+        **{subject: subjects[subject] for subject in (MONEY, OPERATION)},
+    }
+
+
+COMMENTS: List[Comment] = List(
+    root="comments",
+    show=describe_comment,
+    identity=Sort(value=lambda comment: comment.id),
+    sorts={
+        "created": Sort(value=lambda comment: comment.created),
+        "last_updated": Sort(value=lambda comment: comment.last_updated),
+        "author": Sort(value=lambda comment: comment.author),
+    },
+    default_sort=("created", "asc"),
+    beside={"insight": closed({"id": TEXT})},
+)
+
+
+class InsightRows:
+    """Stored insights. The storage can filter only by status, so the other filter is translated to it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._stored = StoredRows(registry.insights.page)
+
+    async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
+        filters = dict(wanted.filters)
+        if filters.pop(HIDE_RESOLVED, ()) == ("true",):
+            open_statuses = tuple(
+                status for status in filters.get("status", STATUSES) if status not in RESOLVED
+            )
+            filters["status"] = open_statuses or NOTHING
+        return await self._stored.page(listed, replace(wanted, filters=filters))
+
+
+def insight_rows(registry: Registry) -> InsightRows:
+    return InsightRows(registry)
+
+
+async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:
+    """Return the comments on an insight. Raises NotThere if there is no such insight."""
+    return MemoryRows(await registry.insights.comments(insight))
+
+
+class NewInsight(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A new insight. `cost_impact` is a decimal number of dollars, as text or as a number."""
+
+    title: str
+    description: str = ""
+    category: str = ""
+    link: str = ""
+    status: Status = "new"
+    effort: Effort = "not_set"
+    cost_impact: str | float = "0"
+
+
+class InsightChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Changes to an insight. Omitted fields stay as they are."""
+
+    title: str | None = None
+    description: str | None = None
+    category: str | None = None
+    link: str | None = None
+    status: Status | None = None
+    effort: Effort | None = None
+    cost_impact: str | float | None = None
+
+
+class NewComment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    message: str
+
+
+class InsightItem(msgspec.Struct, kw_only=True):
+    """One insight in a response. Times are epoch seconds as text."""
+
+    id: str
+    title: str
+    description: str
+    category: str
+    link: str
+    status: Status
+    effort: Effort
+    cost_impact: str
+    created: str
+    last_updated: str
+
+
+class InsightName(msgspec.Struct, kw_only=True):
+    id: str
+
+
+class CommentName(msgspec.Struct, kw_only=True):
+    id: str
+
+
+class CommentItem(msgspec.Struct, kw_only=True):
+    id: str
+    insight: InsightName
+    message: str
+    author: str
+    created: str
+    last_updated: str
+
+
+class OneInsight(msgspec.Struct, kw_only=True):
+    insight: InsightItem
+
+
+class OneComment(msgspec.Struct, kw_only=True):
+    comment: CommentItem
+
+
+class DeletedComment(msgspec.Struct, kw_only=True):
+    """The id of the deleted comment and of its insight."""
+
+    comment: CommentName
+
+
+class Deleted(msgspec.Struct, kw_only=True):
+    insight: InsightName
+    comments: list[CommentName]
+
+
+_ALL = "/v2/insights"
+_ONE = _ALL + "/{id}"
+_COMMENTS = _ONE + "/comments"
+
+_call = partial(key_call, endpoint="insights")
+
+
+@_call(
+    "GET",
+    _ALL,
+    "insights:read_insights",
+    "List insights",
+    name="insights_read_all",
+    lists=INSIGHTS,
+    item=InsightItem,
+)
+async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(INSIGHTS, insight_rows(_registry(request)))
+
+
+@_call(
+    "POST",
+    _ALL,
+    "insights:create_insight",
+    "Create an insight",
+    name="insights_create",
+    gives={JSON: OneInsight},
+)
+async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
+    body = request.body
+    draft = Draft(
+        title=body.title,
+        description=body.description,
+        category=body.category,
+        link=body.link,
+        effort=body.effort,
+        cost_impact=str(body.cost_impact),
+    )
+    insight = await _registry(request).insights.create(draft, status=body.status, actor=request.actor)
+    return {"insight": describe(insight)}
+
+
+@_call(
+    "GET",
+    _ONE,
+    "insights:read_insight",
+    "Show an insight",
+    name="insights_read_one",
+    gives={JSON: OneInsight},
+)
+async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
+    return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
+
+
+@_call(
+    "PATCH",
+    _ONE,
+    "insights:update_insight",
+    "Change an insight",
+    name="insights_update",
+    gives={JSON: OneInsight},
+)
+async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> Result:
+    stated_fields = msgspec.structs.asdict(request.body)
+    changes = {name: str(value) for name, value in stated_fields.items() if value is not None}
+    status = changes.pop("status", None)
+    table = _registry(request).insights
+    insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)
+    return {"insight": describe(insight)}
+
+
+@_call(
+    "DELETE",
+    _ONE,
+    "insights:delete_insight",
+    "Delete an insight",
+    name="insights_delete",
+    gives={JSON: Deleted},
+)
+async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
+    id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
+    return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
+
+
+@_call(
+    "GET",
+    _COMMENTS,
+    "insights:read_insight_comments",
+    "List the comments on an insight",
+    name="insights_read_comments",
+    lists=COMMENTS,
+    item=CommentItem,
+)
+async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
+    id = request.word("id")
+    page = await request.list(COMMENTS, await comment_rows(_registry(request), id))
+    return {"insight": {"id": id}, **page}
+
+
+@_call(
+    "POST",
+    _COMMENTS,
+    "insights:create_insight_comment",
+    "Comment on an insight",
+    name="insights_create_comment",
+    gives={JSON: OneComment},
+)
+async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
+    table = _registry(request).insights
+    comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
+    return {"comment": describe_comment(comment)}
+
+
+@_call(
+    "PATCH",
+    _COMMENTS + "/{comment}",
+    "insights:update_insight_comment",
+    "Change a comment on an insight",
+    name="insights_update_comment",
+    gives={JSON: OneComment},
+)
+async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
+    table = _registry(request).insights
+    number = comment_number(request.word("comment"))
+    insight = request.word("id")
+    text = request.body.message
+    comment = await table.change_comment(insight, number, text, actor=request.actor)
+    return {"comment": describe_comment(comment)}
+
+
+# No scope exists for deleting a comment, so this address requires the scope for changing comments.
+@_call(
+    "DELETE",
+    _COMMENTS + "/{comment}",
+    "insights:update_insight_comment",
+    "Delete a comment on an insight",
+    name="insights_delete_comment",
+    gives={JSON: DeletedComment},
+)
+async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = _registry(request).insights
+    number = comment_number(request.word("comment"))
+    await table.delete_comment(request.word("id"), number, actor=request.actor)
+    return {"comment": {"id": str(number)}}
+
+
+def comment_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotThere("this insight has no comment with this id")
+    return int(text)
+
+
+def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
+    """Return the registry. Raises RegistryDamaged if its file is damaged."""
+    registry = request.services.registry
+    if registry is None:
+        raise RegistryDamaged("registry.sqlite cannot be read")
+    return registry

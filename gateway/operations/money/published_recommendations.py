@@ -1,0 +1,608 @@
+"""
+API of savings recommendations, their types and comments, for keys. Each method has its own scope.
+
+The cost service publishes no paths for these scopes, so Tollhouse defines the addresses and fields. They are
+similar to the addresses and fields of insights.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.http.address import Served, key_call
+from gateway.http.answers import JSON
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.costs.times import seconds
+from gateway.money.recommendations.facts import RecommendationType, recommendation_dimensions
+from gateway.money.recommendations.gathering import Chosen
+from gateway.money.recommendations.list import BY_NAME, TYPES
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.errors import Invalid, NotThere
+from spool.ledger.queries import DIMENSIONS
+from spool.people import People
+from spool.record import decimal_text
+from spool.registry.insights import EFFORTS, STATUSES
+from spool.registry.operators import Actor
+from spool.registry.recommendations import CONFIDENCES, Recommendation, RecommendationComment, TypeSettings
+from spool.registry.registry import Registry
+from spool.registry.views import EXCLUDES
+
+BUSY_S = 5
+Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownType:
+    type: RecommendationType
+    settings: TypeSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownDimension:
+    """A dimension by which recommendations can be filtered, with the values that occur in recommendations."""
+
+    id: str
+    values: Sequence[str]
+
+
+def describe_recommendation(recommendation: Recommendation) -> dict[str, object]:
+    saving = recommendation.saving
+    return {
+        "id": recommendation.id,
+        "type": saving.type,
+        "title": saving.title,
+        "description": saving.description,
+        "formula": saving.formula,
+        "assumptions": list(saving.assumptions),
+        "status": recommendation.status,
+        "open": recommendation.is_open,
+        "assignee": recommendation.assignee,
+        "effort": saving.effort,
+        "confidence": saving.confidence,
+        "monthly_savings": saving.monthly_savings,
+        "gross_savings": saving.gross_savings,
+        "spent": saving.spent,
+        "price_book": saving.price_book,
+        "current": asdict(saving.current),
+        "recommended": asdict(saving.recommended),
+        "dimensions": {name: list(values) for name, values in saving.dimensions.items()},
+        "evidence": {"first_day": saving.first_day, "last_day": saving.last_day},
+        "promised_savings": recommendation.promised,
+        "realized_savings": None if recommendation.realized is None else asdict(recommendation.realized),
+        "created": seconds(recommendation.created),
+        "last_updated": seconds(recommendation.last_updated),
+    }
+
+
+def describe_recommendation_comment(comment: RecommendationComment) -> dict[str, object]:
+    return {
+        "id": str(comment.id),
+        "message": comment.text,
+        "author": comment.author,
+        "created": seconds(comment.created),
+        "last_updated": seconds(comment.last_updated),
+    }
+
+
+def describe_type(row: ShownType) -> dict[str, object]:
+    settings = row.settings
+    return {
+        "type": row.type.NAME,
+        "title": row.type.TITLE,
+        "formula": row.type.FORMULA,
+        "assumptions": list(row.type.ASSUMPTIONS),
+        "confidence": row.type.CONFIDENCE,
+        "effort": row.type.EFFORT,
+        "enabled": settings.enabled,
+        "thresholds": {"least_savings": settings.least_savings, "least_share": settings.least_share},
+        "last_updated": None if settings.last_updated is None else seconds(settings.last_updated),
+    }
+
+
+def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
+    """
+    Define the list of recommendations. Each dimension of the totals is a filter. A recommendation matches if
+    it concerns one of the given values.
+    """
+    filters: dict[str, Filter[Recommendation]] = {
+        "type": Filter(
+            values=lambda row: (row.saving.type,), valid_values=tuple(type.NAME for type in TYPES)
+        ),
+        "status": Filter(values=lambda row: (row.status,), valid_values=STATUSES),
+        "open": yes_no(lambda row: row.is_open),
+        "confidence": Filter(values=lambda row: (row.saving.confidence,), valid_values=CONFIDENCES),
+        "assignee": Filter(values=lambda row: (row.assignee,)),
+    }
+    of_dimensions = {
+        name: Filter(values=partial(_values_of, name), is_open=name in ("user", "device"), names_people=True)
+        for name in recommendation_dimensions(dimensions)
+    }
+    return List(
+        root="recommendations",
+        show=describe_recommendation,
+        identity=Sort(value=lambda row: row.id),
+        sorts={
+            # This float is only for sorting. The response has the exact value.
+            "savings": Sort(value=lambda row: float(Decimal(row.saving.monthly_savings))),
+            "last_updated": Sort(value=lambda row: row.last_updated),
+            "status": Sort(value=lambda row: STATUSES.index(row.status)),
+            "type": Sort(value=lambda row: row.saving.type),
+            "effort": Sort(value=lambda row: EFFORTS.index(row.saving.effort)),
+        },
+        default_sort=("savings", "desc"),
+        filters=filters | of_dimensions,
+    )
+
+
+def _values_of(dimension: str, row: Recommendation) -> Sequence[str]:
+    return row.saving.dimensions.get(dimension, ())
+
+
+RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
+    root="comments",
+    show=describe_recommendation_comment,
+    identity=Sort(value=lambda comment: comment.id),
+    sorts={
+        "created": Sort(value=lambda comment: comment.created),
+        "last_updated": Sort(value=lambda comment: comment.last_updated),
+        "author": Sort(value=lambda comment: comment.author),
+    },
+    default_sort=("created", "asc"),
+    beside={"recommendation": closed({"id": TEXT})},
+)
+
+RECOMMENDATION_TYPES: List[ShownType] = List(
+    root="recommendation_types",
+    show=describe_type,
+    identity=Sort(value=lambda row: row.type.NAME),
+    sorts={
+        "type": Sort(value=lambda row: row.type.NAME),
+        "confidence": Sort(value=lambda row: CONFIDENCES.index(row.type.CONFIDENCE)),
+        "effort": Sort(value=lambda row: EFFORTS.index(row.type.EFFORT)),
+    },
+    default_sort=("type", "asc"),
+    filters={
+        "enabled": yes_no(lambda row: row.settings.enabled),
+        "confidence": Filter(values=lambda row: (row.type.CONFIDENCE,), valid_values=CONFIDENCES),
+    },
+)
+
+RECOMMENDATION_DIMENSIONS: List[ShownDimension] = List(
+    root="dimensions",
+    show=lambda row: {"id": row.id, "values": list(row.values)},
+    identity=Sort(value=lambda row: row.id),
+    sorts={"id": Sort(value=lambda row: row.id)},
+    default_sort=("id", "asc"),
+    default_limit=1000,
+)
+
+
+async def recommendation_rows(registry: Registry) -> MemoryRows[Recommendation]:
+    return MemoryRows(await registry.recommendations.all())
+
+
+async def recommendation_comment_rows(registry: Registry, id: str) -> MemoryRows[RecommendationComment]:
+    """Return the comments on a recommendation. Raises NotThere if there is no such recommendation."""
+    return MemoryRows(await registry.recommendations.comments(id))
+
+
+async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
+    settings = await registry.recommendations.types()
+    return MemoryRows(
+        [
+            ShownType(type=recommendation_type, settings=_settings(settings, recommendation_type.NAME))
+            for recommendation_type in TYPES
+        ]
+    )
+
+
+def dimension_rows(
+    recommendations: Iterable[Recommendation], dimensions: Sequence[str]
+) -> MemoryRows[ShownDimension]:
+    dimension_sets = [
+        recommendation.saving.dimensions for recommendation in recommendations if recommendation.is_open
+    ]
+    values = {
+        name: sorted({value for values_by_name in dimension_sets for value in values_by_name.get(name, ())})
+        for name in recommendation_dimensions(dimensions)
+    }
+    return MemoryRows(
+        [ShownDimension(id=name, values=dimension_values) for name, dimension_values in values.items()]
+    )
+
+
+def _settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:
+    return settings.get(type, TypeSettings())
+
+
+class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Changes to recommendations. Omitted fields stay as they are."""
+
+    ids: list[str]
+    status: Status | None = None
+    assignee: str | None = None
+
+
+class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    Minimum savings as decimal numbers, in text or number form: dollars per month, and percent of all spend.
+    """
+
+    least_savings: str | float | None = None
+    least_share: str | float | None = None
+
+
+class TypeChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Changes to a type. Omitted fields stay as they are."""
+
+    enabled: bool | None = None
+    thresholds: LeastSavings | None = None
+
+
+class OneMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    message: str
+
+
+class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One comment as `message`, or several as `comments`."""
+
+    message: str | None = None
+    comments: list[OneMessage] = []
+
+
+class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    A request to look for savings. `filter` maps dimensions to values, as in cost queries: `!` before a
+    dimension excludes its values, and null is the unknown value.
+    """
+
+    type: str | None = None
+    filter: dict[str, list[str | None]] = {}
+
+
+_PROCESSING = closed({"model": TEXT_OR_NULL, "provider": TEXT_OR_NULL, "mode": TEXT_OR_NULL})
+_VALUES: Schema = {**OBJECT, "additionalProperties": array(TEXT)}
+_REALIZED: Schema = {**closed({"amount": TEXT, "since": TEXT, "until": TEXT}), "type": ["object", "null"]}
+
+RECOMMENDATION = closed(
+    {
+        "id": TEXT,
+        "type": TEXT,
+        "title": TEXT,
+        "description": TEXT,
+        "formula": TEXT,
+        "assumptions": array(TEXT),
+        "status": TEXT,
+        "open": BOOLEAN,
+        "assignee": TEXT,
+        "effort": TEXT,
+        "confidence": TEXT,
+        "monthly_savings": TEXT,
+        "gross_savings": TEXT,
+        "spent": TEXT,
+        "price_book": TEXT,
+        "current": _PROCESSING,
+        "recommended": _PROCESSING,
+        "dimensions": _VALUES,
+        "evidence": closed({"first_day": TEXT, "last_day": TEXT}),
+        "promised_savings": TEXT_OR_NULL,
+        "realized_savings": _REALIZED,
+        "created": TEXT,
+        "last_updated": TEXT,
+    }
+)
+_COMMENT = closed({"id": TEXT, "message": TEXT, "author": TEXT, "created": TEXT, "last_updated": TEXT})
+_TYPE = closed(
+    {
+        "type": TEXT,
+        "title": TEXT,
+        "formula": TEXT,
+        "assumptions": array(TEXT),
+        "confidence": TEXT,
+        "effort": TEXT,
+        "enabled": BOOLEAN,
+        "thresholds": closed({"least_savings": TEXT, "least_share": TEXT}),
+        "last_updated": TEXT_OR_NULL,
+    }
+)
+_CHANGED = closed({"id": TEXT}, {"status": TEXT, "assignee": TEXT, "error": TEXT})
+_CHECK = closed(
+    {
+        "count": COUNT,
+        "monthly_savings": TEXT,
+        "spent": TEXT,
+        "failed": array(TEXT),
+        "types": array(closed({"type": TEXT, "count": COUNT, "monthly_savings": TEXT})),
+    }
+)
+
+_BASE = "/v2/optimize"
+_ALL = "/recommendations"
+_ONE = _ALL + "/{recommendation_id}"
+_COMMENTS = _ONE + "/comments"
+_TYPES = "/recommendation_types"
+
+
+def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served], Served]:
+    """
+    Register the handler under its path. The scope and the name of the call come from the handler's name.
+    """
+
+    def give(handler: Served) -> Served:
+        name = handler.__name__
+        decorate = key_call(
+            method,
+            _BASE + path,
+            f"optimize:{name}",
+            summary,
+            endpoint="optimize",
+            name=f"optimize_{name}",
+            **row,
+        )
+        return decorate(handler)
+
+    return give
+
+
+@_call(
+    "GET",
+    _ALL,
+    "List recommendations",
+    lists=recommendation_list((*DIMENSIONS,)),
+    item=RECOMMENDATION,
+)
+async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    listed = recommendation_list(money.ledger.own_dimensions())
+    return await request.list(listed, await recommendation_rows(money.require_registry()))
+
+
+@_call(
+    "PATCH",
+    _ALL,
+    "Set the status or the assignee of several recommendations",
+    gives={JSON: closed({"recommendations": array(_CHANGED)})},
+)
+async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
+    return await change_recommendations(_registry(request), request.body, request.actor)
+
+
+@_call("GET", _ONE, "Show a recommendation", gives={JSON: closed({"recommendation": RECOMMENDATION})})
+async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
+    return {
+        "recommendation": describe_recommendation(
+            await _registry(request).recommendations.get(request.word("recommendation_id"))
+        )
+    }
+
+
+@_call(
+    "GET", _COMMENTS, "List the comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT
+)
+async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
+    id = request.word("recommendation_id")
+    page = await request.list(
+        RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_registry(request), id)
+    )
+    return {"recommendation": {"id": id}, **page}
+
+
+@_call(
+    "POST",
+    _COMMENTS,
+    "Add one or more comments to a recommendation",
+    gives={JSON: closed({"comments": array(_COMMENT)})},
+)
+async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
+    return await add_comments(
+        _registry(request), request.word("recommendation_id"), request.body, request.actor
+    )
+
+
+@_call("PATCH", _COMMENTS + "/{comment}", "Change a comment", gives={JSON: closed({"comment": _COMMENT})})
+async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
+    table = _registry(request).recommendations
+    number = comment_number(request.word("comment"))
+    changed = await table.change_comment(
+        request.word("recommendation_id"), number, request.body.message, actor=request.actor
+    )
+    return {"comment": describe_recommendation_comment(changed)}
+
+
+@_call(
+    "DELETE",
+    _COMMENTS + "/{comment}",
+    "Delete a comment",
+    gives={JSON: closed({"comment": closed({"id": TEXT})})},
+)
+async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
+    number = comment_number(request.word("comment"))
+    await _registry(request).recommendations.delete_comment(
+        request.word("recommendation_id"), number, actor=request.actor
+    )
+    return {"comment": {"id": str(number)}}
+
+
+@_call(
+    "GET",
+    _TYPES,
+    "List the types of recommendations and their formulas",
+    lists=RECOMMENDATION_TYPES,
+    item=_TYPE,
+)
+async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
+
+
+@_call(
+    "GET",
+    _TYPES + "/{type}",
+    "Show a type of recommendations",
+    gives={JSON: closed({"recommendation_type": _TYPE})},
+)
+async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await one_type(_registry(request), request.word("type"))
+
+
+@_call(
+    "PATCH",
+    _TYPES + "/{type}",
+    "Switch a type on or off, or set its minimum savings",
+    gives={JSON: closed({"recommendation_type": _TYPE})},
+)
+async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
+    return await change_type(_registry(request), request.word("type"), request.body, request.actor)
+
+
+@_call(
+    "GET",
+    "/dimensions",
+    "List the dimensions to filter recommendations by, with the values of open ones",
+    lists=RECOMMENDATION_DIMENSIONS,
+    item=closed({"id": TEXT, "values": array(TEXT)}),
+)
+async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    all_recommendations = await money.require_registry().recommendations.all()
+    rows = dimension_rows(all_recommendations, money.ledger.own_dimensions())
+    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+
+
+@_call(
+    "POST",
+    "/check",
+    "Look for savings now, without storing them",
+    gives={JSON: closed({"check": _CHECK})},
+    in_turn=True,
+)
+async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
+    money = request.services
+    if money.require_adviser().is_busy:
+        raise Refusal(
+            429,
+            "busy",
+            "Another search for savings is running. Try again when it has finished.",
+            retry_after_s=BUSY_S,
+        )
+    return await check_savings(money, request.shared.people, request.body)
+
+
+async def change_recommendations(
+    registry: Registry, body: RecommendationChanges, actor: Actor, hidden: Container[str] = ()
+) -> Result:
+    """
+    Change recommendations, and return a result for each id in the given order.
+
+    Ids in `hidden` are treated as if they did not exist, because the actor may not see them.
+    """
+    table = registry.recommendations
+    changed = await table.update(
+        body.ids, status=body.status, assignee=body.assignee, actor=actor, hidden=hidden
+    )
+    return {
+        "recommendations": [
+            {"id": id, "error": "there is no recommendation with this id"}
+            if recommendation is None
+            else {"id": id, "status": recommendation.status, "assignee": recommendation.assignee}
+            for id, recommendation in changed.items()
+        ]
+    }
+
+
+async def one_type(registry: Registry, name: str) -> Result:
+    check_type(name)
+    return _describe_type(name, (await registry.recommendations.types()).get(name, TypeSettings()))
+
+
+async def change_type(registry: Registry, name: str, body: TypeChanges, actor: Actor) -> Result:
+    check_type(name)
+    thresholds = msgspec.structs.asdict(body.thresholds) if body.thresholds else {}
+    changes = {threshold: str(value) for threshold, value in thresholds.items() if value is not None}
+    changed: dict[str, Any] = changes if body.enabled is None else {**changes, "enabled": body.enabled}
+    return _describe_type(name, await registry.recommendations.change_type(name, changed, actor=actor))
+
+
+async def add_comments(registry: Registry, id: str, body: NewComments, actor: Actor) -> Result:
+    if (body.message is None) == (not body.comments):
+        raise Invalid("give either message or comments")
+    texts = [comment.message for comment in body.comments] if body.message is None else [body.message]
+    added = await registry.recommendations.comment(id, texts, actor=actor)
+    return {"comments": [describe_recommendation_comment(comment) for comment in added]}
+
+
+async def check_savings(
+    money: MoneyServices, people: People, body: SavingsCheck, may_see: Chosen = lambda _: True
+) -> Result:
+    """
+    Return, by type, the number and sum of the savings that a run over the visible calls would find now.
+    Nothing is stored.
+    """
+    if body.type is not None:
+        check_type(body.type)
+    filters = people.asked(_check_filter(body.filter, money.ledger.own_dimensions()))
+    try:
+        result = await money.require_adviser().check(type=body.type, filters=filters, may_see=may_see)
+    except CardUnreadable:
+        raise Refusal(
+            503, "unavailable", "The price card cannot be read. The log of the gateway has the reason."
+        ) from None
+    amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in result.savings]
+    by_type: dict[str, list[Decimal]] = defaultdict(list)
+    for type, amount in amounts:
+        by_type[type].append(amount)
+    return {
+        "check": {
+            "count": len(result.savings),
+            "monthly_savings": decimal_text(sum((amount for _, amount in amounts), Decimal(0))),
+            "spent": result.spent,
+            "types": [
+                {
+                    "type": type,
+                    "count": len(savings),
+                    "monthly_savings": decimal_text(sum(savings, Decimal(0))),
+                }
+                for type, savings in by_type.items()
+            ],
+            "failed": list(result.failed),
+        }
+    }
+
+
+def check_type(name: str) -> None:
+    if name not in BY_NAME:
+        raise NotThere(f"there is no such type of recommendations; the types are {', '.join(BY_NAME)}")
+
+
+def comment_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotThere("this recommendation has no comment with this id")
+    return int(text)
+
+
+def _check_filter(filters: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
+    for name, values in filters.items():
+        if name.removeprefix(EXCLUDES) not in known:
+            raise Invalid(f"filter accepts only the dimensions {', '.join(known)}")
+        if not values:
+            raise Invalid(f"filter: {name} needs at least one value")
+    return {name: [value or "" for value in values] for name, values in filters.items()}
+
+
+def _describe_type(name: str, settings: TypeSettings) -> Result:
+    return {"recommendation_type": describe_type(ShownType(type=BY_NAME[name], settings=settings))}
+
+
+def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
+    return request.services.require_registry()

@@ -1,0 +1,403 @@
+"""
+Scheduled reports: the costs of a view by mail or chat, each week or month at a time of day.
+
+A report contains only the calls that its owner may see at the time when it is sent. The owner "" may see
+everything. People with limited data access see and create only their own reports.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.core.errors import Refusal
+from gateway.core.fields import Option, answer, changes_of, item_of, one_of, stated, words
+from gateway.core.visible import SLICED, check_usable
+from gateway.http.lists import Filter, List, Sort
+from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from spool.errors import Invalid, NotAllowed
+from spool.record import moment
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
+from spool.registry.operators import Actor, check_email
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_one_of, check_text, zone_of
+from spool.registry.views import NO_VIEW, VIEWS
+
+WEEK, MONTH = "week", "month"
+EVERY = (WEEK, MONTH)
+MAX_NAME = 200
+MAX_CHANNELS = 50
+MAX_PEOPLE = 50
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledReportDraft:
+    """
+    The fields that a person sets. `day` is 1 (Monday) to 7 for a weekly report, and 1 to 28 for a monthly report.
+
+    `at` is a time of day in `time_zone`. If `people` are set, e-mail channels send only to these people, and
+    each mail contains only the calls that its recipient may see.
+    """
+
+    name: str
+    view_id: str
+    every: str = WEEK
+    day: int = 1
+    at: str = "08:00"
+    time_zone: str = "UTC"
+    channels: tuple[str, ...]
+    people: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledReport(ScheduledReportDraft):
+    """
+    A stored report. Times are epoch seconds. `done` is the newest scheduled time for which the report was
+    sent or skipped.
+    """
+
+    id: str
+    owner: str
+    created: float
+    last_updated: float
+    done: float
+    problem: str = ""
+
+    @property
+    def version(self) -> str:
+        return version_of(replace(self, done=0.0, problem=""))
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.time_zone)
+
+    def due(self, now: float) -> float:
+        """Return the newest scheduled time up to `now`."""
+        local = datetime.fromtimestamp(now, self.zone)
+        day = self._day(local.date())
+        moment = self._moment(day)
+        return moment if moment <= now else self._moment(self._day(day - timedelta(days=1)))
+
+    def latest(self, now: float) -> float:
+        """
+        Return the scheduled time on the newest day of the schedule. If that day is today, the time may still
+        be in the future.
+        """
+        return self._moment(self._day(datetime.fromtimestamp(now, self.zone).date()))
+
+    def next_due(self, now: float) -> float:
+        """Return the first scheduled time after `now`."""
+        day = datetime.fromtimestamp(self.due(now), self.zone).date()
+        later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
+        return self._moment(later)
+
+    def span(self, due: float) -> tuple[datetime, datetime]:
+        """
+        Return the time range of the report: the seven days, or the calendar month, before the day of `due`.
+        """
+        midnight = datetime.fromtimestamp(due, self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        if self.every == WEEK:
+            return midnight - timedelta(days=7), midnight
+        until = midnight.replace(day=1)
+        return (until - timedelta(days=1)).replace(day=1), until
+
+    def _day(self, latest: date) -> date:
+        """Return the newest day of the schedule up to `latest`."""
+        if self.every == WEEK:
+            return latest - timedelta(days=(latest.isoweekday() - self.day) % 7)
+        this = latest.replace(day=self.day)
+        return this if this <= latest else (latest.replace(day=1) - timedelta(days=1)).replace(day=self.day)
+
+    def _moment(self, day: date) -> float:
+        return datetime.combine(day, time.fromisoformat(self.at), self.zone).timestamp()
+
+
+KIND = DocumentKind("scheduled_report", ScheduledReport, "scheduled report")
+
+
+def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
+    """Return the draft in its stored form. Raises Invalid. Does not check whether the channels exist."""
+    check_one_of("every", draft.every, EVERY)
+    last = 7 if draft.every == WEEK else 28
+    if not 1 <= draft.day <= last:
+        raise Invalid(
+            f"day must be 1 to {last} for every {draft.every}{' (1 is Monday)' * (draft.every == WEEK)}"
+        )
+    if not _TIME.fullmatch(draft.at):
+        raise Invalid('at must be a time of day such as "08:00"')
+    zone_of("time_zone", draft.time_zone)
+    if not 1 <= len(draft.channels) <= MAX_CHANNELS:
+        raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
+    if len(draft.people) > MAX_PEOPLE:
+        raise Invalid(f"people accepts at most {MAX_PEOPLE} e-mail addresses")
+    return replace(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
+        people=tuple(dict.fromkeys(map(check_email, draft.people))),
+    )
+
+
+# states of a scheduled report: it reaches everybody, no channel sends it, or the last one did not reach everybody
+SENT, NO_CHANNEL, INCOMPLETE = "ok", "without_channel", "incomplete"
+REPORT_STATES = (SENT, NO_CHANNEL, INCOMPLETE)
+
+
+def living(report: ScheduledReport, channels: Iterable[ChannelState]) -> list[ChannelState]:
+    """Return the channels of a report that still exist."""
+    return [channel for channel in channels if channel.name in report.channels and channel.state != REMOVED]
+
+
+def state_of_report(report: ScheduledReport, channels: Iterable[ChannelState]) -> str:
+    if all(channel.state == PARKED for channel in living(report, channels)):
+        return NO_CHANNEL
+    return INCOMPLETE if report.problem else SENT
+
+
+class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    A new report. If `people` are set, e-mail channels send only to these people, and each mail has only the
+    calls that its recipient may see.
+    """
+
+    name: Annotated[str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters.")]
+    view: Annotated[str, words("The view whose costs are sent, by id or name.")]
+    channels: Annotated[
+        list[str],
+        words(f"The channels to send it to, 1 to {MAX_CHANNELS}."),
+        Option("--channel", "NAME", help="Channel to send it to."),
+    ]
+    every: Annotated[
+        Literal["week", "month"],
+        words("The schedule: weekly for the seven days before, or monthly for the month before."),
+    ] = "week"
+    day: Annotated[
+        int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")
+    ] = 1
+    at: Annotated[str, words('The time of day, such as "08:00".'), Option(metavar="HH:MM")] = "08:00"
+    time_zone: Annotated[
+        str, words("The time zone of `at` and of the days in the report."), Option("--tz", "ZONE")
+    ] = "UTC"
+    people: Annotated[
+        list[str],
+        words(
+            f"At most {MAX_PEOPLE} accounts that receive it by mail, each limited to the calls they may see."
+        ),
+        Option(
+            "--person", "EMAIL", help="An account that receives it by mail, limited to the calls it may see."
+        ),
+    ] = []
+
+
+ScheduledReportChanges = changes_of(NewScheduledReport)
+ScheduledReportItem = item_of(
+    NewScheduledReport,
+    "A scheduled report in a response. Times are RFC 3339.",
+    answered={
+        "view_name": Annotated[str | None, words("The name of the view; null if the view was deleted.")],
+        "owner": Annotated[
+            str,
+            words("The person whose visible calls the report contains on channels. Empty means all calls."),
+        ],
+        "next": Annotated[str, words("Time of the next scheduled run.")],
+        "last": Annotated[str | None, words("Time of the last scheduled run.")],
+        "problem": Annotated[
+            str | None,
+            words("Recipients that the last report did not reach, and why. Null if it reached all of them."),
+        ],
+        "version": Annotated[str, words("Changes with each edit. Send it back with your edit.")],
+    },
+)
+OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)
+
+
+class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):
+    """
+    The table of scheduled reports. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
+    """
+
+    kind, draft = KIND, ScheduledReportDraft
+    limit, action = "scheduled_reports.max", "scheduled_report"
+
+    def checked(self, draft: ScheduledReportDraft) -> ScheduledReportDraft:
+        return check_scheduled_report(draft)
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        """Start with the next scheduled time."""
+        return {"done": now}
+
+    def changed(
+        self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
+    ) -> ScheduledReport:
+        """Continue with the next scheduled time of the changed schedule."""
+        return replace(after, done=now, problem="")
+
+    def check_place(
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, ScheduledReport],
+        row: ScheduledReport,
+        sees: Sees[ScheduledReport],
+    ) -> None:
+        check_name(stored.values(), row, noun="scheduled report", sees=sees)
+        if VIEWS.find(rows, row.view_id) is None:
+            raise NotAllowed(NO_VIEW)
+
+    async def keep_sent(
+        self, report: ScheduledReport, due: float, addressed: Sequence[tuple[Notice, str]], problem: str
+    ) -> bool:
+        """
+        Store the notices of a scheduled time and the mark that it is done, in one transaction.
+
+        Return False and store nothing if the scheduled time was already done, or if the report was changed or
+        deleted in the meantime.
+        """
+
+        def work(rows: RegistryRows) -> ScheduledReport | None:
+            stored_report = KIND.find(rows, report.id)
+            if stored_report is None or stored_report.version != report.version or stored_report.done >= due:
+                return None
+            for notice, channel in addressed:
+                add_notices(rows, [notice], [channel])
+            after = replace(stored_report, done=due, problem=problem)
+            KIND.put(rows, after)
+            return after
+
+        after = await self._changes.change(work)
+        if after is not None:
+            self._remember(after)
+        return after is not None
+
+    async def send(
+        self, report: ScheduledReport, addressed: Sequence[tuple[Notice, str]], *, actor: Actor
+    ) -> None:
+        """Store the notices of a report that is sent on request. The schedule does not change."""
+
+        def work(rows: RegistryRows) -> None:
+            for notice, channel in addressed:
+                add_notices(rows, [notice], [channel])
+            after = {"notices": [f"{channel}:{notice.id}" for notice, channel in addressed]}
+            rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
+
+        await self._changes.change(work)
+
+
+def _item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
+    report, view, now = row
+    sent = report.done > report.created and report.done == report.due(report.done)
+    return answer(
+        ScheduledReportItem,
+        report,
+        view=report.view_id,
+        view_name=view,
+        next=moment(report.next_due(now)),
+        last=moment(report.done) if sent else None,
+        problem=report.problem or None,
+    )
+
+
+SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
+    root="scheduled_reports",
+    show=_item,
+    identity=Sort(value=lambda row: row[0].id),
+    sorts={
+        "name": Sort(value=lambda row: row[0].name),
+        "next": Sort(value=lambda row: row[0].next_due(row[2])),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "every": Filter(values=lambda row: (row[0].every,), valid_values=EVERY),
+        "view": Filter(values=lambda row: (row[0].view_id,)),
+    },
+)
+
+
+class ScheduledReportResource(ManagedResource[ScheduledReport]):
+    noun = "scheduled_report"
+    table = ScheduledReportTable
+    lists = SCHEDULED_REPORTS
+    new = NewScheduledReport
+    changes = ScheduledReportChanges
+    item = ScheduledReportItem
+    one = OneScheduledReport
+    people = ByPeople(
+        path="/scheduled-reports",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={SHOW: "Show a scheduled report, by id or name"},
+    )
+
+    async def sees(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
+        is_whole, owner = (await asking.sees()).is_whole, _owner(asking)
+        return lambda row: is_whole or (row.owner == owner and owner != "")
+
+    async def shown(
+        self, asking: Asker[Any], row: ScheduledReport
+    ) -> tuple[ScheduledReport, str | None, float]:
+        """
+        Return the report with the name of its view. If the view is hidden or deleted, return None instead
+        of the name.
+        """
+        view = asking.registry.views.find(row.view_id)
+        is_seen = view is not None and (await asking.sees()).view(view)
+        return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        stated_fields = stated(given)
+        if given.view is not UNSET:
+            view = await asking.view_named(stated_fields.pop("view"))
+            stated_fields["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
+        return stated_fields
+
+    async def check(
+        self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
+    ) -> None:
+        """Raise Invalid or Refusal 403 if this person may not send the report."""
+        channels, people = (
+            fields.get(name, () if before is None else getattr(before, name))
+            for name in ("channels", "people")
+        )
+        notices = asking.registry.notices
+        notices.check_report_channels("channels", channels)
+        if people and not notices.mail_channels.intersection(channels):
+            raise Invalid(
+                "people receive reports by e-mail, so channels must include a channel of type email"
+            )
+        owner = _owner(asking)
+        if not (await asking.sees()).is_whole and set(people) - {owner}:
+            raise Refusal(
+                403, "limited_data", "you may see only some calls, so you can send reports only to yourself"
+            )
+        known = {account.email for account in await asking.registry.operators.all()}
+        for person in people:
+            if person.strip().casefold() not in known:
+                raise Invalid(
+                    f"people: {person[:100]} has no account, so it is unknown which calls they may see"
+                )
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        return {"owner": _owner(asking)}
+
+
+def _owner(asking: Asker[Any]) -> str:
+    """
+    Return the person whose rights limit the report. "" means that nothing is limited, as on the server itself
+    or with a console link.
+    """
+    return "" if asking.holder is None else asking.holder.person
+
+
+SCHEDULED_REPORT = ScheduledReportResource()

@@ -1,0 +1,261 @@
+"""
+Sending of scheduled reports, once per scheduled time, even across restarts and with several gateways.
+
+Figures are limited to what the recipient may see. The notices of a scheduled time and the mark that it is
+done are stored in one transaction. Channels send the notices afterwards. If several scheduled times passed
+while no gateway was running, only one report is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from gateway.core.errors import Refusal
+from gateway.core.mounts import page_link
+from gateway.core.visible import Visible
+from gateway.money.budgets.declared import BudgetTable
+from gateway.money.budgets.judging import limit_of
+from gateway.money.budgets.words import amount
+from gateway.money.comparison.comparing import compare
+from gateway.money.comparison.old_prices import list_prices
+from gateway.money.costs.answer import bills_status, ledger_for
+from gateway.money.costs.measures import PREVIOUS
+from gateway.money.costs.past import earlier
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.reader import CostReader
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.budgets import add_state
+from gateway.operations.money.reports import words
+from gateway.operations.money.reports.declared import WEEK, ScheduledReport, ScheduledReportTable
+from gateway.operations.money.reports.readers import IsDefault, NotReadable, rights_of
+from gateway.operations.money.reports.words import CHANGES, TOP, ReportFigures
+from spool.clock import Clock
+from spool.errors import NotKept
+from spool.ledger import money
+from spool.ledger.costs import periods
+from spool.ledger.queries import BILLED_TYPES, AnswersCosts, CostQuery, CostRow
+from spool.registry.insights import OPEN, Insight
+from spool.registry.notices import INFO, REPORT, Notice
+from spool.registry.registry import Registry
+from spool.registry.roles import COUNTED_TYPES, Rights
+from spool.registry.views import View
+from spool.turns.threads import ordered
+
+LOOK_S = 15.0
+_log = logging.getLogger(__name__)
+AddressedNotices = Sequence[tuple[Notice, str]]  # notices, each with its channel
+_MODEL = "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSender:
+    """Sends scheduled reports. `console` returns the public address of the console."""
+
+    services: MoneyServices
+    clock: Clock
+    console: Callable[[], str]
+    is_default: IsDefault
+
+    async def run(self) -> None:
+        """Send due reports until cancelled. Log failures and try again."""
+        while True:
+            try:
+                await self.send_due()
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception(
+                    "scheduled reports could not be sent; trying again",
+                    extra={"action": "scheduled_reports_put_off"},
+                )
+            await asyncio.sleep(LOOK_S)
+
+    async def send_due(self) -> int:
+        now = self.clock.now()
+        sent = 0
+        for report in self._table.all():
+            due = report.due(now)
+            if due > report.done:
+                await self.services.ledger.catch_up(self.services.log)
+                if not await self.services.ledger.is_complete():
+                    # While totals are counted again, the sums are too low, so no report is sent now.
+                    return sent
+                addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
+                sent += await self._table.keep_sent(report, due, addressed, problem)
+        return sent
+
+    async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[AddressedNotices, str]:
+        """
+        Return the notices of a report with their channels. Also return why some recipients get no report.
+        """
+        table = self.services.require_registry().notices
+        mails = [name for name in report.channels if report.people and name in table.mail_channels]
+        other_channels = [name for name in report.channels if name not in mails]
+        addressed: list[tuple[Notice, str]] = []
+        problems = []
+        for person in (*([report.owner] if other_channels else []), *(report.people if mails else ())):
+            is_mail = person in report.people and bool(mails)
+            try:
+                rights = await rights_of(self.services.require_registry(), person, self.is_default)
+                notice = await self.notice(report, rights, due, id=id)
+            except NotReadable as error:
+                problems.append(f"not sent: {error}")
+                continue
+            if other_channels and person == report.owner:
+                addressed += [(notice, name) for name in other_channels]
+            if is_mail:
+                mail = replace(notice, id=f"{notice.id}-{report.people.index(person)}", to=person)
+                addressed += [(mail, name) for name in mails]
+        gone = [name for name in report.channels if name not in table.channels]
+        problems += [f"the channel {name} no longer exists" for name in gone]
+        addressed = [(notice, name) for notice, name in addressed if name not in gone]
+        return list({(notice.id, name): (notice, name) for notice, name in addressed}.values()), "; ".join(
+            problems
+        )
+
+    async def notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
+        """
+        Return the report with the figures that a person with these rights may see. Raises NotReadable if its
+        view cannot be used.
+        """
+        registry = self.services.require_registry()
+        view = registry.views.find(report.view_id)
+        if view is None:
+            raise NotReadable("its view no longer exists; choose another view")
+        reason = view.broken(self.services.ledger.dimensions())
+        if reason:
+            raise NotReadable(f"its view {view.name} is broken: {reason}")
+        reader = CostReader(
+            whole=self.services.ledger, require_registry=self.services.require_registry, rights=rights
+        )
+        try:
+            figures = await figures_of(self.services, report, view, reader, due)
+        except NotKept as error:
+            raise NotReadable(str(error)) from error
+        return Notice(
+            id=f"report-{id}",
+            kind=REPORT,
+            title=words.title(figures),
+            at=self.clock.now(),
+            text=words.text(figures),
+            fields=words.fields(figures),
+            severity=INFO,
+            link=page_link(self.console(), "/costs", _shown(report, view, due)),
+            thread=f"report {report.id}",
+        )
+
+    @property
+    def _table(self) -> ScheduledReportTable:
+        return self.services.require_registry().table(ScheduledReportTable)
+
+
+def _shown(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
+    since, until = report.span(due)
+    last = until - timedelta(days=1)
+    shown = {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
+    return {**shown, "cost_type": [view.cost_type]} if view.cost_type in BILLED_TYPES else shown
+
+
+async def figures_of(
+    services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due: float
+) -> ReportFigures:
+    """
+    Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the person's
+    roles hide this cost type.
+    """
+    since, until = report.span(due)
+    by = _dimension(view)
+    question = CostQuestion(
+        since=since,
+        until=until,
+        zone=report.zone,
+        by=[by],
+        view=view,
+        cost_type=view.cost_type,
+        tells=COUNTED_TYPES,
+    )
+    query = question.query
+    try:
+        ledger = await ledger_for(question, reader, due) if query.arranged else reader.ledger
+    except Refusal as error:
+        raise NotReadable(error.message) from error
+    prices = await list_prices(services.prices)
+    before = earlier(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
+    comparison = await compare(ledger, query, before, top=CHANGES, prices=prices)
+    rows = await ledger.costs(replace(query, measures=("calls",)))
+    groups, unconverted = await asyncio.to_thread(_groups, rows)
+    registry, visible = reader.require_registry(), await reader.visible()
+    insights = [
+        insight
+        for insight in await registry.insights.found()
+        if insight.status in OPEN and visible.insight(insight)
+    ]
+    billed: Mapping[str, Any] = await bills_status(query, reader, due, states_alone=True) or {}
+    insights.sort(key=lambda insight: -abs(Decimal(insight.cost_impact)))
+    return ReportFigures(
+        view=view.name,
+        since=since,
+        until=until,
+        by=by,
+        comparison=comparison,
+        bars=await _bars(ledger, query, report),
+        top=[group for group in groups[:TOP] if group[1]],
+        budgets=list(_budgets(services, registry, visible, view)),
+        insights=[_insight(insight) for insight in insights[:CHANGES]],
+        insight_count=len(insights),
+        unconverted=unconverted,
+        billed=view.cost_type if query.arranged else "",
+        billed_days=billed.get("days", {}),
+    )
+
+
+def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
+    """Return the cost by group, highest first, and the amounts without an exchange rate."""
+    groups = [(row.group[0], money.units(row.cost)) for row in rows]
+    return ordered(groups, key=lambda item: -item[1]), money.added(row.unconverted for row in rows)
+
+
+def _dimension(view: View) -> str:
+    """
+    Return the main dimension of the view. If the view has only one value of that dimension, return
+    the model dimension.
+    """
+    name = view.principal_dimension
+    return _MODEL if len(view.include.get(name, ())) == 1 else name
+
+
+async def _bars(
+    ledger: AnswersCosts, query: CostQuery, report: ScheduledReport
+) -> Sequence[tuple[datetime, int]]:
+    per = "daily" if report.every == WEEK else "weekly"
+    bar_query = replace(query, granularity=per, group_by=(), measures=("calls",))
+    spent = {row.start: money.units(row.cost) for row in await ledger.costs(bar_query)}
+    return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods(bar_query)]
+
+
+def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
+    """Yield a line for each budget of the view, as of its last evaluation."""
+    for budget in registry.table(BudgetTable).all():
+        if budget.view_id != view.id or not visible.budget(budget):
+            continue
+        shown = add_state(services, budget)
+        figures = services.require_budgets().figures.get(budget.id)
+        if shown.problem is not None:
+            yield f"{budget.name}: not evaluated, because {shown.problem}"
+        elif figures is not None and figures.periods and shown.percent is not None:
+            running = figures.periods[0]
+            limit = limit_of(budget, running)
+            limit_text = "" if limit is None else f" of {amount(budget, limit)}"
+            spent = "" if budget.per else f", {amount(budget, running.total.actual)} spent"
+            owner_text = f" by the {budget.per} with the highest percentage" if budget.per else ""
+            used = f"{shown.percent} %{limit_text} used{owner_text}"
+            yield f"{budget.name}: {used}{spent} since {running.period.first_day}"
+
+
+def _insight(insight: Insight) -> str:
+    impact = Decimal(insight.cost_impact)
+    return f"{insight.title} (${impact:,.2f})" if impact else insight.title

@@ -1,0 +1,130 @@
+"""
+API of views, for keys and for people. If a person may not see a view, the API answers as if the view
+did not exist.
+
+Tollhouse adds its own fields to the published fields: the settings of the view's reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.core.fields import answer, stated
+from gateway.core.visible import SLICED
+from gateway.http.lists import Filter, List, Sort, yes_no
+from gateway.money.costs.times import seconds
+from gateway.money.views.declared import NewView, OneView, Values, ViewChanges, ViewItem
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from spool.registry.document_table import Sees
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.views import Anomalies, View, ViewConnections, ViewTable
+
+
+@dataclass(frozen=True, slots=True)
+class ShownView:
+    """A view, and the reason why it cannot be used. The reason is None if it can be used."""
+
+    view: View
+    broken: str | None
+
+
+def describe_view(row: ShownView) -> Answer:
+    view = row.view
+    return answer(
+        ViewItem,
+        view,
+        filter={name: [value or None for value in values] for name, values in view.filter.items()},
+        broken=row.broken,
+        created=seconds(view.created),
+        last_updated=seconds(view.last_updated),
+    )
+
+
+VIEWS: List[ShownView] = List(
+    root="views",
+    show=describe_view,
+    identity=Sort(value=lambda row: row.view.id),
+    sorts={
+        "name": Sort(value=lambda row: row.view.name),
+        "created": Sort(value=lambda row: row.view.created),
+        "last_updated": Sort(value=lambda row: row.view.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "name": Filter(values=lambda row: (row.view.name,)),
+        "principal_dimension": Filter(values=lambda row: (row.view.principal_dimension,)),
+        "is_broken": yes_no(lambda row: row.broken),
+    },
+)
+
+
+class ViewResource(ManagedResource[View]):
+    noun = "view"
+    table = ViewTable
+    lists = VIEWS
+    new = NewView
+    changes = ViewChanges
+    item = ViewItem
+    one = OneView
+    has_dimensions = True
+    # After a creation or a change, clients of the cost service expect the view itself, without an envelope.
+    keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)
+    people = ByPeople(
+        path="/views",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={SHOW: "Show a view, by id or name"},
+    )
+
+    def rows_in(self, registry: Registry) -> ViewTable:
+        return registry.views
+
+    async def sees(self, asking: Asker[Any]) -> Sees[View]:
+        return (await asking.sees()).view
+
+    async def shown(self, asking: Asker[Any], row: View) -> ShownView:
+        return _add_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """
+        Return the given fields.
+
+        Raises Refusal 403 for calls that the person may not see, and Invalid for unknown people or channels.
+        """
+        if given.filter is not UNSET:
+            (await asking.sees()).check_filter(given.filter)
+            for values in given.filter.values():
+                asking.shared.people.check(value or "" for value in values)
+        stated_fields = stated(
+            given,
+            filter=_stored_filter,
+            connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
+            anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
+        )
+        if "connections" in stated_fields:
+            asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
+        return stated_fields
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        id = (await self.find(asking, word)).id
+        names_users = (await asking.sees()).is_whole
+        await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)
+        return id
+
+
+VIEW = ViewResource()
+
+
+def _add_state(money: MoneyServices, view: View) -> ShownView:
+    return ShownView(view, view.broken(money.ledger.dimensions()))
+
+
+def _stored_filter(filter: dict[str, Values]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(value or "" for value in values) for name, values in filter.items()}

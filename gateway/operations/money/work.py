@@ -1,0 +1,270 @@
+"""Operator API of units of work: how many are listed, and the cost of one unit with the tree of its agent runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.http.requests import Result
+from gateway.money.costs.continuing import continuing
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.costs.questions import ONE_SPAN, times
+from gateway.operations.money.work_links.declared import WorkLinkTable, links_of
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.errors import NotThere
+from spool.ledger.costs import combined
+from spool.ledger.queries import TAG, CostQuery, CostRow
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import OTHER
+from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, numbers_of, shown
+from spool.ledger.work_links import UnitLinks
+from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
+
+MOST_RUNS = 1000  # the most expensive runs of a unit are shown
+_AGENT = f"{TAG}agent"
+_MEASURES = ("cost", "calls", "errors", "input_tokens", "output_tokens")
+
+
+@call(
+    "GET",
+    "/work/status",
+    VIEW_COSTS,
+    "Show how many units of work are listed",
+    in_turn=True,
+)
+async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show the units of work of this month, by kind. The totals are first updated with all closed records.
+
+    `listed` are the units with calls since the first day of the month (UTC), and may reach `ids_per_month`.
+    `unlisted` are the units of any time whose calls are in `(other)`. `links` may reach `max_links`.
+    `pending_spans` are the spans of the last day that may link a call to its agent's run, and may reach
+    `max_pending_spans`.
+    """
+    services, most = request.services, request.shared.most
+    await services.ledger.catch_up(services.log)
+    now = datetime.fromtimestamp(request.now(), UTC)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    counts = await services.ledger.count_work(month)
+    return {
+        "status": {
+            "since": moment(month.timestamp()),
+            "units": [
+                {"unit": unit, "listed": listed, "unlisted": unlisted}
+                for unit, (listed, unlisted) in counts.items()
+            ],
+            "ids_per_month": most("work.ids_per_month"),
+            "links": request.registry.table(WorkLinkTable).count(),
+            "max_links": most(WorkLinkTable.limit),
+            "pending_spans": (await services.log.stats()).pending_spans,
+            "max_pending_spans": most("spool.pending_spans"),
+        }
+    }
+
+
+@call(
+    "GET",
+    "/work/{unit}/{id}",
+    VIEW_COSTS,
+    "Show the cost of a session, run, pull request or other unit of work",
+    optional=ONE_SPAN,
+    shows=SLICED,
+    in_turn=True,
+)
+async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show one unit of work, by default of the last 90 days. The totals are first updated with all closed records.
+
+    `own` are the calls of the unit. `aggregated` is null except for sessions and runs, and includes the runs that
+    they started. `runs` are the most expensive runs of both in the order of their tree, and `without_run` are the
+    calls that name no run. `delegations` is the number of runs in the tree that a run started. `started_by` are the
+    runs above a run, or the sessions above a session. `started_sessions` are the sessions that are linked to a session
+    as started by it. With `continues`, the unit also has calls in the day before or after the period. Sessions and runs
+    are shown as digests.
+    """
+    unit, name = request.word("unit"), request.word("id")
+    if unit not in UNITS:
+        raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
+    if unit in TREES:
+        name = shown(numbers_of(unit, [name])[0])
+    since, until, zone = times(request.http.query, request.now(), default="last_90d")
+    question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
+    question.check_span()
+    reads = request.reads
+    await reads.ledger.catch_up(request.services.log)
+    links = links_of(request.shared.registry)
+    found = await _found(reads.ledger, links, question.query, unit, name)
+    around = await continuing(reads.ledger, question.query, unit, [name])
+    known = _AGENT in await reads.dimensions()
+    agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
+    return {
+        "work": {
+            "unit": unit,
+            "id": name,
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "continues": name in around,
+        },
+        "own": _shown(found.own),
+        "aggregated": found.aggregated and _shown(found.aggregated),
+        "without_run": _shown(found.without_run),
+        "other_runs": _shown(found.others),
+        "started_by": [] if reads.is_limited else found.started_by,
+        "started_sessions": [
+            {"session": row.group[0], "own": _shown(row), "aggregated": _shown(with_started)}
+            for row, with_started in found.started_sessions
+        ],
+        "runs": await asyncio.to_thread(_described, found.runs, agents),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    own: CostRow
+    aggregated: CostRow | None  # only for TREES
+    without_run: CostRow
+    others: CostRow  # of the unit's runs beyond MOST_RUNS
+    started_by: Sequence[Mapping[str, str | None]]
+    started_sessions: Sequence[tuple[CostRow, CostRow]]  # own and aggregated
+    runs: Sequence[RunNode]
+
+
+async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str) -> _Unit:
+    is_tree = unit in TREES
+    by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
+    with_started = [replace(query, aggregated=True)] if is_tree else []
+    sums, rows, *trees = await ledger.costs_of([query, by_run, *with_started])
+    own = {run: row for row in rows if (run := row.group[0]) is not None}
+    others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
+    asked = (unit, [name]) if is_tree else (RUN, [*own])
+    lineage, linked = await _lineage(ledger, links, query, *asked, has_below=is_tree)
+    parents = await asyncio.to_thread(parents_of, [*lineage, *linked])
+    sessions = {each.run: each.session for each in lineage}
+    below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
+    if is_tree and below:
+        of_below = replace(by_run, include={RUN: tuple(below)})
+        own |= {str(row.group[0]): row for row in await ledger.costs(of_below) if row.group != (OTHER,)}
+    silent = [run for run in parents.values() if run not in sessions and ledger.is_whole]
+    above = {run: None for each in own_runs for run in runs_above(each, parents) if run not in own}
+    of_tree = [*own, *(run for run in silent if unit != RUN or run not in above)]
+    started_by: list[dict[str, str | None]] = [{"run": run, "session": sessions.get(run)} for run in above]
+    if unit != RUN:
+        others_above = dict.fromkeys(sessions[run] for run in above if run in sessions)
+        if unit == SESSION:
+            others_above |= dict.fromkeys(_linked_above(links, name))
+        started_by = [{"session": session} for session in others_above] if is_tree else []
+    return _Unit(
+        own=_sum(sums),
+        aggregated=_sum(trees[0]) if trees else None,
+        without_run=_sum([row for row in rows if row.group == (None,)]),
+        others=_sum([others] if others else []),
+        started_by=started_by,
+        started_sessions=await _started_sessions(ledger, links, query, name) if unit == SESSION else (),
+        runs=await asyncio.to_thread(tree, dict.fromkeys(of_tree), own, parents, sessions),
+    )
+
+
+async def _lineage(
+    ledger: SlicedLedger,
+    links: UnitLinks,
+    query: CostQuery,
+    unit: str,
+    names: Sequence[str],
+    *,
+    has_below: bool,
+) -> tuple[Sequence[Lineage], Sequence[Lineage]]:
+    """
+    Return the runs of some units with their trees, also with those that links join to them. Then return the parents
+    by links of runs that state none.
+    """
+    most = 10 * MOST_RUNS
+    new = [*(names if unit == RUN else ())]
+    rows = {each.run: each for each in await ledger.lineage(query, unit, names, most, has_below=has_below)}
+    new += [run for each in rows.values() for run in (each.run, each.parent) if run is not None]
+    linked, reached = dict[str, Lineage](), set(new)
+    while new:
+        near = set[str]()
+        for run in new:
+            number, row = int(run, 16), rows.get(run)
+            parent = links.parent_of(RUN, number)
+            if parent is not None and (row is None or row.parent is None):
+                linked[run] = Lineage(run, shown(parent), None)
+                near.add(shown(parent))
+            near |= set(map(shown, links.started_by(RUN, number))) if has_below else set()
+        new = [*(near - reached)] if len(rows) < most else []
+        if new:
+            more = await ledger.lineage(query, RUN, new, most, has_below=has_below)
+            rows |= {each.run: each for each in more}
+            new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
+            reached |= {*new}
+    # a link of or to a run without visible calls is left out, as in aggregated costs
+    if not ledger.has_every_call:
+        linked = {run: each for run, each in linked.items() if {run, each.parent} <= rows.keys()}
+    return [*rows.values()], [*linked.values()]
+
+
+def _linked_above(links: UnitLinks, session: str) -> Iterator[str]:
+    number = int(session, 16)
+    while (parent := links.parent_of(SESSION, number)) is not None:
+        yield shown(number := parent)
+
+
+async def _started_sessions(
+    ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
+) -> Sequence[tuple[CostRow, CostRow]]:
+    """Return the own and the aggregated costs of the sessions that are linked to a session, where they have any."""
+    names = tuple(map(shown, links.started_by(SESSION, int(name, 16))))
+    if not names:
+        return ()
+    own = replace(query, group_by=(SESSION,), include={SESSION: names})
+    rows, with_started = await ledger.costs_of([own, replace(own, aggregated=True)])
+    by_name = {row.group: row for row in rows}
+    return [
+        (by_name.get(row.group) or combined([], start=EPOCH, group=row.group), row) for row in with_started
+    ]
+
+
+def _sum(rows: Iterable[CostRow]) -> CostRow:
+    return combined(rows, start=EPOCH, group=())
+
+
+async def _agents(
+    ledger: SlicedLedger, query: CostQuery, runs: Sequence[RunNode]
+) -> Mapping[str, Sequence[str]]:
+    """Return the names of the agents of each run."""
+    names = tuple(node.run for node in runs)
+    rows = await ledger.costs(replace(query, group_by=(RUN, _AGENT), include={RUN: names})) if names else ()
+    agents = defaultdict[str, list[str]](list)
+    for row in rows:
+        run, agent = row.group
+        if run is not None and agent is not None:
+            agents[run].append(agent)
+    return agents
+
+
+def _described(runs: Sequence[RunNode], agents: Mapping[str, Sequence[str]]) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "run": node.run,
+            "session": node.session,
+            "parent": node.parent,
+            "level": node.level,
+            "agents": agents.get(node.run, ()),
+            "delegations": len(node.below),
+            "own": _shown(node.own),
+            "aggregated": _shown(node.aggregated),
+        }
+        for node in runs
+    ]
+
+
+def _shown(row: CostRow) -> Mapping[str, Any]:
+    return {name: getattr(row, name) for name in _MEASURES}

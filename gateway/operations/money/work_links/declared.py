@@ -1,0 +1,457 @@
+"""
+Links of sessions, branches and commits to pull requests and tickets, for calls that state neither, and of sessions and
+runs to those that started them. Operators add them by command or by the API, and CI jobs by an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from gateway.core.fields import (
+    KEPT,
+    Option,
+    answer,
+    changes_of,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
+from gateway.core.visible import WHOLE
+from gateway.http.lists import Filter, List, Sort
+from gateway.normalise.reading.repositories import one_name_each
+from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
+from spool.identity import is_unique
+from spool.ledger.sums import DAY_S
+from spool.ledger.work import NONE, REST, RUN, TREES, UNITS, number_of, numbers_of, shown
+from spool.ledger.work_links import (
+    BEGINNING,
+    BRANCH,
+    END,
+    LINKED,
+    NO_LINKS,
+    REPOSITORY,
+    TARGETS,
+    UnitLink,
+    UnitLinks,
+)
+from spool.record import moment
+from spool.registry.document_table import ManagedTable, Sees, names_of
+from spool.registry.document_table import stated as drafted
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_text
+
+if TYPE_CHECKING:
+    from spool.ledger.ledger import Ledger
+    from spool.registry.registry import Registry
+
+_PARENTS = {f"parent_{unit}": unit for unit in TREES}
+_SOURCES = (*LINKED, RUN)  # units that can be linked
+_TARGETS = (*TARGETS, *_PARENTS)
+# fields that are stored as digests, with their unit
+DIGESTS = {**{unit: unit for unit in TREES}, **_PARENTS}
+MAX_NAME = 256
+EVERY_S = 30.0  # seconds until the links in the totals are compared again
+EXPIRE_EVERY_S = 86_400.0
+# Events of deleted links, and events of one link, whose repeats are recognized.
+MOST_DELETED, MOST_EVENTS = 1000, 16
+_DELETED = "work_link_event"  # kind of the documents with the events of deleted links
+EXPIRY = Actor("work.retention_units", "")  # deletes expired links
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLinkDraft:
+    """The fields that a person sets. "" is not set. In stored form, sessions and runs are digests."""
+
+    session: str = ""
+    run: str = ""
+    branch: str = ""
+    repository: str = ""
+    commit: str = ""
+    since: str = ""
+    until: str = ""
+    pull_request: str = ""
+    ticket: str = ""
+    parent_session: str = ""
+    parent_run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLink(WorkLinkDraft):
+    """A stored link. Times are epoch seconds, and `author` is the person or key that added it."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+    events: tuple[str, ...] = ()  # ids of the newest events that stated the link
+
+    @property
+    def name(self) -> str:
+        return words_of(self)
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def words_of(draft: WorkLinkDraft) -> str:
+    """Return the linked unit in words."""
+    if draft.branch:
+        return f"branch {draft.branch} of {draft.repository}"
+    return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
+
+
+def unit_link(draft: WorkLinkDraft) -> UnitLink:
+    """Return a link as the totals store it. `draft` is in stored form."""
+    unit = next(name for name in _SOURCES if getattr(draft, name))
+    target = next(name for name in _TARGETS if getattr(draft, name))
+    [id] = numbers_of(unit, [getattr(draft, unit)])
+    is_branch = unit == BRANCH
+    return UnitLink(
+        unit,
+        id,
+        _PARENTS.get(target, target),
+        getattr(draft, target),
+        number_of(UNITS[REPOSITORY].number, draft.repository) if is_branch else NONE,
+        _midnight(draft.since) if draft.since else BEGINNING,
+        _midnight(draft.until) + DAY_S if draft.until else END,
+    )
+
+
+def _midnight(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    texts = {
+        name: check_text(name, value, MAX_NAME)
+        for name in (*_SOURCES, REPOSITORY, *_TARGETS)
+        if (value := getattr(draft, name))
+    }
+    if len(texts.keys() & set(_SOURCES)) != 1:
+        raise Invalid("state exactly one of session, branch, commit and run")
+    if len(texts.keys() & set(_TARGETS)) != 1:
+        raise Invalid("state exactly one of pull_request, ticket, parent_session and parent_run")
+    for unit in TREES:
+        if f"parent_{unit}" in texts and unit not in texts:
+            raise Invalid(f"only a {unit} can have a parent_{unit}")
+    if RUN in texts and "parent_run" not in texts:
+        raise Invalid("a run can be linked only to its parent_run. Link its session instead")
+    if (BRANCH in texts) != (REPOSITORY in texts):
+        raise Invalid(
+            "branch and repository belong together, because many repositories have a branch of the same name"
+        )
+    days = {name: _day(name, value) for name in ("since", "until") if (value := getattr(draft, name))}
+    if days and BRANCH not in texts:
+        raise Invalid("since and until apply only to a branch")
+    if len(days) == 2 and days["since"] > days["until"]:
+        raise Invalid("since must not be after until")
+    for name in texts.keys() & DIGESTS.keys():
+        texts[name] = _digest(name, texts[name])
+    named = one_name_each(texts)
+    if texts.keys() != named.keys():
+        raise Invalid("repository must be a name such as acme/shop")
+    return WorkLinkDraft(**named, **days)
+
+
+def _digest(name: str, text: str) -> str:
+    """Return the digest of a session or run that is given by its digest or by its id."""
+    unit = DIGESTS[name]
+    [number] = numbers_of(unit, [text])
+    digest = shown(number or number_of(UNITS[unit].number, text))
+    if unit == RUN and text != digest and not is_unique(text):
+        raise Invalid(
+            f"{name} must be the digest that costs show, because this id may be unique only within its session"
+        )
+    return digest
+
+
+def _day(name: str, value: str) -> str:
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise Invalid(f"{name} must be a day such as 2026-11-20, or empty") from None
+
+
+class NewWorkLink(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    session: Annotated[str, words("The session, by its id or by the digest that costs show.")] = ""
+    run: Annotated[
+        str,
+        words("The run of an agent, by the digest that costs show, or by its id if that is a UUID or ULID."),
+    ] = ""
+    branch: Annotated[str, words("The branch. State its repository as well.")] = ""
+    repository: Annotated[str, words("The repository of the branch, such as acme/shop.")] = ""
+    commit: Annotated[str, words("The commit, as calls state it.")] = ""
+    since: Annotated[
+        str,
+        words("The first day (UTC) of calls on the branch. Empty means from the beginning."),
+        Option(name="--from", metavar="DATE"),
+    ] = ""
+    until: Annotated[
+        str,
+        words("The last day (UTC) of calls on the branch. Empty means without end."),
+        Option(metavar="DATE"),
+    ] = ""
+    pull_request: Annotated[
+        str, words("The pull request, such as acme/shop#42. For a branch, the number is enough.")
+    ] = ""
+    ticket: Annotated[str, words("The ticket.")] = ""
+    parent_session: Annotated[
+        str, words("The session that started this session. It then includes the cost of this session.")
+    ] = ""
+    parent_run: Annotated[
+        str, words("The run that started this run. It then includes the cost of this run.")
+    ] = ""
+
+
+WorkLinkItem = item_of(
+    NewWorkLink,
+    "A link of a session, branch or commit to a pull request or ticket, or of a session or run to the one that "
+    "started it. Sessions and runs are digests. Times are RFC 3339.",
+    answered={"author": Annotated[str, words("The person or key that added the link.")], **KEPT},
+)
+
+
+class WorkLinkTable(ManagedTable[WorkLink]):
+    """The table of links."""
+
+    kind = DocumentKind("work_link", WorkLink, "link")
+    draft = WorkLinkDraft
+    limit = "work.links"
+    action = "work_link"
+    _by_id: Mapping[str, UnitLink] = {}  # the links of the rows in memory
+    _unit_links = NO_LINKS
+
+    @property
+    def unit_links(self) -> UnitLinks:
+        """The links as the totals use them."""
+        return self._unit_links
+
+    def _set(self, rows: dict[str, WorkLink]) -> None:
+        before, known = self._rows, self._by_id
+        self._by_id = {id: known[id] if before.get(id) is row else unit_link(row) for id, row in rows.items()}
+        super()._set(rows)
+        oldest_first = sorted(rows.values(), key=lambda row: (row.created, row.id))
+        self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
+
+    def checked(self, draft: WorkLinkDraft) -> WorkLinkDraft:
+        return checked(draft)
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"author": actor.name}
+
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, sees: Sees[WorkLink]
+    ) -> None:
+        """Raise AlreadyThere if some calls would have two links, and Invalid if a run would be above itself."""
+        link = unit_link(row)
+        for other in stored.values():
+            is_same_unit = getattr(other, link.unit) == getattr(row, link.unit)
+            if other.id != row.id and is_same_unit and link.overlaps(before := unit_link(other)):
+                raise AlreadyThere(
+                    f"the {words_of(row)} is already linked to {before.name} by the link {other.id}"
+                )
+        others = UnitLinks(unit_link(other) for other in stored.values() if other.id != row.id)
+        if others.makes_circle(link):
+            raise Invalid(f"this {link.unit} would then be above itself")
+
+    async def note_event(self, id: str, event: str) -> None:
+        """Remember with a link that an event stated it."""
+
+        def work(rows: RegistryRows) -> WorkLink:
+            before = self._found(self.kind.all(rows), id)
+            if event in before.events:
+                return before
+            after = replace(before, events=(*before.events, event)[-MOST_EVENTS:])
+            self.kind.put(rows, after)
+            return after
+
+        await self._changes.change(work, self._remember)
+
+    async def is_deleted(self, event: str) -> bool:
+        """Return whether an operator deleted the link that an event stated."""
+        return await self._changes.read(lambda rows: rows.document(_DELETED, event) is not None)
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        check = self.check_deletion if actor == EXPIRY else self._remember_events
+        await self._remove(id, check=check, actor=actor)
+
+    def _remember_events(self, rows: RegistryRows, row: WorkLink) -> None:
+        now = self._changes.now()
+        for event in row.events:
+            rows.put_document(_DELETED, event, {"deleted": now})
+        deleted = rows.documents(_DELETED) if row.events else {}
+        oldest_first = sorted(deleted, key=lambda event: deleted[event]["deleted"])
+        for event in oldest_first[: max(0, len(oldest_first) - MOST_DELETED)]:
+            rows.delete_document(_DELETED, event)
+
+    def with_same_target(self, draft: WorkLinkDraft) -> WorkLink | None:
+        """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
+        link = unit_link(draft)
+        for id, before in self._by_id.items():
+            if before.name == link.name and link.overlaps(before):
+                return self.get(id)
+        return None
+
+
+def links_in_use(registry: Registry) -> UnitLinks:
+    """Return the links with the units that views name. These units stay listed, so a budget has all their calls."""
+    links = registry.table(WorkLinkTable).unit_links
+    kept = {
+        (unit, number)
+        for view in registry.views.all()
+        for filters in (view.include, view.exclude)
+        for unit in filters.keys() & UNITS.keys()
+        for number in numbers_of(unit, filters[unit])
+        if number > REST
+    }
+    return UnitLinks(links.links, kept) if kept else links
+
+
+def links_of(registry: Registry | None) -> UnitLinks:
+    """Return the links, or none while the registry is damaged."""
+    return NO_LINKS if registry is None else registry.table(WorkLinkTable).unit_links
+
+
+def _describe(row: WorkLink) -> Answer:
+    return answer(WorkLinkItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+
+
+def _filter(name: str) -> Filter[WorkLink]:
+    return Filter(values=lambda row: (getattr(row, name),), is_open=True)
+
+
+class WorkLinkResource(ManagedResource[WorkLink]):
+    noun = "work_link"
+    table = WorkLinkTable
+    new = NewWorkLink
+    changes = changes_of(NewWorkLink)
+    item = WorkLinkItem
+    one = one_of(NewWorkLink, WorkLinkItem)
+    lists: List[WorkLink] = List(
+        root="work_links",
+        show=_describe,
+        identity=Sort(value=lambda row: row.id),
+        sorts={
+            "created": Sort(value=lambda row: row.created),
+            **{name: Sort(value=attrgetter(name)) for name in _TARGETS},
+        },
+        default_sort=("created", "desc"),
+        filters={name: _filter(name) for name in (*_SOURCES, REPOSITORY, *_TARGETS, "author")},
+    )
+    people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
+
+    async def shown(self, asking: Asker[Any], row: WorkLink) -> WorkLink:
+        return row
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """Return the fields with e-mail addresses and branches as records contain them."""
+        people, texts = asking.shared.people, stated(given)
+        carried = {name: people.carried(text) for name, text in texts.items()}
+        if None in carried.values():
+            raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
+        if branch := carried.get(BRANCH):
+            carried[BRANCH] = people.carried_branch(branch, asking.shared.branches())
+            if carried[BRANCH] is None:
+                raise Invalid('work.branch is "drop", so no call has a branch. Link a session or a commit')
+        return carried
+
+    async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:
+        """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
+        known = {} if before is None else {name: getattr(before, name) for name in names_of(WorkLinkDraft)}
+        link = unit_link(checked(WorkLinkDraft(**{**known, **fields})))
+        units = [(link.unit, link.id)]
+        if link.unit == BRANCH:
+            units.append((REPOSITORY, link.repository))
+        if link.target in TREES:
+            units.append((link.target, link.number))
+        for unit, id in units:
+            if await asking.services.ledger.is_unlisted(unit, id):
+                raise NotAllowed(
+                    f"this {unit} is one of the units in `(other)`, so its calls cannot be found. The settings "
+                    "work.ids_per_month and work.retention decide how many units are listed, and for how long"
+                )
+
+    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+        """
+        Add a link. If the unit is already linked to the same target, change the days of that link. So a job may repeat
+        its request, and may state the last day of a branch when its pull request is closed.
+        """
+        table = asking.registry.table(WorkLinkTable)
+        draft = await self.drafted(asking, given)
+        before = table.with_same_target(draft)
+        if before is None:
+            return await super().create(asking, given)
+        changed = await table.change(before.id, drafted(draft), actor=asking.actor)
+        return await self.made(asking, changed)
+
+    async def drafted(self, asking: Asker[Any], given: Any) -> WorkLinkDraft:
+        """Return the link that a body states, in stored form."""
+        return checked(WorkLinkDraft(**await self.fields(asking, given)))
+
+    async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
+        await self._use(asking)
+        return await super().made(asking, row)
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        id = await super().delete(asking, word)
+        await self._use(asking)
+        return id
+
+    async def _use(self, asking: Asker[Any]) -> None:
+        await asking.services.ledger.use_links(links_in_use(asking.registry))
+
+
+WORK_LINK = WorkLinkResource()
+
+
+async def follow_links(ledger: Ledger, registry: Registry) -> None:
+    """
+    Use the stored links in the totals, also those that another gateway stores, and all of them after the totals were
+    lost. The same applies to the units that views name. Once a day, delete the links that have expired.
+    """
+    table, expired_at = registry.table(WorkLinkTable), -EXPIRE_EVERY_S
+    while True:
+        try:
+            await ledger.use_links(links_in_use(registry))
+            if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
+                await expire_links(ledger, table)
+                expired_at = now
+        except SpoolError as error:
+            _log.warning("links are not used yet: %s", error, extra={"action": "links_wait"})
+        with suppress(TimeoutError):
+            await asyncio.wait_for(registry.until_changed(), EVERY_S)
+
+
+async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
+    """
+    Delete the links to pull requests and tickets, and the links of sessions and runs to those that started them, that
+    had no calls for `work.retention_units`.
+    """
+    known = await ledger.linked_targets() if table.count() else None
+    if known is None:
+        return
+    since, in_use = known
+    for row in table.all():
+        link = unit_link(row)
+        needed = (link.unit, link.id) if link.target in TREES else (link.target, link.number)
+        if row.last_updated < since and needed not in in_use:
+            await table.delete(row.id, actor=EXPIRY)

@@ -1,0 +1,80 @@
+"""Links that CI jobs and hooks add by an event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.events import LINK_EVENT, Events
+from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.managed import Asker
+from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.errors import AlreadyThere, Invalid, NotAllowed
+from spool.record import UsageEvent
+
+NOT_LINKED = (
+    "not_linked"  # reason of a rejected item: the link conflicts with another one, or there are too many
+)
+
+
+async def link_units(request: KeyRequest[TopicServices, Any], events: Events) -> None:
+    """
+    Add the links that events state. An event whose link is not added is rejected.
+
+    Links are added before the events are stored, so the sender may repeat a failed request. An agent on a laptop only
+    forwards the events of its programs.
+    """
+    if request.bearer.is_local:
+        return
+    asking = Asker(
+        services=request.services.storage,
+        shared=request.shared,
+        actor=request.actor,
+        http=request.http,
+        known=_no_dimensions,
+    )
+    refused = {reject.item for reject in events.rejects}
+    items = [item for item in range(events.received) if item not in refused]
+    kept = []
+    for item, record, identity in zip(items, events.records, events.identities, strict=True):
+        event = identity.id.hex() if identity.certain else None
+        reject = await _linked(asking, item, record, event) if record.event_type == LINK_EVENT else None
+        if reject is None:
+            kept.append((record, identity))
+        else:
+            events.rejects.append(reject)
+    events.records = [record for record, _ in kept]
+    events.identities = [identity for _, identity in kept]
+
+
+async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
+    """
+    Add the link of an event, and replace ids of sessions and runs by digests. Return why it was rejected, or None.
+
+    A repeat of an event whose link was deleted adds no link.
+    """
+    table = asking.registry.table(WorkLinkTable)
+    try:
+        given = msgspec.convert(event.data, NewWorkLink)
+        link: Any = await WORK_LINK.drafted(asking, given)
+        if event_id is None:
+            await WORK_LINK.create(asking, given)
+        elif not await table.is_deleted(event_id):
+            created: Any = await WORK_LINK.create(asking, given)
+            await table.note_event(created[WORK_LINK.root]["id"], event_id)
+    except (msgspec.ValidationError, Invalid) as error:
+        return Reject(item, MALFORMED, f"data: {error}")
+    except AlreadyThere:  # to what it is linked is nothing that the key may read
+        return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
+    except NotAllowed as error:
+        return Reject(item, NOT_LINKED, str(error))
+    for name in DIGESTS.keys() & event.data.keys():  # people read events without the right to view such ids
+        event.data[name] = getattr(link, name)
+    return None
+
+
+async def _no_dimensions() -> tuple[str, ...]:
+    return ()

@@ -1,0 +1,117 @@
+"""Operator API handlers for operator accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import PeopleServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid, NotAllowed
+from spool.record import moment
+from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, status
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+
+
+class NewOperator(RequestBody):
+    """
+    A new account. Without `role`, the account gets the role `none` if any role restricts access,
+    and `viewer` otherwise.
+    """
+
+    email: str
+    password: str
+    role: str | None = None
+
+
+class OperatorChanges(RequestBody):
+    """Changes of an account. Omitted fields stay unchanged."""
+
+    role: str | None = None
+    password: str | None = None
+    status: str | None = None
+
+
+def describe(operator: Operator) -> dict[str, object]:
+    return {
+        "email": operator.email,
+        "role": operator.role,
+        "status": status(operator),
+        "issuer": operator.issuer or None,
+        "created_by": operator.created_by,
+        "created": moment(operator.created_at),
+        "last_modified": moment(operator.last_modified),
+    }
+
+
+OPERATORS: List[Operator] = List(
+    root="operators",
+    show=describe,
+    identity=Sort(value=lambda operator: operator.email),
+    sorts={
+        "email": Sort(value=lambda operator: operator.email),
+        "role": Sort(value=lambda operator: ROLES.index(operator.role)),
+        "created": Sort(value=lambda operator: operator.created_at),
+        "last_modified": Sort(value=lambda operator: operator.last_modified),
+    },
+    default_sort=("email", "asc"),
+    filters={
+        "role": Filter(values=lambda operator: (operator.role,), valid_values=ROLES),
+        "status": Filter(values=lambda operator: (status(operator),), valid_values=(ENABLED, DISABLED)),
+    },
+)
+
+
+@call("GET", "/operators", ORGANIZATION_ADMINISTRATION, "List operators", lists=OPERATORS)
+async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
+    operators = await request.registry.operators.all()
+    return await request.list(OPERATORS, MemoryRows(operators))
+
+
+@call("POST", "/operators", ORGANIZATION_ADMINISTRATION, "Add an operator", status=201)
+async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
+    body = request.body
+    is_limiting = any(role.is_limiting for role in request.registry.roles.all())
+    usual = NO_ROLE if is_limiting else VIEWER
+    operator = await request.registry.operators.add(
+        body.email, role=body.role or usual, password=body.password, actor=request.actor
+    )
+    return {"operator": describe(operator)}
+
+
+@call("PATCH", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Change an operator's role or password")
+async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges]) -> Result:
+    body = request.body
+    if body.status not in (None, ENABLED, DISABLED):
+        raise Invalid(f"status must be {ENABLED} or {DISABLED}")
+    if body.role is not None or body.status is not None:
+        _check_not_own_account(request)
+    operator = await request.registry.operators.change(
+        request.word("email"),
+        role=body.role,
+        password=body.password,
+        disabled=None if body.status is None else body.status == DISABLED,
+        actor=request.actor,
+    )
+    return {"operator": describe(operator)}
+
+
+@call("DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Remove an operator")
+async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
+    _check_not_own_account(request)
+    email = request.word("email")
+    await request.registry.operators.remove(email, actor=request.actor)
+    return {"removed": email}
+
+
+def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:
+    """
+    Raise NotAllowed if the account is the person's own, so that the last administrator cannot lock everybody
+    out by mistake.
+    """
+    has_account = request.session is not None and request.session.operator
+    if has_account and request.word("email").strip().lower() == request.actor.name:
+        who_can = "another Admin or the command line can"
+        raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

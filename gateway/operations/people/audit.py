@@ -1,0 +1,172 @@
+"""
+Operator API handlers for permission sets and the audit list.
+
+The target of an audit row is often an id, so the list adds its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.requests import Result
+from gateway.money.allocation.declared import AllocationTable
+from gateway.operations.holders.operators import PeopleServices
+from gateway.operations.people.roles import PERMISSION_SET_LIST, permission_set_rows
+from gateway.operations.requests.address import NOTHING, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.listing import ListPage, ListQuery, SortField
+from spool.record import moment
+from spool.registry.audit import AuditRow
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+from spool.registry.registry import Registry
+
+INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
+_DEFAULT = "default"  # the console's name for the default namespace, which always exists
+# fields of a change that contain a name of its object
+_STATED = ("name", "title", "reference", "text", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRow:
+    """An audit row with the name of its target. `exists`: the target still exists under this name."""
+
+    row: AuditRow
+    name: str | None
+    exists: bool
+
+
+async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
+    """
+    Add the name of each row's target: its current name, or else the name in the row, or else the name in the
+    row of its deletion or creation. A target without such a name stays unnamed.
+    """
+    targets: dict[str, set[str]] = {}
+    for row in rows:
+        targets.setdefault(_kind(row), set()).add(row.target)
+    known = {kind: await _names(registry, kind, ids) for kind, ids in targets.items()}
+    entries = [_named(row, known[_kind(row)].get(row.target)) for row in rows]
+    last = await _last_names(registry, [named_row.row for named_row in entries if named_row.name is None])
+    return [
+        replace(named_row, name=named_row.name or last.get((_kind(named_row.row), named_row.row.target)))
+        for named_row in entries
+    ]
+
+
+async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
+    """Return the name of each target from the newest row about its creation or deletion."""
+    if not rows:
+        return {}
+    targets = tuple({row.target for row in rows})
+    actions = tuple({f"{_kind(row)}.{verb}" for row in rows for verb in ("delete", "create")})
+    query = ListQuery(
+        sort=SortField("id"),
+        order="desc",
+        identity="id",
+        limit=2 * len(targets),
+        filters={"target": targets, "action": actions},
+    )
+    last_names: dict[tuple[str, str], str] = {}
+    for row in (await registry.audit_page(query)).rows:
+        name = _stated(row)
+        if name:
+            last_names.setdefault((_kind(row), row.target), name)
+    return last_names
+
+
+def _kind(row: AuditRow) -> str:
+    return row.action.partition(".")[0]
+
+
+def _named(row: AuditRow, name: str | None) -> NamedRow:
+    return NamedRow(row, _stated(row) if name is None else name, name is not None)
+
+
+def _stated(row: AuditRow) -> str | None:
+    """Return the target's name from a row about its creation or deletion."""
+    stated = {**(row.before or {}), **(row.after or {})}
+    names = (stated.get(field) for field in _STATED)
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
+    if kind == INSIGHT:
+        return await registry.insights.titles(ids)
+    if kind == RECOMMENDATION:
+        return await registry.recommendations.titles(ids)
+    if kind == OPERATOR:
+        return {
+            operator.email: operator.email
+            for operator in await registry.operators.all()
+            if operator.email in ids
+        }
+    if kind == KEY:
+        return {key.name: key.name for key in registry.keys.all() if key.name in ids}
+    if kind == JOB:
+        return {
+            job.id: job.namespace or _DEFAULT
+            for job in registry.table(AllocationTable).jobs()
+            if job.id in ids
+        }
+    names = {id: registry.name_of(kind, id) for id in ids}
+    return {id: name for id, name in names.items() if name is not None}
+
+
+def describe_audit(named: NamedRow) -> dict[str, object]:
+    row = named.row
+    return {
+        "id": row.id,
+        "at": moment(row.at),
+        "actor": row.actor,
+        "address": row.address,
+        "action": row.action,
+        "target": row.target,
+        "target_name": named.name,
+        "target_exists": named.exists,
+        "before": row.before,
+        "after": row.after,
+    }
+
+
+_WORDS = ("actor", "action", "target")
+
+AUDIT: List[NamedRow] = List(
+    root="audit",
+    show=describe_audit,
+    identity=Sort(field=SortField("id")),
+    sorts={name: Sort(field=SortField(name, is_text=name in _WORDS)) for name in ("at", "id", *_WORDS)},
+    default_sort=("id", "desc"),
+    filters={name: Filter(field=name, is_open=True) for name in (*_WORDS, "address")},
+)
+
+
+@call(
+    "GET",
+    "/permission-sets",
+    ORGANIZATION_ADMINISTRATION,
+    "List the permission sets of roles",
+    lists=PERMISSION_SET_LIST,
+    shows=NOTHING,
+)
+async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -> Result:
+    return await request.list(PERMISSION_SET_LIST, permission_set_rows())
+
+
+@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List all changes", lists=AUDIT)
+async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
+    registry = request.registry
+
+    async def page(query: ListQuery) -> ListPage[NamedRow]:
+        audit_page = await registry.audit_page(query)
+        rows = await named_rows(registry, audit_page.rows)
+        return ListPage(
+            rows=rows,
+            keys=audit_page.keys,
+            before=audit_page.before,
+            after=audit_page.after,
+            total=audit_page.total,
+            known=audit_page.known,
+        )
+
+    return await request.list(AUDIT, StoredRows(page))

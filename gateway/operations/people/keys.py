@@ -1,0 +1,284 @@
+"""Operator API handlers for API keys (published interface, parts 2.1 and 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway.core.schemas import TEXT, array
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.money.costs.times import parse_moment
+from gateway.operations.holders.operators import SenderServices
+from gateway.operations.people.scopes import empty_scopes
+from gateway.operations.requests.address import call
+from gateway.operations.requests.admission import lacks
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from gateway.people.authentication.access import NOT_OPEN, ListedKey
+from spool.errors import NotAllowed, NotThere
+from spool.record import moment
+from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, Key
+from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
+from spool.registry.scopes import SCOPES, USE_CASES
+from spool.registry.tables.keys import KeyTable
+
+DEFAULT_OVERLAP_S = 86400.0
+_OF_ROLES = "access-control:"  # the group of scopes that manage roles
+
+
+class NewKey(RequestBody):
+    name: str
+    scopes: tuple[str, ...] = ()
+    use_cases: tuple[str, ...] = ()
+    description: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    expires_at: str | None = None
+
+
+class KeyChanges(RequestBody):
+    """
+    Changes of a key. Omitted fields stay unchanged. If `expires_at` is null, the key does not expire. If
+    `version` is sent, the change is refused if the key has changed since it was read.
+    """
+
+    version: str | None = None
+    name: str | None = None
+    scopes: list[str] | None = None
+    use_cases: list[str] | None = None
+    description: str | None = None
+    labels: dict[str, str] | None = None
+    expires_at: str | UnsetType | None = UNSET
+
+
+class KeySecret(RequestBody):
+    secret: str
+
+
+class Rotation(RequestBody):
+    overlap_s: float = DEFAULT_OVERLAP_S
+
+
+def describe(key: Key, now: float) -> dict[str, object]:
+    """
+    Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if the key
+    expires, and the facts of a listed key only if they apply.
+    """
+    more: dict[str, object] = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
+    if isinstance(key, ListedKey):
+        more |= {} if key.last_test is None else {"last_test": moment(key.last_test)}
+        more |= {} if key.last_record is None else {"last_record": moment(key.last_record)}
+        more |= {"allowed_addresses": list(key.addresses)} if key.addresses else {}
+        if tries := key.expired_tries:
+            more |= {"refused_since_expiry": tries.count, "last_refused": moment(tries.newest)}
+    return {
+        "name": key.name,
+        "description": key.description,
+        "status": key.status,
+        "state": key.state(now),
+        "scopes": list(key.scopes),
+        "use_cases": list(key.use_cases),
+        "scope_count": key.scope_count,
+        "labels": dict(key.labels),
+        "created_by": key.created_by,
+        "updated_by": key.updated_by,
+        "last_modified": moment(key.last_modified),
+        "last_accessed": NOT_IN_USE if key.last_accessed is None else moment(key.last_accessed),
+        **more,
+        "version": key.version,
+    }
+
+
+KEYS: List[ListedKey] = List(
+    root="keys",
+    show=lambda key: describe(key, key.listed_at),
+    identity=Sort(value=lambda key: key.id),
+    sorts={
+        "name": Sort(value=lambda key: key.name),
+        "description": Sort(value=lambda key: key.description),
+        "status": Sort(value=lambda key: key.status),
+        "state": Sort(value=lambda key: key.state(key.listed_at)),
+        "scope_count": Sort(value=lambda key: key.scope_count),
+        "created_by": Sort(value=lambda key: key.created_by),
+        "updated_by": Sort(value=lambda key: key.updated_by),
+        "last_modified": Sort(value=lambda key: key.last_modified),
+        "last_accessed": Sort(value=lambda key: key.last_accessed),
+        "expires_at": Sort(value=lambda key: key.expires_at),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "name": Filter(values=lambda key: (key.name,)),
+        "status": Filter(values=lambda key: (key.status,), valid_values=(ENABLED, DISABLED)),
+        "state": Filter(values=lambda key: (key.state(key.listed_at),), valid_values=STATES),
+        "scope": Filter(values=lambda key: tuple(key.granted), valid_values=tuple(sorted(SCOPES))),
+        "use_case": Filter(values=lambda key: key.use_cases, valid_values=tuple(USE_CASES)),
+        "created_by": Filter(values=lambda key: (key.created_by,)),
+        "updated_by": Filter(values=lambda key: (key.updated_by,)),
+    },
+    at_times={"not_open": TEXT, "unknown_names": array(TEXT)},
+)
+
+
+@call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS)
+async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
+    """
+    List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason. `unknown_names` are
+    names in `server.key_addresses` that match no key.
+    """
+    # a damaged registry is an error, because an empty list would suggest that no keys exist
+    request.shared.require_registry()
+    access = request.services.access
+    answer = await request.list(KEYS, MemoryRows(await access.listed_keys()))
+    problems: dict[str, object] = {"not_open": access.not_open} if access.not_open else {}
+    if unknown := access.unknown_names():
+        problems["unknown_names"] = unknown
+    return {**answer, **problems}
+
+
+@call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201)
+async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
+    body = request.body
+    _check_reach(request, body.scopes)
+    key, secret = await _table(request).create(
+        name=body.name,
+        scopes=body.scopes,
+        use_cases=body.use_cases,
+        description=body.description,
+        labels=body.labels,
+        expires_at=_expiry(body.expires_at),
+        actor=request.actor,
+    )
+    return {"key": describe(key, request.now()), "secret": secret, **await _told_of_empty(request, key)}
+
+
+@call(
+    "POST",
+    "/keys/adopt",
+    API_KEY_MANAGEMENT,
+    "Accept the key of server.api_key_file again after it was deleted",
+)
+async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    """
+    Accept the key in the deployment's file again after it was deleted. Refusal 409 if the file still has
+    the deleted secret.
+    """
+    outcome = await request.services.access.adopt(anew=True, actor=request.actor)
+    if outcome is None:
+        raise NotAllowed("there is no key file to adopt; set server.api_key_file")
+    if outcome == DELETED:
+        raise NotAllowed(NOT_OPEN[DELETED])
+    return {"adopted": True}
+
+
+@call("POST", "/keys/identify", API_KEY_MANAGEMENT, "Find the API key with a secret")
+async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> Result:
+    """
+    Return the key with this secret, the scopes that it grants, and whether `server.chain_keys` names it. Refusal 404
+    if no key has the secret.
+    """
+    request.shared.require_registry()
+    found = request.services.access.identified(request.body.secret)
+    if found is None:
+        raise NotThere("no API key has this secret")
+    key, may_chain = found
+    return {"key": describe(key, request.now()), "granted": sorted(key.granted), "may_chain": may_chain}
+
+
+@call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")
+async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    request.shared.require_registry()
+    key = await request.services.access.listed_key(request.word("name"))
+    overlap_ends_at = key.overlap_ends_at
+    over = overlap_ends_at is not None and overlap_ends_at <= request.now()
+    return {
+        "key": describe(key, request.now()),
+        "previous_secret_until": None if over else moment(overlap_ends_at),
+    }
+
+
+@call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key")
+async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
+    body = request.body
+    _check_reach(request, body.scopes or ())
+    key = await _table(request).edit(
+        _editable(request),
+        new_name=body.name,
+        description=body.description,
+        scopes=body.scopes,
+        use_cases=body.use_cases,
+        labels=body.labels,
+        expires_at=UNSET if body.expires_at is UNSET else _expiry(body.expires_at),
+        version=body.version,
+        actor=request.actor,
+    )
+    return {**_now(request, key), **await _told_of_empty(request, key)}
+
+
+@call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret")
+async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
+    body = request.body
+    table = _table(request)
+    name = _editable(request)
+    access = request.services.access
+    if access.has_legacy() and table.is_of_file(access.key(name)):
+        raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
+    key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
+    return {
+        "key": describe(key, request.now()),
+        "secret": secret,
+        "previous_secret_until": moment(key.overlap_ends_at),
+    }
+
+
+@call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key")
+async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    return _now(request, await _table(request).enable(_editable(request), actor=request.actor))
+
+
+@call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key")
+async def disable_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    return _now(request, await _table(request).disable(_editable(request), actor=request.actor))
+
+
+@call("DELETE", "/keys/{name}", API_KEY_MANAGEMENT, "Delete an API key", required=("confirm",))
+async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    confirm = request.http.query.get("confirm", "")
+    name = _editable(request)
+    await _table(request).delete(name, confirm=confirm, actor=request.actor)
+    return {"deleted": name}
+
+
+def _expiry(text: str | None) -> float | None:
+    """Return the epoch seconds of a time, or of the end of a day. Refusal 400 for any other text."""
+    return None if text is None else parse_moment("expires_at", text, end=True).timestamp()
+
+
+def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
+    return request.registry.keys
+
+
+def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
+    """Refuse with 403 if a key with these scopes could give its holder more rights than its creator has."""
+    if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
+        return
+    if any(scope.startswith(_OF_ROLES) for scope in scopes):
+        raise lacks(ORGANIZATION_ADMINISTRATION, f"a key with a scope {_OF_ROLES}*, which can change roles,")
+
+
+def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
+    """Return the key name in the path, if this person may change the key in the console."""
+    name = request.word("name")
+    _check_reach(request, request.services.access.key(name).granted)
+    return name
+
+
+def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+    return {"key": describe(request.services.access.key(key.name), request.now())}
+
+
+async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+    """Describe a key. If some of its scopes allow no operation, `opens_nothing` lists them."""
+    empty = await empty_scopes(request, key.scopes)
+    return {"opens_nothing": empty} if empty else {}

@@ -1,0 +1,212 @@
+"""
+The handlers of resources, for keys and for people.
+
+The interface for keys is published, so names, scopes, texts and responses are exactly as declared. For
+people, a role decides which calls they see data of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.core.mounts import OPERATOR_API
+from gateway.core.schemas import OBJECT, TEXT, closed
+from gateway.core.visible import Visible
+from gateway.http.address import READ, WRITE, Address, Content
+from gateway.http.answers import JSON
+from gateway.http.requests import AddressHandler, Result, check_json
+from gateway.money.costs.reader import CostReader
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.managed import (
+    CHANGE,
+    CREATE,
+    DELETE,
+    LIST,
+    SHOW,
+    Answer,
+    Asker,
+    ManagedResource,
+    with_article,
+    words_of,
+)
+from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.requests import OperatorRequest
+
+
+def reader_of_key(money: MoneyServices) -> CostReader:
+    """Return the reader for a key, which sees all costs."""
+    return CostReader(whole=money.ledger, require_registry=money.require_registry)
+
+
+def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
+    """Return the caller for a key. Role filters do not apply to keys."""
+    return Asker(
+        services=request.services,
+        shared=request.shared,
+        actor=request.actor,
+        http=request.http,
+        known=reader_of_key(request.services).dimensions,
+    )
+
+
+def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
+    """
+    Build the rows of the operations that keys may use on a resource. There are none if keys may not use it.
+    """
+    by = resource.keys
+    if by is None:
+        return
+    noun = resource.noun
+    root = resource.root
+    names = {
+        LIST: f"read_{noun}s",
+        CREATE: f"create_{noun}",
+        SHOW: f"read_{noun}",
+        CHANGE: f"update_{noun}",
+        DELETE: f"delete_{noun}",
+        **by.names,
+    }
+    summaries = {**words_of(noun), SHOW: f"Show {with_article(noun)}", **by.words}
+
+    async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
+        asking = asking_key(request)
+        return await resource.filled(asking, await request.list(resource.lists, await resource.rows(asking)))
+
+    async def create(request: KeyRequest[MoneyServices, Any]) -> Any:
+        return made(await resource.create(asking_key(request), request.body))
+
+    async def show(request: KeyRequest[MoneyServices, None]) -> Result:
+        return await resource.show(asking_key(request), request.word(by.id))
+
+    async def change(request: KeyRequest[MoneyServices, Any]) -> Any:
+        return made(await resource.change(asking_key(request), request.word(by.id), request.body))
+
+    async def delete(request: KeyRequest[MoneyServices, None]) -> Result:
+        return {root: {"id": await resource.delete(asking_key(request), request.word(by.id))}}
+
+    def made(answer: Answer) -> Any:
+        return answer[root] if by.is_bare_when_made else answer
+
+    def row(
+        verb: str,
+        method: str,
+        handler: AddressHandler,
+        takes: type | None = None,
+        gives: Content | None = None,
+        **more: Any,
+    ) -> Address:
+        is_one = verb in (SHOW, CHANGE, DELETE)
+        return Address(
+            methods=("GET", "HEAD") if method == "GET" else (method,),
+            path=f"{by.path}/{{{by.id}}}" if is_one else by.path,
+            name=names[verb],
+            summary=summaries[verb],
+            handler=handler,
+            endpoint=by.one_endpoint or by.endpoint if is_one else by.endpoint,
+            scope=f"{by.group}:{by.scopes.get(verb) or names[verb]}",
+            check=check_json if takes else None,
+            body=takes,
+            takes={JSON: takes} if takes else {},
+            gives={200: gives} if gives else {},
+            refusals=(*(WRITE if takes else READ), 404, 409),
+            **more,
+        )
+
+    shown = {JSON: resource.one}
+    gone = {JSON: closed({root: closed({"id": TEXT})})}
+    changed = {JSON: resource.item} if by.is_bare_when_made else shown
+    rows = {
+        LIST: row(LIST, "GET", listed, lists=resource.lists, item=resource.item, in_turn=by.in_turn),
+        CREATE: row(CREATE, "POST", create, takes=resource.new, gives=changed),
+        SHOW: row(SHOW, "GET", show, gives=shown, repeated=by.repeated, in_turn=by.in_turn),
+        CHANGE: row(CHANGE, "PATCH", change, takes=resource.changes, gives=changed),
+        DELETE: row(DELETE, "DELETE", delete, gives=gone),
+    }
+    yield from (row for verb, row in rows.items() if verb not in by.by_hand)
+
+
+def asking_person(
+    request: OperatorRequest[Any, Any], money: MoneyServices | None = None
+) -> Asker[MoneyServices]:
+    """Return the caller for a person. `money` is required if the request's services are not MoneyServices."""
+
+    seen: list[Visible] = []
+
+    async def sees() -> Visible:
+        if not seen:
+            seen.append(await request.reads.visible())
+        return seen[0]
+
+    return Asker(
+        services=money or request.services,
+        shared=request.shared,
+        actor=request.actor,
+        http=request.http,
+        known=request.reads.dimensions,
+        sees=sees,
+        is_person=True,
+        holder=request.asker,
+    )
+
+
+def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
+    """
+    Build the rows of the operations that people may use on a resource. There are none if people may not use it.
+    """
+    by = resource.people
+    if by is None:
+        return
+    noun = resource.noun
+    root = resource.root
+    names = {
+        LIST: f"list_{noun}s",
+        CREATE: f"add_{noun}",
+        SHOW: f"show_{noun}",
+        CHANGE: f"edit_{noun}",
+        DELETE: f"remove_{noun}",
+        **by.names,
+    }
+    summaries = {**words_of(noun), **by.words}
+
+    async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
+        asking = asking_person(request)
+        return await resource.filled(asking, await request.list(resource.lists, await resource.rows(asking)))
+
+    async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
+        return await resource.create(asking_person(request), request.body)
+
+    async def show(request: OperatorRequest[MoneyServices, None]) -> Result:
+        return await resource.show(asking_person(request), request.word("id"))
+
+    async def change(request: OperatorRequest[MoneyServices, Any]) -> Result:
+        return await resource.change(asking_person(request), request.word("id"), request.body)
+
+    async def delete(request: OperatorRequest[MoneyServices, None]) -> Result:
+        id = await resource.delete(asking_person(request), request.word("id"))
+        return {root: {"id": id}} if by.is_shown_when_deleted else {"deleted": id}
+
+    def row(
+        verb: str, method: str, handler: AddressHandler, needs: str, takes: type | None = None, **more: Any
+    ) -> OperatorAddress:
+        return OperatorAddress(
+            methods=(method,),
+            path=OPERATOR_API + (f"{by.path}/{{id}}" if verb in (SHOW, CHANGE, DELETE) else by.path),
+            needs=needs,
+            name=names[verb],
+            summary=summaries[verb],
+            handler=handler,
+            body=takes,
+            takes={JSON: takes} if takes else {},
+            shows=by.shows,
+            **more,
+        )
+
+    content: Content = {JSON: OBJECT}
+    required = ("confirm",) if by.is_confirmed else ()
+    yield row(LIST, "GET", listed, by.reads, lists=resource.lists, in_turn=by.in_turn)
+    yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})
+    yield row(SHOW, "GET", show, by.reads, gives={200: content}, repeated=by.repeated, in_turn=by.in_turn)
+    yield row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: content})
+    yield row(DELETE, "DELETE", delete, by.changes, gives={200: content}, required=required)

@@ -1,0 +1,144 @@
+"""Operator API handlers for sign-in with an OpenID provider, and for logout by the provider."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.errors import Refusal
+from gateway.http.answers import uncached_json
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import PeopleServices
+from gateway.operations.requests.address import NOTHING, call
+from gateway.operations.requests.admission import FOLDER, set_session_cookie, speaks_https, tries_from
+from gateway.operations.requests.requests import OperatorRequest, read_bounded
+from gateway.people.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
+
+COOKIE = "tollhouse-oidc"
+COOKIE_LIFE_S = 600
+# tokens that starting a sign-in costs; a failed sign-in costs 1, but people may just leave the provider's page
+BEGINNING = 0.1
+_FORM = "application/x-www-form-urlencoded"
+# A relative address, because a proxy may add a path in front. It is fixed, so no request can choose where a
+# browser is sent.
+_SIGN_IN_PAGE = "../"
+
+
+@call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING)
+async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """Return the ways to sign in here, and the texts for failed sign-ins."""
+    provider = request.services.oidc
+    shown = {"name": provider.settings.name} if provider else None
+    return {"provider": shown, "problems": dict(PROBLEMS)}
+
+
+@call("GET", "/oidc", None, "Go to the OpenID provider to sign in", status=303, gives={}, shows=NOTHING)
+async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """
+    Send the browser to the provider. The number of attempts per address is limited: a failed sign-in counts
+    as one attempt, an unfinished one as a part of it, and a successful one not at all.
+    """
+    services, (buckets, name) = request.services, _tries(request)
+    try:
+        if services.oidc is None:
+            raise SignInProblem("off")
+        if buckets.wait_s(name):
+            raise SignInProblem("attempts")
+        buckets.charge(name, BEGINNING)
+        address, browser = await services.oidc.begin(place=name)
+    except SignInProblem as problem:
+        return _redirect(_page_with(problem))
+    response = _redirect(address)
+    # SameSite is Lax, because the browser returns from another site.
+    response.set_cookie(
+        COOKIE,
+        browser,
+        max_age=COOKIE_LIFE_S,
+        path=FOLDER,
+        httponly=True,
+        samesite="Lax",
+        secure=speaks_https(request.http, services),
+    )
+    return response
+
+
+@call(
+    "GET",
+    "/oidc-callback",
+    None,
+    "Return from the OpenID provider",
+    status=303,
+    gives={},
+    checks_query=False,
+    shows=NOTHING,
+)
+async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """Finish a sign-in with the parameters that the provider gave the browser."""
+    services = request.services
+    http = request.http
+    buckets, name = _tries(request)
+    answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
+    try:
+        if services.oidc is None:
+            raise SignInProblem("off")
+        browser = http.cookies.get(COOKIE, "")
+        secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
+    except SignInProblem as problem:
+        # a sign-in with one of these problems did not start here, or has been charged already
+        if problem.word not in ("state", "off"):
+            buckets.charge(name, 1 - BEGINNING)
+        response = _redirect(_page_with(problem))
+    else:
+        buckets.charge(name, -BEGINNING)
+        response = _redirect(_SIGN_IN_PAGE)
+        set_session_cookie(request, response, secret, session.ends_at - session.created_at)
+    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services))
+    return response
+
+
+@call("POST", "/oidc-logout", None, "End sessions with a logout token of the OpenID provider", shows=NOTHING)
+async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """
+    End sessions at the provider's request (back-channel logout). The provider's signature
+    authenticates this request.
+    """
+    provider = request.services.oidc
+    if provider is None:
+        raise Refusal(404, "not_found", PROBLEMS["off"])
+    if request.http.content_type != _FORM:
+        raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
+    body = await read_bounded(request.http)
+    # Logouts have the larger limit for shared addresses, because a provider may end many sessions at once.
+    buckets, name = request.services.shared_sign_ins, f"logout {neighbourhood(request.actor.address)}"
+    wait_s = buckets.wait_s(name)
+    if wait_s:
+        message = "too many refused logout tokens from this address; retry later"
+        raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
+    try:
+        [token] = parse_qs(body.decode("ascii"), max_num_fields=20)["logout_token"]
+        with buckets.paid_by(name, TokenRefused):
+            return uncached_json({"ended": await provider.log_out(token)})
+    except (KeyError, ValueError) as error:
+        raise Refusal(400, "bad_payload", "send one logout_token") from error
+    except TokenRefused as error:
+        raise Refusal(400, "logout_token", f"the logout token is refused: {error}") from error
+    except ProviderDown as error:
+        raise Refusal(503, "provider_down", PROBLEMS["down"]) from error
+
+
+def _tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
+    return tries_from(request, "provider")
+
+
+def _page_with(problem: SignInProblem) -> str:
+    """
+    Return the address of the sign-in page, with the problem's code in the fragment. The page shows its own
+    sentence for the code.
+    """
+    return f"{_SIGN_IN_PAGE}#problem={problem.word}"
+
+
+def _redirect(location: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})

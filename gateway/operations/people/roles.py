@@ -1,0 +1,391 @@
+"""Roles and permission sets for keys and people, and previews of what a person may do and see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.core.fields import answer, stated
+from gateway.core.mounts import OPERATOR_API
+from gateway.http.address import key_call
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.requests import Result
+from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.money.costs.times import seconds
+from gateway.operations.holders.operators import MoneyServices, PeopleServices
+from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.operations.money.reports.readers import groups_of
+from gateway.operations.people.accounts import OPERATORS
+from gateway.operations.requests.address import ALL_ROWS, call
+from gateway.operations.requests.admission import is_open
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_default
+from gateway.operations.services import OperatorServices
+from gateway.people.roles.declared import (
+    FilterOfRole,
+    NewRole,
+    OneRole,
+    PermissionSetItem,
+    RoleChanges,
+    RoleItem,
+)
+from spool.errors import Invalid, NotThere
+from spool.ledger import money
+from spool.ledger.periods import span
+from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery, CostRow
+from spool.ledger.slices import SlicedLedger
+from spool.registry.operators import NO_ROLE, check_email, check_role
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
+from spool.registry.registry import Registry
+from spool.registry.roles import (
+    DATA_ACCESS,
+    FULL,
+    LIMITED,
+    NO_DATA,
+    Holder,
+    LedgerSlice,
+    Rights,
+    Role,
+    RoleDraft,
+    RoleFilter,
+    check_role_draft,
+    dimensions,
+    holder_of,
+)
+from spool.registry.texts import check_dimensions
+from spool.turns.threads import ordered
+
+RANGE = "last_30d"
+SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
+MAX_VALUES = 20  # maximum number of values shown per dimension, the most expensive first
+DRAFT = "Draft"  # the name shown for a role that has no name yet
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRole:
+    """A role, with the reason why its filters match nothing, or None if they are valid."""
+
+    role: Role
+    broken: str | None
+
+
+def describe_role(row: ShownRole) -> Answer:
+    role = row.role
+    shown = answer(
+        RoleItem,
+        role,
+        filters=list(map(describe_filter, role.filters)),
+        broken=row.broken,
+        created=seconds(role.created),
+        last_updated=seconds(role.last_updated),
+    )
+    change_fields = ("created", "last_updated", "last_updated_by", "version")
+    return {**shown, **dict.fromkeys(change_fields)} if role.is_builtin else shown
+
+
+def describe_filter(each: RoleFilter) -> dict[str, object]:
+    """Describe a filter of a role. A null stands for the unknown value."""
+    return {
+        "dimension": each.dimension,
+        "values": [value or None for value in each.values],
+        "mode": each.mode,
+    }
+
+
+def describe_set(each: PermissionSet) -> Answer:
+    return answer(PermissionSetItem, each, name=each.title)
+
+
+ROLES: List[ShownRole] = List(
+    root="roles",
+    show=describe_role,
+    identity=Sort(value=lambda row: row.role.id),
+    sorts={
+        "name": Sort(value=lambda row: row.role.name.casefold()),
+        "last_updated": Sort(value=lambda row: row.role.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "name": Filter(values=lambda row: (row.role.name,)),
+        "data_access": Filter(values=lambda row: (row.role.data_access,), valid_values=DATA_ACCESS),
+        "permission_set": Filter(
+            values=lambda row: row.role.permission_sets, valid_values=tuple(PERMISSION_SETS)
+        ),
+        "member": Filter(values=lambda row: row.role.members),
+        "group": Filter(values=lambda row: row.role.groups),
+        "is_builtin": yes_no(lambda row: row.role.is_builtin),
+    },
+)
+
+PERMISSION_SET_LIST: List[PermissionSet] = List(
+    root="permission_sets",
+    show=describe_set,
+    identity=Sort(value=lambda row: row.id),
+    sorts={"name": Sort(value=lambda row: row.title.casefold()), "id": Sort(value=lambda row: row.id)},
+    default_sort=("name", "asc"),
+    filters={"id": Filter(values=lambda row: (row.id,), valid_values=tuple(PERMISSION_SETS))},
+)
+
+
+class RoleResource(ManagedResource[Role]):
+    noun = "role"
+    lists = ROLES
+    new = NewRole
+    changes = RoleChanges
+    item = RoleItem
+    one = OneRole
+    keys = ByKeys(path="/v2/access-control/roles", id="role_id", group="access-control", endpoint="roles")
+    people = ByPeople(
+        path="/roles",
+        reads=ORGANIZATION_ADMINISTRATION,
+        changes=ORGANIZATION_ADMINISTRATION,
+        words={
+            SHOW: "Show a role, by its id or its name",
+            DELETE: "Delete a role without members",
+        },
+    )
+
+    def rows_in(self, registry: Registry) -> Any:
+        return registry.roles
+
+    async def shown(self, asking: Asker[Any], row: Role) -> ShownRole:
+        return ShownRole(row, row.broken(asking.services.ledger.dimensions()))
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """Convert the body, and raise Invalid if it names people that no record can name."""
+        for condition in given.filters or ():
+            asking.shared.people.check(value or "" for value in condition.values)
+        return _fields(given)
+
+    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+        role = await asking.registry.roles.create(
+            RoleDraft(**await self.fields(asking, given)),
+            known=await asking.known(),
+            limits=asking.shared.role_limits(),
+            actor=asking.actor,
+            asker=asking.holder,
+        )
+        return await self.answer(asking, role)
+
+    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+        id = (await self.find(asking, word)).id
+        changed = await asking.registry.roles.change(
+            id,
+            await self.fields(asking, given),
+            version=given.version,
+            known=await asking.known(),
+            limits=asking.shared.role_limits(),
+            actor=asking.actor,
+            asker=asking.holder,
+        )
+        return await self.answer(asking, changed)
+
+
+ROLE = RoleResource()
+
+
+@key_call(
+    "GET",
+    "/v2/access-control/permission_sets",
+    "access-control:read_permission_sets",
+    "List permission sets",
+    endpoint="roles",
+    lists=PERMISSION_SET_LIST,
+    item=PermissionSetItem,
+)
+async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(PERMISSION_SET_LIST, permission_set_rows())
+
+
+def permission_set_rows() -> MemoryRows[PermissionSet]:
+    return MemoryRows(list(PERMISSION_SETS.values()))
+
+
+def draft_of(given: NewRole) -> RoleDraft:
+    return RoleDraft(**_fields(given))
+
+
+def _fields(body: Any) -> dict[str, Any]:
+    return stated(body, filters=lambda filters: tuple(map(_stored_filter, filters)))
+
+
+def _stored_filter(role_filter: FilterOfRole) -> RoleFilter:
+    return RoleFilter(
+        dimension=role_filter.dimension,
+        values=tuple(value or "" for value in role_filter.values),
+        mode=role_filter.mode,
+    )
+
+
+class RoleToPreview(RequestBody):
+    """
+    A preview request: a person, a draft of a role, or both. With both, the person counts as a member of the draft.
+
+    Without `groups`, the groups of the person's newest active sign-in apply. `account_role` replaces the role
+    of the person's account. `replaces` is the id or the name of the role that the draft would change.
+    """
+
+    person: str | None = None
+    groups: tuple[str, ...] | None = None
+    account_role: str | None = None
+    role: NewRole | None = None
+    replaces: str | None = None
+
+
+@call(
+    "GET",
+    "/roles/{role}/wider-operators",
+    ORGANIZATION_ADMINISTRATION,
+    "List people whose account shows more than their role allows",
+    lists=OPERATORS,
+)
+async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """
+    List the operators whose account shows more calls than their limited role.
+
+    The role may be assigned by name, or by a group that the OpenID provider reported at the newest active sign-in.
+    """
+    role = request.registry.roles.find_any(request.word("role"))
+    operators = await request.registry.operators.all() if role.is_limiting else ()
+    newest = {
+        session.account: session
+        for session in sorted(
+            await request.registry.operators.sessions(), key=lambda open_session: open_session.created_at
+        )
+        if session.operator
+    }
+    groups = {account: holder_of(session).groups for account, session in newest.items()}
+    by_group = {
+        account
+        for account, account_groups in groups.items()
+        if not set(role.groups).isdisjoint(account_groups)
+    }
+    members = by_group.union(role.members)
+    wider = [operator for operator in operators if operator.role != NO_ROLE and operator.email in members]
+    return await request.list(OPERATORS, MemoryRows(wider))
+
+
+@call(
+    "POST",
+    "/roles/preview",
+    ORGANIZATION_ADMINISTRATION,
+    "Preview what a person or a draft of a role may do and see",
+    in_turn=True,
+)
+async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
+    """Preview a role without storing it. The costs shown are those of the last 30 days."""
+    draft = request.body
+    if draft.person is None and draft.role is None and not draft.groups:
+        raise Invalid("name a person, groups or a draft of a role")
+    holder = await _holder(request)
+    rights = _rights(request, holder)
+    sliced = SlicedLedger(request.services.money.ledger, rights.slice)
+    await sliced.catch_up(request.services.spool.log)
+    return {
+        "preview": {
+            "person": holder.person or None,
+            "groups": list(holder.groups),
+            "account_role": holder.base,
+            "roles": list(rights.roles),
+            "permission_sets": [
+                {"id": id, "name": permission_set.title}
+                for id, permission_set in PERMISSION_SETS.items()
+                if id in rights.permission_sets
+            ],
+            "data_access": _access(rights.slice),
+            "cost_types": list(rights.cost_types),
+            "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
+            "calls": await _calls(request, rights),
+            **await _seen(request, sliced, rights.slice),
+        }
+    }
+
+
+async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
+    body = request.body
+    person = "" if body.person is None else check_email(body.person)
+    groups = await groups_of(request.registry, person) if body.groups is None else body.groups
+    if body.account_role is not None:
+        return Holder(person=person, groups=groups, base=check_role(body.account_role))
+    try:
+        account = await request.registry.operators.get(person)
+    except NotThere:
+        return Holder(person=person, groups=groups, base=NO_ROLE)
+    has_default_role = is_default(request.services.people, account.issuer, groups)
+    return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
+
+
+def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
+    body = request.body
+    roles = request.registry.roles
+    services = request.services
+    if body.role is None:
+        if body.replaces is not None:
+            raise Invalid("replaces needs a draft of a role")
+        return roles.rights(holder)
+    if not body.role.name.strip():
+        body.role.name = DRAFT
+    draft = check_role_draft(draft_of(body.role), request.shared.role_limits())
+    check_dimensions(dimensions(draft), services.money.ledger.dimensions())
+    replaced = None if body.replaces is None else roles.find_any(body.replaces).id
+    return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
+
+
+def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
+    return replace(draft, members=(holder.person,), groups=())
+
+
+def _access(slice: LedgerSlice) -> str:
+    if slice.is_everything:
+        return FULL
+    return LIMITED if slice.parts else NO_DATA
+
+
+async def _calls(
+    request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
+) -> list[Mapping[str, str]]:
+    """
+    Return the operator API calls that the person may make. The console shows the pages that these calls allow.
+    """
+    return [
+        {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
+        for row in await request.http.app[ALL_ROWS]()
+        if row.needs and is_open(row, rights)
+    ]
+
+
+def _most_first(row: CostRow) -> tuple[int, int, str]:
+    return -money.units(row.cost), -row.calls, row.group[0] or ""
+
+
+async def _seen(
+    request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
+) -> Mapping[str, object]:
+    since, until = span(RANGE, request.now())
+    known = set(sliced.dimensions())
+    values = []
+    for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
+        rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
+        rows = await asyncio.to_thread(ordered, rows, key=_most_first)
+        values.append(
+            {
+                "dimension": name,
+                "values": [
+                    {"value": row.group[0], "cost": row.cost, "calls": row.calls} for row in rows[:MAX_VALUES]
+                ],
+                "left_out": max(0, len(rows) - MAX_VALUES),
+            }
+        )
+    total = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL))
+    return {
+        "dimensions": values,
+        "total": {
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "cost": total[0].cost if total else "0",
+            "calls": total[0].calls if total else 0,
+            "currency": CURRENCY_UNIT,
+        },
+    }

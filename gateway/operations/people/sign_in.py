@@ -1,0 +1,210 @@
+"""
+Operator API handlers for signing in and out, with an account or a one-time console link, and for sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from gateway.core.attempts import Buckets
+from gateway.core.errors import Refusal
+from gateway.core.mounts import console_link
+from gateway.http.answers import uncached_json
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import PeopleServices
+from gateway.operations.requests.address import NOTHING, SIGNED_IN, call
+from gateway.operations.requests.admission import (
+    FOLDER,
+    cookie_name,
+    set_session_cookie,
+    speaks_https,
+    tries_from,
+)
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.errors import Invalid, NotAllowed
+from spool.record import moment
+from spool.registry.operators import ADMIN, ROLES, Session
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+from spool.registry.roles import BASES
+
+
+class SignIn(RequestBody):
+    """A sign-in: either e-mail and password, or the secret of a console link."""
+
+    email: str | None = None
+    password: str | None = None
+    link: str | None = None
+
+
+class NewLink(RequestBody):
+    role: str = ADMIN
+
+
+@call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING)
+async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
+    body = request.body
+    services = request.services
+    operators = request.registry.operators
+    address = request.actor.address
+    if body.link is not None and body.email is None and body.password is None:
+        # Links have a separate limit, so that guessed passwords never lock out the holder of a link.
+        tries = [tries_from(request, "link")]
+        work = partial(operators.follow, body.link, address=address)
+        signed_in = await _try(tries, work)
+        wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
+    elif body.link is None and body.email is not None and body.password is not None:
+        email = body.email.strip().lower()[:300]
+        buckets, network = tries_from(request, "address")
+        tries = [(buckets, network), (services.account_sign_ins, email)]
+        turn = f"{network} {email}" if buckets is services.shared_sign_ins else network
+        work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
+        signed_in = await _try(tries, work)
+        wrong = "the e-mail or the password is wrong"
+    else:
+        raise Refusal(400, "bad_payload", "send email and password, or link")
+    if signed_in is None:
+        raise Refusal(401, "sign_in", wrong)
+    secret, session = signed_in
+    response = uncached_json({"session": _describe(session)}, status=201)
+    set_session_cookie(request, response, secret, session.ends_at - session.created_at)
+    return response
+
+
+async def _try(
+    tries: list[tuple[Buckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
+) -> tuple[str, Session] | None:
+    """
+    Run `work` within the limits of `tries`. Each limit is charged before the slow check, and gets the charge
+    back after a success.
+    """
+    wait_s = max(buckets.wait_s(name) for buckets, name in tries)
+    if wait_s:
+        raise Refusal(429, "too_many_attempts", "too many wrong attempts; retry later", retry_after_s=wait_s)
+    for buckets, name in tries:
+        buckets.charge(name)
+    result = await work()
+    for buckets, name in tries if result else ():
+        buckets.charge(name, -1)
+    return result
+
+
+@call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING)
+async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """
+    Return the session, its rights, the version, and the address for telemetry. Only signed-in people
+    may see them.
+    """
+    session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
+    shown = _describe(request.session) if request.session else session
+    rights = {
+        "permission_sets": sorted(request.rights.permission_sets),
+        "roles": list(request.rights.roles),
+        "is_limited": request.is_limited,
+        "cost_types": list(request.rights.cost_types),
+    }
+    return {
+        "session": shown,
+        "rights": rights,
+        "version": request.shared.version,
+        "telemetry_url": request.shared.urls().telemetry,
+    }
+
+
+@call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING)
+async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
+    if request.session is not None:
+        await request.registry.operators.sign_out(request.session, actor=request.actor)
+    # removes the responses that the browser has cached with their ETag
+    forgets = {"Clear-Site-Data": '"cache"'}
+    response = uncached_json({"session": None}, headers=forgets)
+    http = request.http
+    services = request.services
+    response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
+    return response
+
+
+def describe_session(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "actor": session.actor,
+        "role": session.role,
+        "account": session.account or None,
+        "began_with": _began_with(session),
+        "address": session.address or None,
+        "created": moment(session.created_at),
+        "last_seen": moment(session.seen_at),
+        "ends": moment(session.ends_at),
+    }
+
+
+def _began_with(session: Session) -> str:
+    if session.issuer:
+        return PROVIDER
+    return PASSWORD if session.operator else LINK
+
+
+PASSWORD, LINK, PROVIDER = "password", "link", "provider"
+
+SESSIONS: List[Session] = List(
+    root="sessions",
+    show=describe_session,
+    identity=Sort(value=lambda session: session.id),
+    sorts={
+        "created": Sort(value=lambda session: session.created_at),
+        "last_seen": Sort(value=lambda session: session.seen_at),
+        "actor": Sort(value=lambda session: session.actor),
+    },
+    default_sort=("created", "desc"),
+    filters={
+        "actor": Filter(values=lambda session: (session.actor,)),
+        "role": Filter(values=lambda session: (session.role,), valid_values=ROLES),
+        "began_with": Filter(
+            values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK, PROVIDER)
+        ),
+    },
+)
+
+
+@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS)
+async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
+    return await request.list(SESSIONS, MemoryRows(await request.registry.operators.sessions()))
+
+
+@call("DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session")
+async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
+    id = request.word("id")
+    await request.registry.operators.end_session(id, actor=request.actor)
+    return {"ended": id}
+
+
+@call("POST", "/console-links", ORGANIZATION_ADMINISTRATION, "Create a one-time link", status=201)
+async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
+    body = request.body
+    session = request.session
+    if body.role not in BASES:
+        raise Invalid("role must be one of " + ", ".join(BASES))
+    if session is not None and session.operator and session.role != ADMIN:
+        # A person with another role may lose this role, but the link would stay valid.
+        raise NotAllowed(
+            "only an account with the role Admin (admin) can create a link; or run tollhouse console link"
+        )
+    if session is not None and not session.operator:
+        # A chain of links could otherwise outlast the account that created the first link.
+        raise NotAllowed(
+            "a session that a link started cannot create links; sign in with an account, or run "
+            "tollhouse console link"
+        )
+    account = "" if session is None else session.account
+    secret = await request.registry.operators.link(role=body.role, actor=request.actor, account=account)
+    return {"link": console_link(request.shared.urls().console, secret), "role": body.role}
+
+
+def _describe(session: Session) -> dict[str, object]:
+    return {
+        "actor": session.actor,
+        "role": session.role,
+        "csrf_token": session.csrf,
+        "ends": moment(session.ends_at),
+    }

@@ -1,0 +1,316 @@
+"""
+Receivers for AI telemetry in the formats of gateways, and for the protocols of other products. The address
+names the format, or the format is detected.
+
+PUT and PATCH mean the same as POST, because some products let their users choose the method.
+
+Helicone's webhook cannot set a header, so its key is the last part of the URL. Logs of other systems contain
+URLs, so this address accepts only keys with no other scope, and Tollhouse never logs its path. Helicone also
+signs its bodies. Langfuse clients send requests to further addresses besides the one for batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from aiohttp import web
+
+from gateway.configuration.secret_file import SecretFile
+from gateway.core.errors import Refusal
+from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
+from gateway.http import answers
+from gateway.http.address import (
+    AS_BASIC,
+    AS_BEARER,
+    ERROR,
+    IN_PATH,
+    KEY,
+    WRITE,
+    Address,
+    Content,
+    KeyCarriage,
+    authorization,
+)
+from gateway.http.answers import CLOUD_EVENTS, JSON
+from gateway.http.requests import Result
+from gateway.http.turns import LARGE, aside, drive_aside
+from gateway.normalise import any_format
+from gateway.normalise.formats.engine.declaration import FormatAnswer
+from gateway.normalise.formats.engine.driver import answer_to, refusal_to
+from gateway.normalise.formats.helicone import helicone_signed
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognised
+from gateway.normalise.otlp.decoding.json_schema import JsonTraces
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.receivers.otlp_http import export, otlp_row
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.registry.scopes import INGEST
+
+# Response that Langfuse clients read to check a key. It is the same for every key, so the holder of a
+# write-only key learns nothing.
+_PROJECT = {
+    "id": "tollhouse",
+    "name": "Tollhouse",
+    "organization": {"id": "tollhouse", "name": "Tollhouse"},
+    "metadata": {},
+}
+
+SIGNATURE = "Helicone-Signature"
+
+
+def check_format(request: web.Request) -> None:
+    """Raise Refusal 404 for an unknown format."""
+    if request.match_info["format"] not in FORMAT_NAMES:
+        known_formats = ", ".join(FORMAT_NAMES)
+        raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known_formats}.")
+
+
+def find_key(request: web.Request) -> str | None:
+    """Return the key from the header that senders of the named format use."""
+    format = BY_NAME.get(request.match_info["format"])
+    own_header = format.key_header if format else None
+    own_key = request.headers.get(own_header) if own_header else None
+    return own_key or authorization(request)
+
+
+def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
+    """
+    Return the error in the plain form. If the headers identify a product, return it in that product's form.
+    """
+    return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
+
+
+def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
+    response = answers.json_response({"error": error.type, "message": error.message}, status=error.status)
+    return answers.with_retry_after(response, error)
+
+
+def _with_own(accepted_schema: Schema) -> Mapping[int, Content]:
+    """
+    Return the responses to an accepted payload by status: Tollhouse's own responses and the formats' responses.
+    """
+    by_status: dict[int, list[Schema]] = {200: [accepted_schema]}
+    for format in FORMATS:
+        for status, schema in format.answer_schemas.items():
+            by_status.setdefault(status, []).extend([] if schema is None else [schema])
+    return {status: _content(schemas) for status, schemas in sorted(by_status.items())}
+
+
+def _content(schemas: list[Schema]) -> Content:
+    if not schemas:
+        return {}
+    return {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
+
+
+_REJECT = closed({"item": COUNT, "reason": TEXT, "message": TEXT})
+_TAKEN = closed({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array(_REJECT)})
+_INGESTED: Mapping[int, Content] = _with_own(_TAKEN)
+_OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
+_INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, *_OWN_REFUSALS]}}
+_LANGFUSE_ERRORS: Content = {JSON: closed({"error": TEXT, "message": TEXT})}
+
+
+@Address(
+    methods=("POST", "PUT", "PATCH"),
+    path="/v1/ai-telemetry",
+    summary="Send a payload of any known format, which is detected",
+    endpoint="ai-telemetry",
+    scope=INGEST,
+    takes={JSON: ANYTHING},
+    gives=_INGESTED,
+    errors=_INGEST_ERRORS,
+    error_form=sender_error,
+)
+async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request)
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/ai-telemetry/helicone/{hook}",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Send a Helicone webhook; the last part of the URL is a key that may only send AI telemetry",
+    endpoint="helicone",
+    scope=INGEST,
+    key=IN_PATH,
+    sole_scope=True,
+    takes={JSON: ANYTHING},
+    gives={200: {JSON: OBJECT}},
+)
+async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """
+    Store a webhook's payload. If a signing secret is configured, the body must be signed, because other
+    people may know the URL.
+    """
+    secret = request.receivers.signing_secret
+    if secret is not None:
+        signature = request.http.headers.get(SIGNATURE, "")
+        body = request.body
+        await aside(lambda: _check_signature(signature, body, secret), is_large=len(body) > LARGE)
+    return await ingest(request, format="helicone")
+
+
+def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
+    secret.refresh()
+    if helicone_signed(secret.value, body, signature):
+        return
+    problem = f"The {SIGNATURE} header is missing"
+    if signature:
+        problem = f"The {SIGNATURE} header does not match this body"
+    message = f"{problem}. Put the webhook's signing key into the file that {secret.setting} names."
+    raise Refusal(401, "bad_signature", message)
+
+
+@Address(
+    methods=("POST", "PUT", "PATCH"),
+    path="/v1/ai-telemetry/{format:.+}",
+    summary="Send a payload of the named format",
+    endpoint="ai-telemetry",
+    scope=INGEST,
+    key=KeyCarriage(find_key, (KEY,)),
+    check=check_format,
+    takes={JSON: ANYTHING},
+    gives=_INGESTED,
+    errors=_INGEST_ERRORS,
+    refusals=(*WRITE, 404),
+    error_form=sender_error,
+    choices={"format": FORMAT_NAMES},
+)
+async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request, format=request.word("format"))
+
+
+@Address(
+    methods=("POST",),
+    path="/api/public/ingestion",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Send a Langfuse batch; the answer is 207 with the result of each event",
+    endpoint="langfuse",
+    scope=INGEST,
+    key=AS_BASIC,
+    takes={JSON: OBJECT},
+    gives={207: _INGESTED[207]},
+    errors=_LANGFUSE_ERRORS,
+    error_form=langfuse_error,
+)
+async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request, format="langfuse")
+
+
+@otlp_row(
+    "/api/public/otel/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at Langfuse's address",
+    JsonTraces,
+    key=AS_BASIC,
+)
+async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@otlp_row(
+    "/api/otel/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at LangWatch's address",
+    JsonTraces,
+    key=AS_BEARER,
+)
+async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@otlp_row(
+    "/opentelemetry/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at HoneyHive's address",
+    JsonTraces,
+    key=AS_BEARER,
+)
+async def honeyhive_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@otlp_row(
+    "/api/v1/traces",
+    "traces",
+    "OTLP/HTTP traces at Keywords AI's address",
+    JsonTraces,
+    key=AS_BEARER,
+)
+async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@Address(
+    methods=("GET",),
+    path="/api/public/health",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Health check for Langfuse clients",
+    endpoint="langfuse/health",
+    gives={200: {JSON: closed({"status": TEXT, "version": TEXT})}},
+    errors=_LANGFUSE_ERRORS,
+    refusals=(415, 500, 503),
+    error_form=langfuse_error,
+)
+async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result:
+    return {"status": "OK", "version": request.shared.version}
+
+
+@Address(
+    methods=("GET",),
+    path="/api/public/projects",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Key check for Langfuse clients; the answer is the same for every key",
+    endpoint="langfuse/projects",
+    scope=INGEST,
+    key=AS_BASIC,
+    gives={200: {JSON: closed({"data": array(OBJECT)})}},
+    errors=_LANGFUSE_ERRORS,
+    refusals=(401, 403, 415, 429, 500, 503),
+    error_form=langfuse_error,
+)
+async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
+    return {"data": [_PROJECT]}
+
+
+@Address(
+    methods=("POST",),
+    path="/api/v1/events",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Send OpenMeter CloudEvents, one or many",
+    endpoint="openmeter",
+    scope=INGEST,
+    key=AS_BEARER,
+    takes=dict.fromkeys(CLOUD_EVENTS, ANYTHING),
+    gives={200: {JSON: OBJECT}, 204: {}},
+)
+async def openmeter_events(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request, format="openmeter")
+
+
+async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
+    """
+    Store a payload in `format`, or in the detected format. The response has the form that its product expects.
+    """
+    receivers = request.receivers
+    body = request.body
+    size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
+    if format is None:
+        format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
+    options = receivers.options
+    outcome, reports = await drive_aside(
+        lambda hold: any_format.normalise(format, body, options=options, hold=hold),
+        request.share.take,
+        size=size,
+    )
+    receipt = await receivers.intake.take(outcome, request.bearer, reports)
+    answering = answer_to(format, body, outcome, now=receivers.clock.now())
+    answer = await drive_aside(lambda _: answering, request.share.take, size=size)
+    response = _response(answer)
+    if answer.status < 300:
+        response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
+    return response
+
+
+def _response(answer: FormatAnswer) -> web.Response:
+    return answers.respond(answer.body, status=answer.status, content_type=answer.content_type)

@@ -1,0 +1,137 @@
+"""
+Receivers for hourly billing files (billing drops). One receiver stores files, and the other only validates them.
+
+A file is stored whole and forwarded unchanged. The upstream has used two names for the path segment, and
+both are accepted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aiohttp import web
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.http import answers
+from gateway.http.address import WRITE, Address
+from gateway.http.answers import JSON
+from gateway.http.requests import Result
+from gateway.http.turns import LARGE, aside
+from gateway.normalise import billing
+from gateway.normalise.billing import Drop
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest, identity_of, names_of
+from spool.identity import RequestNames
+from spool.log.values import Receipt
+from spool.record import BillingDrop
+from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
+
+_SEGMENT = "/v2/connections/billing/{segment:external|anycost}"
+_KEPT = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
+_VALIDATED = closed({"is_valid": BOOLEAN, "errors": array(TEXT), "answered_by": TEXT})
+
+
+def _row(
+    path: str, scope: str, endpoint: str, summary: str, gives: Schema, *, takes_key: bool = False
+) -> Address:
+    return Address(
+        methods=("POST",),
+        path=_SEGMENT + path,
+        summary=summary,
+        endpoint=endpoint,
+        scope=scope,
+        takes={JSON: OBJECT},
+        gives={200: {JSON: closed({"connection": gives})}},
+        refusals=(*WRITE, 404, 409),
+        takes_idempotency_key=takes_key,
+    )
+
+
+@_row(
+    "/validate_billing_drop",
+    VALIDATE_BILLING_DROP,
+    "billing/validate",
+    "Validate an hourly billing file without storing it",
+    _VALIDATED,
+)
+async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
+    """
+    Check a file by the rules of Tollhouse, then by the upstream's rules if the upstream answers. Store nothing.
+
+    A file that breaks a rule of Tollhouse is not sent upstream, because it may contain message content.
+    """
+    errors, answered_by = list((await _read(request)).errors), "tollhouse"
+    validate = request.services.billing_connections.validate
+    if not errors and validate is not None:
+        upstream_errors = await validate(request.body)
+        if upstream_errors is not None:
+            errors, answered_by = upstream_errors, "upstream"
+    return {"connection": {"is_valid": not errors, "errors": errors, "answered_by": answered_by}}
+
+
+@_row(
+    "/{connection_id}/billing_drops",
+    BILLING_DROP,
+    "billing",
+    "Send billing data of one month to a billing connection",
+    _KEPT,
+    takes_key=True,
+)
+async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    connections, id, names = (
+        request.services.billing_connections,
+        request.word("connection_id"),
+        names_of(request),
+    )
+    # the request was stored before, so accept it even if the connection has changed since
+    if names is not None and request.services.deposits.has(names):
+        return await _keep(request, id, names, is_repeat=True)
+    async with connections.taking(id) as connection:
+        return await _keep(request, connection.id, names, upstream_id=connection.upstream_id)
+
+
+async def _keep(
+    request: KeyRequest[TopicServices, bytes],
+    connection_id: str,
+    names: RequestNames | None,
+    *,
+    upstream_id: str = "",
+    is_repeat: bool = False,
+) -> web.Response:
+    drop = await _read(request)
+    if drop.errors:
+        raise Refusal(400, "invalid_drop", f"Nothing was stored: {'; '.join(drop.errors)}.")
+    identity = identity_of(names, 0, None)
+    record = BillingDrop(
+        id=identity.id,
+        connection_id=connection_id,
+        month=drop.month,
+        operation=drop.operation,
+        rows=drop.rows,
+        body=request.body,
+        upstream_id=upstream_id or None,
+    )
+    if not is_repeat:
+        await request.services.billing_connections.check_room(record)
+    deposits = request.services.deposits
+    bearer = request.bearer
+    receipt = await deposits.drop(record, identity, bearer, request=names, is_repeat=is_repeat)
+    return _answer(record, receipt)
+
+
+def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
+    answer = {"drop_id": record.id.hex(), "month": record.month, "row_count": record.rows}
+    return answers.json_response({"connection": answer}, receipt=receipt)
+
+
+async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
+    body = request.body
+    max_tags = request.services.billing_connections.max_tags
+    if len(body) > billing.MAX_BYTES:
+        raise Refusal(
+            413,
+            "body_too_large",
+            "A billing file may have at most 5 MB. Send several files, each with whole hours.",
+        )
+    return await aside(partial(billing.read, body, max_tags=max_tags), is_large=len(body) > LARGE)

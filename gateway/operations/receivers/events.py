@@ -1,0 +1,136 @@
+"""
+The receiver for usage events, as plain JSON or as CloudEvents 1.0. The response states the result of each item.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+from aiohttp import web
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import ANYTHING, COUNT, TEXT, array, closed
+from gateway.http import answers
+from gateway.http.address import Address
+from gateway.http.answers import CLOUD_EVENTS, JSON
+from gateway.http.turns import LARGE, aside, drive, drive_aside
+from gateway.normalise.events import BINARY, LINK_EVENT, Events, is_binary, read, read_binary
+from gateway.normalise.payload import body_limits
+from gateway.normalise.payload.body_limits import Allowance
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest, names_of
+from spool.registry.scopes import CREATE_EVENT
+
+# Media types that HTTP clients send by default if their user states none.
+_UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
+
+
+def check_media_type(request: web.Request) -> None:
+    """
+    Raise Refusal 415 for a media type that cannot be JSON. The first bytes of the body show which kind of
+    JSON it is.
+    """
+    if is_binary(request.headers):
+        return
+    media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if media and not media.endswith(("json", "+json", "jsonl")) and media not in _UNSPECIFIC_TYPES:
+        message = "Send JSON, JSON lines, application/cloudevents+json or application/cloudevents-batch+json."
+        raise Refusal(415, "unsupported_media_type", message)
+
+
+_ERROR = closed({"type": TEXT, "message": TEXT})
+MOST_NAMED = 3  # maximum types that the hint of a response names
+_ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/events",
+    summary="Send usage events: one, an array, JSON lines, or CloudEvents 1.0",
+    endpoint="events",
+    scope=CREATE_EVENT,
+    check=check_media_type,
+    takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
+    gives={
+        200: {
+            JSON: closed(
+                {"accepted": COUNT, "rejected": COUNT, "events": array(_ITEM_RESULT)}, {"hint": TEXT}
+            )
+        }
+    },
+    takes_idempotency_key=True,
+)
+async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    """Store usage events. The response states for each item whether it was accepted."""
+    body = request.body
+    headers = request.http.headers
+    options = request.receivers.options
+    takes_ids = request.bearer.may_chain
+    keep_tags = options.keep_tags
+    if is_binary(headers):
+        events = await aside(
+            lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),
+            is_large=len(body) > LARGE,
+        )
+    else:
+        events = await drive_aside(
+            lambda hold: read(
+                body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
+            ),
+            request.share.take,
+            size=len(body),
+        )
+    if any(record.event_type == LINK_EVENT for record in events.records):
+        from gateway.operations.money.work_links.events import (
+            link_units,  # imported when the first such event arrives
+        )
+
+        await link_units(request, events)
+    if events.received and len(events.rejects) == events.received:
+        raise Refusal(400, "malformed", answers.reasons(events.rejects))
+    names = names_of(request, *_header_attributes(headers))
+    receipt = await request.services.deposits.events(events, request.bearer, request=names)
+    types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
+    item_results = await drive(body_limits.encoded_list(_item_results(events)))
+    answer = {
+        "accepted": len(events.records),
+        "rejected": len(events.rejects),
+        "events": orjson.Fragment(item_results),
+        **_hint([event_type for event_type in types if request.services.is_unmapped(event_type)]),
+    }
+    return answers.json_response(answer, receipt=receipt)
+
+
+def _hint(unmapped: Sequence[str]) -> Mapping[str, str]:
+    """Return a hint if the cost service does not receive events of these types."""
+    if not unmapped:
+        return {}
+    names = ", ".join(map(json.dumps, unmapped[:MOST_NAMED])) + (
+        ", ..." if len(unmapped) > MOST_NAMED else ""
+    )
+    return {
+        "hint": f"The events are stored, but the cost service does not receive events of type {names}: "
+        f"map them to a unit-cost stream on the console's page Streams and events, or under [upstream.events]."
+    }
+
+
+def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the attributes of an event in binary form, sorted by name."""
+    if is_binary(headers):
+        for name, value in sorted((name.lower(), value) for name, value in headers.items()):
+            if name.startswith(BINARY):
+                yield f"{name}: {value}".encode("utf-8", "surrogateescape")
+
+
+def _item_results(events: Events) -> Iterator[dict[str, object]]:
+    """Yield for each item whether it was accepted. New events and duplicates get the same result."""
+    refused = {reject.item: reject for reject in events.rejects}
+    for position in range(events.received):
+        reject = refused.get(position)
+        if reject is None:
+            yield {"item": position, "status": "accepted"}
+        else:
+            error = {"type": reject.reason, "message": reject.message}
+            yield {"item": position, "status": "rejected", "error": error}

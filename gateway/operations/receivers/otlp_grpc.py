@@ -1,0 +1,337 @@
+"""
+OTLP over gRPC, with the same decoding, keys, limits and receipts as over HTTP.
+
+There are no generated stubs. A handler gets the message as bytes, and the response has the same bytes as over
+HTTP. In gRPC, a unary call is sent as a stream of one message. Handlers receive it as a stream, so the key is
+checked before the message is received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
+
+import grpc
+
+from gateway.configuration.values import split_address
+from gateway.core.errors import BadPayload, Refusal, reason_of
+from gateway.core.first_use import imported
+from gateway.http import answers
+from gateway.http.admission import DEVICE_ID, check_single, key_in, name_device
+from gateway.http.bodies import end, inflate_message
+from gateway.http.error_table import refusal_of
+from gateway.http.inflight_bytes import Share
+from gateway.http.listening.forwarded import FORWARDED_FOR
+from gateway.http.listening.listener import address_party, begin_work, key_party
+from gateway.http.listening.tls import Certificate
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.people.authentication.access import Bearer
+from spool.registry.scopes import INGEST
+
+if TYPE_CHECKING:
+    from gateway.normalise.otlp import Signal
+
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Messages: TypeAlias = AsyncIterator[bytes]
+Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
+Take: TypeAlias = "Callable[[bytes, Bearer, Share, Context], Awaitable[bytes]]"
+
+RECEIVE_S = 120.0  # seconds within which a message must arrive after its call has a slot
+LOOKAHEAD_BYTES = 64 * 1024
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+RECEIPT = answers.RECEIPT.lower()
+
+
+class GrpcServer:
+    """The server for all OTLP services on one port. Call `start` and `stop` once each."""
+
+    def __init__(
+        self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int, reuse_port: bool = False
+    ) -> None:
+        """
+        Prepare the server. `exports` are the handlers by service name. The functions `exports`, `waiting` and
+        `refusals` return such handlers.
+
+        `reuse_port` means that another process of this user may listen on the same address if it sets
+        `reuse_port` as well.
+        """
+        self._exports = exports
+        self._reuse_port = reuse_port
+        self._options = _options(max_bytes, max_connections, reuse_port)
+        self._server: grpc.aio.Server | None = None
+        self.address = ""
+
+    async def start(self, address: str, certificate: Certificate | None) -> None:
+        """Start listening. Raises OSError if the address is in use or not on this machine."""
+        try:
+            check_free(address, reuse_port=self._reuse_port)
+        except OSError as error:
+            raise OSError(f"cannot listen on {address} for gRPC: {reason_of(error)}") from error
+        self._server = server = grpc.aio.server(options=self._options)
+        server.add_generic_rpc_handlers([_service(name, export) for name, export in self._exports.items()])
+        try:
+            if certificate is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, _credentials(certificate))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address} for gRPC: another program took it first") from error
+        await server.start()
+        self.address = f"{address.rpartition(':')[0]}:{port}"
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls at once. Running calls may finish."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+
+def check_free(address: str, *, reuse_port: bool) -> None:
+    """
+    Raise OSError if the process can listen on none of the addresses behind a host name.
+
+    gRPC itself does not report the reason, and sometimes aborts the process when it ends after such an error.
+    """
+    host, number = split_address(address)
+    errors = []
+    for family, kind, protocol, _, where in socket.getaddrinfo(host, number, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                probe.bind(where)
+            except OSError as error:
+                errors.append(error)
+            else:
+                return
+    raise errors[0]
+
+
+def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
+    return [
+        # connections above this limit are closed at once
+        (
+            "grpc.max_allowed_incoming_connections",
+            max_connections,
+        ),
+        # Limit in bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
+        ("grpc.max_receive_message_length", max_bytes),
+        # decompression is off, because gRPC would inflate bytes before Tollhouse can check its limit
+        (
+            "grpc.per_message_decompression",
+            0,
+        ),
+        # This option and the next limit the bytes that are buffered for a call that does not receive yet.
+        # Without them, gRPC may buffer megabytes for each call.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+        # Without this option, gRPC shares a port that is in use, so a second server would silently get half
+        # of the calls.
+        ("grpc.so_reuseport", int(reuse_port)),
+        ("grpc.max_concurrent_streams", 64),
+        ("grpc.keepalive_time_ms", 120_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 5),
+        ("grpc.max_connection_idle_ms", 3_600_000),
+    ]
+
+
+def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
+    """
+    Return the handlers of the services in a table, each with its signal. A service without a signal is
+    accepted, but nothing is stored.
+    """
+    return {
+        name: _endpoint(f"grpc/{signal}", _export(signal, services), services)
+        if signal
+        else _endpoint("grpc/profiles", _drop, services)
+        for name, signal in table.items()
+    }
+
+
+def waiting(
+    table: Mapping[str, object], ready: Callable[[], Awaitable[Mapping[str, Export]]]
+) -> Mapping[str, Export]:
+    """Return handlers whose calls wait until the real handlers are ready."""
+
+    def later(name: str) -> Export:
+        async def wait(messages: Messages, context: Context) -> bytes:
+            return await (await ready())[name](messages, context)
+
+        return wait
+
+    return {name: later(name) for name in table}
+
+
+def refusals(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
+    """Return handlers that refuse every call before its message is read."""
+
+    async def refuse(_: Messages, context: Context) -> bytes:
+        return await _abort(context, error)
+
+    return dict.fromkeys(table, refuse)
+
+
+def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
+    method = grpc.stream_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
+    methods = {"Export": method}
+    handler: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, methods)  # type: ignore[no-untyped-call]
+    return handler
+
+
+def _export(signal: Signal, services: ReceiverServices) -> Take:
+    async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
+        otlp_http = await imported("gateway.operations.receivers.otlp_http")
+        outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
+        del body  # release the body's memory, because the commit may take a while
+        receipt = await services.intake.take(outcome, bearer)
+        otlp_http.refuse_when_all_malformed(outcome)
+        context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
+        return answers.otlp_success(outcome.rejects, member=otlp_http.MEMBERS[signal], json=False)
+
+    return take
+
+
+async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
+    return b""
+
+
+async def _admit(services: ReceiverServices, context: Context) -> Bearer:
+    metadata = context.invocation_metadata() or ()
+    check_single(metadata)
+    key = key_in(metadata, services.access.key_headers)
+    if key is None:
+        key = _metadatum(context, "authorization")
+    address = _address(services, context)
+    bearer = await services.access.admit_of_now(key, INGEST, address=address)
+    services.access.charge(bearer, requests=1, bytes=0)
+    return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
+
+
+async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, context: Context) -> bytes:
+    """
+    Return the message of a call. Its size counts for its key and for the bytes in flight. Raises BadPayload
+    if there is no message.
+
+    The message is read from the context, because the iterator of messages would keep it in memory
+    until garbage collection.
+    """
+    try:
+        async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
+            with share.upload(partial(end, limit)):
+                message = await context.read()
+    except TimeoutError:
+        share.check()
+        message = grpc.aio.EOF
+    if not isinstance(message, bytes):
+        raise BadPayload("The call contained no message.")
+    body = await inflate_message(message, share, max_bytes=services.max_body_bytes)
+    services.access.charge(bearer, requests=0, bytes=len(body))
+    return body
+
+
+def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
+    """Wrap `take` for a gRPC service: admit the call, receive the message, call `take`, count and log."""
+    services.metrics.expect(name, grpc.StatusCode.OK.name)
+
+    async def enter(context: Context) -> bytes:
+        try:
+            with services.in_hand:
+                bearer = await _admit(services, context)
+                await begin_work(key_party(bearer.name))
+                with services.inflight.share(bearer.name) as share:
+                    answer = await take(
+                        await _receive(services, share, bearer, context), bearer, share, context
+                    )
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            refusal = _without_frames(refusal_of(error, endpoint=name))
+            code = grpc_code(refusal)
+            services.metrics.requests(name, code.name)
+            services.metrics.refused(refusal.type)
+            extra = {"action": "request_refused", "endpoint": name, "status": code.name, "type": refusal.type}
+            _log.warning("refused a request", extra={**extra, "address": _address(services, context)})
+        else:
+            services.metrics.requests(name, grpc.StatusCode.OK.name)
+            return answer
+        await begin_work()
+        # Call abort outside the except block. It raises an exception, which would otherwise carry the error's
+        # text as its context.
+        return await _abort(context, refusal)
+
+    async def in_turn(_: Messages, context: Context) -> bytes:
+        with services.turns.request(address_party(_address(services, context))) as work:
+            return await work.run(enter(context))
+
+    return in_turn
+
+
+def _without_frames(refusal: Refusal) -> Refusal:
+    """Return the refusal without its traceback, because the frames in it would keep the message in memory."""
+    refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
+    return refusal
+
+
+async def _abort(context: Context, refusal: Refusal) -> bytes:
+    code = grpc_code(refusal)
+    details = answers.status_details(refusal, code.value[0])
+    await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
+    raise AssertionError("abort always raises")
+
+
+def grpc_code(refusal: Refusal) -> grpc.StatusCode:
+    """Return the gRPC code for a refusal. The HTTP status decides, unless only gRPC has a more exact code."""
+    match refusal.status:
+        case 413:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case 500:
+            return grpc.StatusCode.INTERNAL
+    return _CODES[answers.code_of(refusal.status)]
+
+
+def _metadatum(context: Context, name: str) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == name:
+            return value if isinstance(value, str) else None
+    return None
+
+
+def _address(services: ReceiverServices, context: Context) -> str:
+    """
+    Return the sender's address without the port, from a form such as `ipv6:%5B::1%5D:50312`.
+
+    If a trusted proxy forwards the call, return the address that the proxy reports.
+    """
+    family, _, rest = context.peer().partition(":")
+    peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
+    origin = services.proxies.origin(peer, _metadatum(context, FORWARDED_FOR.lower()) or "")
+    return peer if origin is None or origin.address is None else origin.address
+
+
+def _credentials(certificate: Certificate) -> Any:
+    """
+    Return credentials that read the certificate at every new connection, so that a renewed certificate is
+    used at once.
+    """
+
+    def configuration() -> Any:
+        text = certificate.text
+        return grpc.ssl_server_certificate_configuration(  # type: ignore[no-untyped-call]
+            [(text.key, text.cert)], text.client_ca
+        )
+
+    needs_client = certificate.text.client_ca is not None
+    return grpc.dynamic_ssl_server_credentials(  # type: ignore[no-untyped-call]
+        configuration(), configuration, require_client_authentication=needs_client
+    )

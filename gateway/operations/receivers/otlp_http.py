@@ -1,0 +1,177 @@
+"""
+OTLP over HTTP: traces, metrics and logs in protobuf or JSON. Profiles are accepted, but not stored.
+
+The response has the encoding of the request. A refusal is a google.rpc.Status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from aiohttp import web
+
+from gateway.core.errors import BadPayload, Refusal
+from gateway.core.first_use import imported
+from gateway.core.schemas import BYTES, OBJECT, TEXT, closed
+from gateway.http import answers
+from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
+from gateway.http.answers import JSON, PROTOBUF
+from gateway.http.inflight_bytes import Share
+from gateway.http.turns import drive, drive_aside
+from gateway.normalise import otlp
+from gateway.normalise.otlp import Signal
+from gateway.normalise.otlp.decoding import json_schema
+from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.registry.scopes import INGEST
+
+# size in bytes from which a request is decoded on the thread; for a smaller request, switching to the thread
+# costs more than it saves
+SLICED: Final = 64 * 1024
+
+_IS_JSON: Final = {JSON: True, PROTOBUF: False}
+
+_ERRORS: Content = {PROTOBUF: BYTES, JSON: closed({"code": {"type": "integer"}, "message": TEXT})}
+
+# Name of the response member that counts rejected items in a partial success.
+MEMBERS: dict[Signal, str] = {
+    "traces": "rejectedSpans",
+    "metrics": "rejectedDataPoints",
+    "logs": "rejectedLogRecords",
+}
+
+
+def is_json(request: web.Request) -> bool | None:
+    """
+    Return True for JSON, False for protobuf and None for any other content type. Case and parameters are ignored.
+    """
+    # A lookup of the exact text comes first, because nearly all senders write the header in the same way.
+    is_json_type = _IS_JSON.get(request.headers.get("Content-Type", ""))
+    return _IS_JSON.get(request.content_type.lower()) if is_json_type is None else is_json_type
+
+
+def check_media_type(request: web.Request) -> None:
+    if request.headers.get("Content-Type", "") in _IS_JSON:
+        return
+    if is_json(request) is None:
+        message = f"Content-Type must be {PROTOBUF} or {JSON}."
+        raise Refusal(415, "unsupported_media_type", message)
+
+
+def status_error(request: web.Request, error: Refusal, _: float) -> web.Response:
+    return answers.otlp_refusal(error, json=is_json(request) is not False)
+
+
+def otlp_row(
+    path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
+) -> Address:
+    """Declare an address for one signal. `decoded` is the type of a JSON body."""
+    # The API description lists only the outermost members, because opentelemetry-proto defines the inner ones.
+    members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
+    member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
+    message = {"type": "object", "properties": dict.fromkeys(members, member)}
+    partial_success = closed({MEMBERS[signal]: TEXT, "errorMessage": TEXT})
+    return Address(
+        methods=("POST",),
+        path=path,
+        summary=summary,
+        endpoint=f"otlp/{signal}",
+        scope=INGEST,
+        key=key,
+        # at an address of another product, that product's client chooses the parameters
+        checks_query=key is IN_HEADER,
+        check=check_media_type,
+        takes={PROTOBUF: BYTES, JSON: message},
+        gives={200: {PROTOBUF: BYTES, JSON: closed({}, {"partialSuccess": partial_success})}},
+        errors=_ERRORS,
+        error_form=status_error,
+    )
+
+
+@otlp_row("/v1/traces", "traces", "OTLP/HTTP traces", json_schema.JsonTraces)
+def export_traces(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
+    return export("traces", request)
+
+
+@otlp_row("/v1/metrics", "metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics)
+def export_metrics(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
+    return export("metrics", request)
+
+
+@otlp_row("/v1/logs", "logs", "OTLP/HTTP logs", json_schema.JsonLogs)
+def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
+    return export("logs", request)
+
+
+async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """Normalise and store the items of one signal. Malformed items are reported as a partial success."""
+    receivers = request.receivers
+    json = is_json(request.http) is True
+    # The body is passed without another reference to it, so that its memory is free during the commit.
+    outcome = await read_export(
+        signal, request.take_body(), json=json, receivers=receivers, share=request.share
+    )
+    receipt = await receivers.intake.take(outcome, request.bearer)
+    if outcome.rejects:
+        refuse_when_all_malformed(outcome)
+    answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
+    return answers.respond(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
+
+
+async def read_export(
+    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, share: Share
+) -> Outcome:
+    """
+    Return the outcome of a request. Its items count in the request's share of bytes in flight.
+
+    A request with many items is read on the thread, unless the memory of spans knows it. Raises BadPayload and
+    Refusal as the normaliser does.
+    """
+    options = receivers.options
+    if receivers.memory is not None and signal == "traces" and not json:
+        if receivers.memory.made is None:
+            await imported("gateway.normalise.memory.spans")
+        memory = receivers.memory()
+        selected = memory.select(body, options)
+        remembered = None if selected is None else await drive(memory.read(selected))
+        if remembered is not None:
+            return remembered
+    if len(body) <= SLICED:
+        reading = otlp.normalise(signal, body, json=json, options=options, hold=share.take)
+        return await receivers.together.run(reading)
+    return await drive_aside(
+        lambda hold: otlp.normalise(signal, body, json=json, options=options, hold=hold),
+        share.take,
+        size=len(body),
+    )
+
+
+@Address(
+    methods=("POST",),
+    path="/v1development/profiles",
+    name="export_profiles",
+    summary="OTLP/HTTP profiles, accepted but not stored",
+    endpoint="otlp/profiles",
+    scope=INGEST,
+    check=check_media_type,
+    takes={PROTOBUF: BYTES, JSON: OBJECT},
+    gives={200: {PROTOBUF: BYTES, JSON: closed({})}},
+    errors=_ERRORS,
+    error_form=status_error,
+)
+async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """
+    Accept profiles without storing them, so that a sender that exports all signals needs no special configuration.
+    """
+    if is_json(request.http):
+        return answers.respond(b"{}", content_type=JSON)
+    return answers.respond(b"", content_type=PROTOBUF)
+
+
+def refuse_when_all_malformed(outcome: Outcome) -> None:
+    """Raise BadPayload if every item is malformed. The accounting already includes the items."""
+    rejects = outcome.rejects
+    if rejects and len(rejects) >= outcome.received and all(reject.reason == MALFORMED for reject in rejects):
+        raise BadPayload(answers.reasons(rejects))

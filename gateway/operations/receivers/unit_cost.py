@@ -1,0 +1,384 @@
+"""
+The receiver for unit-cost streams: create streams, read and delete them, and sum, replace or delete their records.
+
+The responses equal those of your cost service: 200, or 201 after records of an allocation stream were
+deleted. If one record is wrong, the whole request gets 400.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
+from gateway.http import answers
+from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
+from gateway.http.answers import JSON
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
+from gateway.http.requests import Result
+from gateway.http.turns import LARGE, aside, drive
+from gateway.normalise import unit_cost
+from gateway.normalise.unit_cost import Operations
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest, identity_of, names_of
+from spool.errors import Stale
+from spool.identity import RequestNames
+from spool.listing import ListPage, SortField
+from spool.log.values import Receipt
+from spool.record import NS, UnitCostOperation, rfc3339
+from spool.registry.scopes import CREATE_STREAM, DELETE_STREAM, MANAGE_RECORDS, READ_TELEMETRY
+from spool.registry.streams import agrees
+from spool.streams import (
+    ALLOCATION,
+    DELETE,
+    DROP,
+    SUM,
+    TYPES,
+    Stream,
+    StreamReader,
+    Total,
+    TotalsPart,
+    is_same_stream,
+    merged,
+)
+from spool.turns.fair_turns import pause_when_due
+
+PAGE = 1000
+_FARTHEST = 2**63 - 1  # the latest time that can be stored, in nanoseconds
+
+RECORDS: List[Total] = List(
+    root="records",
+    show=lambda total: describe(total),
+    identity=Sort(field=SortField("key")),
+    sorts={
+        "timestamp": Sort(field=SortField("start_time")),
+        "element_name": Sort(field=SortField("element_name", is_text=True)),
+    },
+    default_sort=("timestamp", "asc"),
+    filters={
+        "element_name": Filter(field="element_name", is_open=True),
+        "start_time": Filter(type="date-time"),
+        "end_time": Filter(type="date-time"),
+        "dimension": Filter(),
+    },
+    default_limit=PAGE,
+    max_limit=PAGE,
+)
+
+STREAMS: List[Stream] = List(
+    root="streams",
+    show=lambda stream: describe_stream(stream),
+    identity=Sort(value=lambda stream: stream.name),
+    sorts={"name": Sort(value=lambda stream: stream.name), "type": Sort(value=lambda stream: stream.type)},
+    default_sort=("name", "asc"),
+    filters={"type": Filter(values=lambda stream: (stream.type,), valid_values=TYPES)},
+)
+
+
+# The first path that matches handles a request, so the order of the addresses matters.
+_STREAMS = "/unit-cost/v1/telemetry"
+_STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
+_STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING})
+_STREAM_SHOWN: Content = {JSON: closed({"stream": _STREAM_FIELDS})}
+_ACCEPTED: Content = {JSON: closed({"accepted": COUNT})}
+_RECORD = closed(
+    {"timestamp": TEXT, "granularity": TEXT_OR_NULL, "value": TEXT_OR_NULL},
+    {"element_name": TEXT, "filter": OBJECT, "associated_cost": OBJECT},
+)
+
+
+def _read(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> Address:
+    return Address(
+        methods=("GET", "HEAD"),
+        path=path,
+        name=name,
+        summary=summary,
+        endpoint=endpoint,
+        scope=READ_TELEMETRY,
+        lists=RECORDS,
+        item=_RECORD,
+        refusals=(*READ, 404),
+    )
+
+
+def _manage(path: str, name: str, summary: str) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        name=name,
+        summary=summary,
+        endpoint="unit-cost",
+        scope=MANAGE_RECORDS,
+        takes={JSON: OBJECT},
+        gives={200: _ACCEPTED, 201: _ACCEPTED},
+        refusals=(*WRITE, 404, 409),
+        takes_idempotency_key=True,
+    )
+
+
+@Address(
+    methods=("GET", "HEAD"),
+    path=_STREAMS,
+    name="list_telemetry_streams",
+    summary="List unit-cost streams",
+    endpoint="unit-cost",
+    scope=READ_TELEMETRY,
+    lists=STREAMS,
+    item=_STREAM_FIELDS,
+    refusals=READ,
+)
+async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
+    return await request.list(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
+
+
+@Address(
+    methods=("PUT",),
+    path=_STREAM,
+    summary="Create a stream, or confirm that it exists",
+    endpoint="unit-cost",
+    scope=CREATE_STREAM,
+    max_bytes=WHOLE_BYTES,
+    takes={JSON: OBJECT},
+    gives={200: _STREAM_SHOWN, 201: _STREAM_SHOWN},
+    refusals=(*WRITE, 404, 409),
+)
+async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
+    return await _retry_once(request, lambda: _create(request))
+
+
+async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    book = request.services.storage.book
+    name = unit_cost.stream_name(request.word("stream"))
+    type = request.word("type")
+    is_new = book.find(name) is None
+    operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
+    receipt = await _keep(request, Operations([operation], [None], {name: stream}))
+    return answers.json_response(
+        {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
+    )
+
+
+@_manage(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
+@_manage(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
+async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    """Add records to the stream in the path. If the path names no stream, each record names its stream."""
+    return await _operate(request, SUM)
+
+
+@_manage(
+    _STREAM + "/{operation:sum|replace|delete}",
+    "manage_records",
+    "Add, replace or delete records of a stream",
+)
+async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    return await _operate(request, request.word("operation"))
+
+
+@_read(_STREAM, "read_stream", "List the records of a stream (older address)", endpoint="unit-cost")
+@_read(_STREAM + "/records", "read_records", "List the records of a stream of this type, with their totals")
+@_read(
+    _STREAMS + "/{stream}/records", "read_records_by_name", "List the records of a stream, with their totals"
+)
+async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
+    """
+    Return a page of a stream's records, each with its current total.
+
+    The range includes `start_time` and excludes `end_time`. `dimension=NAME=VALUE` may repeat. A record must
+    have one of the requested values of each named dimension.
+    """
+    name = unit_cost.stream_name(request.word("stream"))
+    stream = _known(request, name)
+    if stream.type != request.http.match_info.get("type", stream.type):
+        raise _no_stream()
+    return await request.list(RECORDS, _TotalRows(request.services.storage.streams, name))
+
+
+@Address(
+    methods=("DELETE",),
+    path=_STREAMS + "/{stream}",
+    summary='Delete a stream; if it has records, send {"force": true}',
+    endpoint="unit-cost/streams",
+    scope=DELETE_STREAM,
+    max_bytes=WHOLE_BYTES,
+    gives={200: {JSON: closed({"stream": closed({"name": TEXT, "deleted": {"const": True}})})}},
+    refusals=(*WRITE, 404, 409),
+)
+async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    is_forced = unit_cost.forced(request.body)
+    name = unit_cost.stream_name(request.word("stream"))
+    stream = _known(request, name)
+    if not is_forced and await request.services.storage.streams.totals(name):
+        message = 'The stream has records. Send {"force": true} to delete it with its records.'
+        raise Refusal(409, "stream_not_empty", message)
+    dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
+    receipt = await _keep(request, Operations([dropped], [None]))
+    request.services.storage.book.forget(name)
+    return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
+
+
+class _TotalRows:
+    """The totals of a stream in storage, limited by the filters."""
+
+    def __init__(self, streams: StreamReader, stream: str) -> None:
+        self._streams = streams
+        self._stream = stream
+
+    async def page(self, listed: List[Total], wanted: PageQuery) -> ListPage[Total]:
+        filters = dict(wanted.filters)
+        part = TotalsPart(
+            since=_bound("start_time", filters.pop("start_time", ())),
+            until=_bound("end_time", filters.pop("end_time", ())),
+            dimensions=_dimensions(filters.pop("dimension", ())),
+        )
+        rows = StoredRows(partial(self._streams.page, self._stream, part=part))
+        return await rows.page(listed, replace(wanted, filters=filters))
+
+
+def _bound(name: str, texts: Sequence[str]) -> int | None:
+    """
+    Return a time filter in nanoseconds since 1970. Raises Refusal 400 if the time is invalid or
+    given several times.
+    """
+    if not texts:
+        return None
+    message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"
+    if len(texts) > 1:
+        raise Refusal(400, "invalid_parameter", message)
+    try:
+        moment = datetime.fromisoformat(texts[0])
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise Refusal(400, "invalid_parameter", message) from error
+    return max(-_FARTHEST, min(_FARTHEST, round(at) * NS))
+
+
+def _dimensions(texts: Sequence[str]) -> dict[str, list[str]]:
+    values_by_name: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Refusal(400, "invalid_parameter", "dimension must be written NAME=VALUE")
+        values_by_name.setdefault(name, []).append(value)
+    if len(values_by_name) > unit_cost.MAX_KEYS:
+        raise Refusal(400, "invalid_parameter", f"dimension may name at most {unit_cost.MAX_KEYS} dimensions")
+    return values_by_name
+
+
+def describe_stream(stream: Stream) -> dict[str, object]:
+    """Return the fixed properties of a stream. Unknown properties are null."""
+    keys = None if stream.keys is None else list(stream.keys)
+    return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
+
+
+def describe(total: Total) -> Mapping[str, object]:
+    """Return a record in the form in which senders send it, with the current field names."""
+    record: dict[str, object] = {"timestamp": rfc3339(total.start_time), "granularity": total.granularity}
+    if total.element_name is not None:
+        record |= {"element_name": total.element_name, "filter": dict(total.dimensions)}
+    else:
+        record["associated_cost"] = {name: values[0] for name, values in total.dimensions.items()}
+    return record | {"value": total.value}
+
+
+async def _retry_once(
+    request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
+) -> web.Response:
+    """Repeat the operation once if another gateway has just defined a stream or used the space for totals."""
+    try:
+        return await answer()
+    except Stale:
+        storage = request.services.storage
+        storage.book.follow(await storage.streams.streams())
+        request.services.stream_admission.read_again()
+        return await answer()
+
+
+async def _operate(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
+    return await _retry_once(request, lambda: _operate_once(request, operation))
+
+
+async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
+    path_values = request.http.match_info
+    names = names_of(request)
+    type = path_values.get("type")
+    stream = path_values.get("stream")
+    # Accept a repeated request even if the streams have changed since.
+    is_repeat = names is not None and request.services.deposits.has(names)
+    body = request.body
+    items = await aside(lambda: unit_cost.items_of(body), is_large=len(body) > LARGE)
+    operations = await drive(
+        unit_cost.read(
+            items,
+            type=type,
+            stream=None if stream is None else unit_cost.stream_name(stream),
+            operation=operation,
+            find=partial(_unlimited_stream, type) if is_repeat else request.services.storage.book.find,
+            now=request.receivers.clock.now(),
+        )
+    )
+    receipt = await _keep(request, operations, names, is_repeat=is_repeat)
+    status = 201 if operation == DELETE and type == ALLOCATION else 200
+    return answers.json_response({"accepted": len(operations.records)}, status=status, receipt=receipt)
+
+
+async def _keep(
+    request: KeyRequest[TopicServices, bytes],
+    operations: Operations,
+    names: RequestNames | None = None,
+    *,
+    is_repeat: bool = False,
+) -> Receipt:
+    """
+    Store operations and return when they are on disk. New properties of streams are claimed before the first wait.
+
+    Raises Stale if another request or gateway has defined one of the streams differently.
+    """
+    admission, book = request.services.stream_admission, request.services.storage.book
+    name, records = request.bearer.name, operations.records
+    after = {} if is_repeat else operations.streams
+    created = [] if is_repeat else await admission.check(name, records, after)
+    identities = []
+    for position, (record, given_id) in enumerate(zip(records, operations.ids, strict=True)):
+        identity = identity_of(names, position, given_id if request.bearer.may_chain else None)
+        record.id = identity.id
+        identities.append(identity)
+        await pause_when_due()
+    with ExitStack() as claims:
+        for stream in after.values():
+            defined = book.find(stream.name)
+            if not is_same_stream(defined, stream):
+                raise Stale("another request defined a stream differently meanwhile: send the records again")
+            claims.enter_context(book.claim(merged(defined, stream)))
+        expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
+        receipt = await request.services.deposits.operations(
+            records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat
+        )
+    await admission.created(created, name)
+    return receipt
+
+
+def _unlimited_stream(type: str | None, name: str) -> Stream | None:
+    """
+    Return a stream for a request that was stored before. The stream has no properties, so that the request's
+    records cannot contradict it.
+    """
+    return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
+
+
+def _known(request: KeyRequest[TopicServices, Any], name: str) -> Stream:
+    stream = request.services.storage.book.find(name)
+    if stream is None:
+        raise _no_stream()
+    return stream
+
+
+def _no_stream() -> Refusal:
+    return Refusal(404, "no_such_stream", "No stream has this name and type.")

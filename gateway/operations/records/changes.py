@@ -1,0 +1,188 @@
+"""The operator API handler that streams which lists changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from gateway.core.schemas import TEXT
+from gateway.http.event_streams import EVENT_STREAM, event
+from gateway.money.budgets.declared import BudgetTable
+from gateway.operations.money.annotations import AnnotationTable
+from gateway.operations.money.own_prices import PriceTable
+from gateway.operations.records.event_mappings import EventMappingTable
+from gateway.operations.records.newest import newest
+from gateway.operations.requests.address import NOTHING, SIGNED_IN, call
+from gateway.operations.requests.requests import OperatorRequest, holder
+from gateway.operations.services import OperatorServices
+from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
+from spool.registry.documents import version_of
+from spool.registry.permission_sets import (
+    ORGANIZATION_ADMINISTRATION,
+    VIEW_COSTS,
+    VIEW_OPERATION,
+    VIEW_RECOMMENDATIONS,
+    VIEW_RECORDS,
+    VIEW_STREAM_SETTINGS,
+)
+
+# seconds between two events for people with restricted access, because the exact moment of a change would
+# reveal other people's calls
+OWN_EVERY_S = 15.0
+OF_THE_REGISTRY = (
+    "insights",
+    "views",
+    "annotations",
+    "prices",
+    "budgets",
+    "recommendations",
+    "notifications",
+    "statements",
+    "roles",
+)
+# The permission set that the page of each kind of change needs.
+NEEDS = {
+    "records": VIEW_RECORDS,
+    "recommendations": VIEW_RECOMMENDATIONS,
+    "roles": ORGANIZATION_ADMINISTRATION,
+    "streams": VIEW_STREAM_SETTINGS,
+    **dict.fromkeys(
+        ("ledger", "insights", "views", "annotations", "prices", "budgets", "statements", "connections"),
+        VIEW_COSTS,
+    ),
+    **dict.fromkeys(
+        ("routes", "dead", "notifications", "container_files", "devices", "keys"), VIEW_OPERATION
+    ),
+}
+
+
+@call("GET", "/changes", SIGNED_IN, "Stream which lists change", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
+async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
+    """
+    Stream only the names of changed lists. The client then requests the data that it shows.
+
+    The stream names only lists that the person may open. For people with restricted access, an event is sent
+    only every OWN_EVERY_S.
+    """
+    versions = OwnVersions(request) if request.is_limited else partial(_versions, request.services)
+    seen = await versions()
+
+    async def news() -> Iterable[bytes]:
+        nonlocal seen
+        before, seen = seen, await versions()
+        changed_names = [
+            name for name, version in seen.items() if version != before[name] and _may_open(request, name)
+        ]
+        return [event("changed", {"what": changed_names})] if changed_names else []
+
+    return await follow(request, news)
+
+
+def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
+    return NEEDS[name] in request.rights.permission_sets
+
+
+async def _versions(services: OperatorServices) -> Mapping[str, object]:
+    """Return for each list a value that changes whenever the list changes."""
+    log = services.spool.log
+    deliveries = services.spool.deliveries
+    registry = services.installation.registry
+    files = services.senders.container_files
+    senders = (services.senders.devices, services.senders.clusters)
+    registry_version = registry and registry.version
+    closed = [log.closed_below(topic) for topic in TOPICS]
+    return {
+        "records": [closed, *map(log.next_number, TOPICS)],
+        "ledger": log.closed_below(AI_TELEMETRY),
+        "routes": [deliveries.version, closed],
+        "dead": deliveries.dead_version,
+        **dict.fromkeys(OF_THE_REGISTRY, registry_version),
+        "container_files": files and files.sums.books(),
+        "devices": [sender.table.version for sender in senders if sender is not None],
+        "keys": registry_version,
+        "connections": [registry_version, log.next_number(BILLING_DATA)],
+        "streams": [
+            *(log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)),
+            registry and version_of(registry.table(EventMappingTable).all()),
+        ],
+    }
+
+
+class OwnVersions:
+    """
+    A value for each list that changes whenever the part that a person with restricted access may see changes.
+
+    Changes that the person may not see neither cause nor shift an event, because the visible part is compared
+    with itself at fixed intervals.
+    """
+
+    def __init__(self, request: OperatorRequest[OperatorServices, Any]) -> None:
+        self._request = request
+        self._versions: Mapping[str, object] = {}
+        self._next_at = 0.0
+        self._registry: object = None  # registry version for which the visible part was computed
+        self._visible: Mapping[str, str] = {}
+
+    async def __call__(self) -> Mapping[str, object]:
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_at:
+            self._next_at = now + OWN_EVERY_S
+            self._versions = await self._of_now()
+        return self._versions
+
+    async def _of_now(self) -> Mapping[str, object]:
+        request = self._request
+        newest_one = (await newest(request, request.services.spool))[:1]
+        calls = [(stored.committed_at, stored.record.id) for stored in newest_one]
+        if self._registry != (version := request.registry.version):
+            self._registry, self._visible = version, await self._of_registry()
+        visible = dict(self._visible)
+        # the calls are part of the value for budgets, because a call changes the amount that a budget has spent
+        spent = visible.pop("budgets"), calls
+        return {**visible, "records": calls, "ledger": calls, "budgets": spent}
+
+    async def _of_registry(self) -> Mapping[str, str]:
+        registry, visible = self._request.registry, await self._request.reads.visible()
+        annotations = registry.table(AnnotationTable).all()
+        insights, savings = await registry.insights.found(), await registry.recommendations.all()
+        return {
+            "views": version_of([view for view in registry.views.all() if visible.view(view)]),
+            "annotations": version_of(
+                [annotation for annotation in annotations if visible.named(annotation.view_id)]
+            ),
+            "prices": version_of(registry.table(PriceTable).all() if visible.is_whole else []),
+            "budgets": version_of(
+                [budget for budget in registry.table(BudgetTable).all() if visible.budget(budget)]
+            ),
+            "insights": version_of([insight for insight in insights if visible.insight(insight)]),
+            "recommendations": version_of(
+                [recommendation for recommendation in savings if visible.recommendation(recommendation)]
+            ),
+        }
+
+
+async def follow(
+    request: OperatorRequest[OperatorServices, Any], news: Callable[..., Any]
+) -> web.StreamResponse:
+    """
+    Send an event stream until the session ends or its rights change. On the operator socket, there is no
+    session that could end.
+
+    A browser then reconnects with its new rights.
+    """
+
+    async def may_listen() -> bool:
+        session = request.session
+        registry = request.registry
+        if session is None:
+            return True
+        rights = registry.roles.rights(holder(request.services.people, session))
+        return rights == request.rights and await registry.operators.is_on(session)
+
+    session = request.session
+    person = f"command {request.actor.name}" if session is None else session.account or session.id
+    return await request.shared.event_streams.serve(request.http, news, may_listen, person=person)

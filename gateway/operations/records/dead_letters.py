@@ -1,0 +1,389 @@
+"""
+Operator API handlers for rejected records: records that were set aside, and records that a partly
+successful response rejected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.normalise import billing
+from gateway.normalise.reading import regions, tags
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
+from gateway.operations.holders.operators import SpoolServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.deliveries.values import DeadLetter, PartialRefusal
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.people import People
+from spool.record import (
+    BillingDrop,
+    Correction,
+    Inference,
+    Record,
+    UnitCostOperation,
+    UsageEvent,
+    UsageMetric,
+    as_json,
+    moment,
+    pack,
+)
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
+
+
+class Letters(RequestBody):
+    """The chosen rejected records: by number, all of one route, or all."""
+
+    ids: list[int] | None = None
+    route: str | None = None
+    all: bool = False
+
+
+class Edit(RequestBody):
+    """
+    Changes of a rejected record. `record` has the fields to change, and may also contain unchanged fields.
+    """
+
+    record: dict[str, Any]
+
+
+def describe_dead(letter: DeadLetter) -> dict[str, object]:
+    return {
+        "id": letter.id,
+        "route": letter.route,
+        "number": letter.number,
+        "record_id": letter.record.id.hex(),
+        "error": letter.error,
+        "status": letter.status,
+        "at": moment(letter.at),
+    }
+
+
+def describe_refusal(refusal: PartialRefusal) -> dict[str, object]:
+    return {
+        "route": refusal.route,
+        "first": refusal.first,
+        "last": refusal.last,
+        "count": refusal.count,
+        "words": refusal.words,
+        "at": moment(refusal.at),
+    }
+
+
+DEAD: List[DeadLetter] = List(
+    root="dead",
+    show=describe_dead,
+    identity=Sort(value=lambda letter: letter.id),
+    sorts={
+        "id": Sort(value=lambda letter: letter.id),
+        "route": Sort(value=lambda letter: letter.route),
+        "number": Sort(value=lambda letter: letter.number),
+        "status": Sort(value=lambda letter: letter.status),
+        "at": Sort(value=lambda letter: letter.at),
+    },
+    default_sort=("id", "asc"),
+    filters={
+        "route": Filter(values=lambda letter: (letter.route,)),
+        "status": Filter(values=lambda letter: (letter.status,)),
+    },
+)
+
+
+REFUSALS: List[PartialRefusal] = List(
+    root="partial_refusals",
+    show=describe_refusal,
+    identity=Sort(value=lambda refusal: f"{refusal.route} {refusal.first:020} {refusal.at:017.6f}"),
+    sorts={
+        "at": Sort(value=lambda refusal: refusal.at),
+        "route": Sort(value=lambda refusal: refusal.route),
+        "count": Sort(value=lambda refusal: refusal.count),
+    },
+    default_sort=("at", "desc"),
+    filters={"route": Filter(values=lambda refusal: (refusal.route,))},
+)
+
+
+@call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD)
+async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
+
+
+@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record")
+async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
+    letter = await _letter(request, request.number("id"))
+    return {"dead": {**describe_dead(letter), "record": as_json(letter.record)}}
+
+
+@call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values")
+async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
+    """
+    Send a rejected record again with other values. The audit row contains the changed fields, and a hash of
+    the record before and after the change.
+    """
+    services = request.services
+    id = request.number("id")
+    letter = await _letter(request, id)
+    record, names = edited(letter.record, request.body.record, request.shared.people)
+    noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
+    async with request.audited("dead.edit", letter.route, noted):
+        await services.deliveries.dead_edit(id, record)
+    await services.wake(letter.route)
+    return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
+
+
+@call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again")
+async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
+    services = request.services
+    letters = await _letters(request)
+    ids = [letter.id for letter in letters]
+    async with request.audited("dead.retry", _target(letters), _describe_ids(ids)):
+        retried = await services.deliveries.dead_retry(ids)
+    for route in {letter.route for letter in letters}:
+        await services.wake(route)
+    return {"retried": retried}
+
+
+async def _letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
+    for letter in await request.services.deliveries.dead():
+        if letter.id == id:
+            return letter
+    raise NotThere("there is no rejected record with this id")
+
+
+def _hash(record: Record) -> str:
+    return sha256(pack([record])).hexdigest()
+
+
+@call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records")
+async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
+    services = request.services
+    letters = await _letters(request)
+    ids = [letter.id for letter in letters]
+    async with request.audited("dead.discard", _target(letters), _describe_ids(ids)):
+        discarded = await services.deliveries.dead_discard(ids)
+    for route in {letter.route for letter in letters}:
+        # the route may be paused because it had the maximum number of rejected records
+        await services.wake(route)
+    return {"discarded": discarded}
+
+
+@call(
+    "GET",
+    "/partial-refusals",
+    VIEW_OPERATION,
+    "List records rejected in partly successful responses",
+    lists=REFUSALS,
+)
+async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
+
+
+async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
+    body = request.body
+    if (body.ids is not None) + (body.route is not None) + body.all != 1:
+        raise Invalid("name rejected records by their ids, or one route, or all of them")
+    letters = list(await request.services.deliveries.dead(route=body.route))
+    if body.ids is None:
+        return letters
+    matches = [letter for letter in letters if letter.id in set(body.ids)]
+    if len(matches) != len(set(body.ids)):
+        raise NotThere("there is no rejected record with one of these ids; nothing was changed")
+    return matches
+
+
+def _describe_ids(ids: Sequence[int]) -> dict[str, object]:
+    """Describe the ids for the audit row: their number, and at most a hundred of them."""
+    return {"count": len(ids), "ids": list(ids[:100])}
+
+
+def _target(letters: Sequence[DeadLetter]) -> str:
+    return ", ".join(sorted({letter.route for letter in letters})) or "none"
+
+
+STATUSES = ("ok", "error", "cached")
+_PEOPLE = frozenset(("user", "team", "session", "subject"))  # fields whose text may be an e-mail address
+_COST = re.compile(r"\d+(\.\d+)?")
+
+
+def edited(record: Record, new_fields: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
+    """
+    Return a copy of a record with the given values, and the names of the changed fields. `people` replaces
+    e-mail addresses as it does for records from senders. A given cost counts as reported.
+
+    Raises Invalid with the name of a wrong field.
+    """
+    if isinstance(record, UnitCostOperation):
+        raise NotAllowed(
+            "a unit-cost record cannot be edited, because the totals of its stream include it; "
+            "discard it and send a correction"
+        )
+    shown = as_json(record)
+    names = [name for name, value in new_fields.items() if name not in shown or shown[name] != value]
+    if not names:
+        raise Invalid("the record would not change; to send it unchanged, retry it")
+    if isinstance(record, Correction):
+        raise NotAllowed(
+            "a correction is the difference between two states of a call and cannot be edited; retry or "
+            "discard it"
+        )
+    checks = _CHECKS[type(record)]
+    for name in names:
+        if name not in checks:
+            raise Invalid(
+                f"{name[:64]} cannot be changed; the fields of this record that can be changed are "
+                f"{', '.join(checks)}"
+            )
+    changes = {name: _carried(checks[name](name, new_fields[name]), name, people) for name in names}
+    if isinstance(record, Inference) and "cost" in changes:
+        estimated = "none" if record.estimated_cost is None else "estimated"
+        changes["cost_source"] = estimated if changes["cost"] is None else "reported"
+    if isinstance(record, BillingDrop):
+        changes |= _drop(changes["body"])
+    return msgspec.structs.replace(record, **changes), names
+
+
+def _carried(value: Any, name: str, people: People) -> Any:
+    if name in _PEOPLE and isinstance(value, str):
+        return people.carried(value)
+    if not isinstance(value, dict):
+        return value
+    texts = people.carried_values({key: text for key, text in value.items() if isinstance(text, str)})
+    return {
+        key: texts.get(key, item) for key, item in value.items() if key in texts or not isinstance(item, str)
+    }
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT):
+        raise Invalid(f"{name} must be text of 1 to {MAX_TEXT} characters, or null")
+    return value
+
+
+def _region(name: str, value: Any) -> str | None:
+    """Return a region in the spelling that totals use."""
+    region = regions.name_of(value) if isinstance(value, str) else None
+    if value is not None and region is None:
+        raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")
+    return region
+
+
+def _required_text(name: str, value: Any) -> str:
+    text = _text(name, value)
+    if text is None:
+        raise Invalid(f"{name} is required")
+    return text
+
+
+def _tokens(name: str, value: Any) -> int | None:
+    if value is not None and (type(value) is not int or not 0 <= value <= MAX_TOKENS):
+        raise Invalid(f"{name} must be a whole number from 0 to {MAX_TOKENS}, or null")
+    return value
+
+
+def _cost(name: str, value: Any) -> str | None:
+    if value is not None and (
+        not isinstance(value, str) or len(value) > MAX_COST_DIGITS or not _COST.fullmatch(value)
+    ):
+        raise Invalid(f'{name} must be decimal text such as "0.0125", or null')
+    return value
+
+
+def _time(name: str, value: Any) -> int | None:
+    time = instant(value) if isinstance(value, str) else None
+    if value is not None and time is None:
+        raise Invalid(f"{name} must be an RFC 3339 time such as 2026-01-31T12:00:00Z, or null")
+    return time
+
+
+def _status(name: str, value: Any) -> str:
+    if value not in STATUSES:
+        raise Invalid(f"{name} must be one of {', '.join(STATUSES)}")
+    return str(value)
+
+
+def _tags(name: str, value: Any) -> dict[str, str]:
+    checked_tags: dict[str, str] = {}
+    for key, text in value.items() if isinstance(value, dict) else [("", None)]:
+        if (
+            not isinstance(text, str)
+            or tags.names_secret(key)
+            or tags.is_secret(text)
+            or not tags.put(checked_tags, key, text)
+        ):
+            raise Invalid(
+                f"{name}.{key[:64]} must be text with a short name, and must not be content or a "
+                "secret; their number is limited"
+            )
+    return checked_tags
+
+
+def _data(name: str, value: Any) -> dict[str, Any]:
+    texts: dict[str, str] = {}
+    for key, item in value.items() if isinstance(value, dict) else [("", None)]:
+        if not tags.put(texts, key, item):
+            raise Invalid(
+                f"{name}.{key[:64]} must be a number, a text or true or false, and must not be "
+                "content; their number is limited"
+            )
+    return dict(value)
+
+
+def _body(name: str, value: Any) -> bytes:
+    body = msgspec.json.encode(value)
+    drop = billing.read(body)
+    if drop.errors:
+        raise Invalid("; ".join((f"{name} is not a billing file", *drop.errors)))
+    return body
+
+
+def _drop(body: bytes) -> dict[str, Any]:
+    """Return the month, operation and number of rows of the hourly file in a record."""
+    drop = billing.read(body)
+    return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
+
+
+_Check = Callable[[str, Any], Any]
+_WHO: Mapping[str, _Check] = dict.fromkeys(("user", "team", "session", "device"), _text)
+_WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _time)
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+_TEXTS = (
+    "request_id",
+    "trace_id",
+    "span_id",
+    "provider",
+    "operation",
+    "request_model",
+    "response_model",
+    "error_type",
+)
+
+_CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
+    Inference: {
+        **dict.fromkeys(_TEXTS, _text),
+        "region": _region,
+        **_WHEN,
+        **dict.fromkeys(_COUNTS, _tokens),
+        "cost": _cost,
+        "status": _status,
+        **_WHO,
+        "tags": _tags,
+    },
+    UsageMetric: {"model": _text, "token_type": _text, **_WHEN, **_WHO, "tags": _tags},
+    UsageEvent: {
+        "event_type": _required_text,
+        "subject": _text,
+        "start_time": _time,
+        "data": _data,
+        "tags": _tags,
+    },
+    BillingDrop: {"body": _body},
+}

@@ -1,0 +1,191 @@
+"""
+Mappings that operators set in the console, by command or by the API. Each sends the usage events of one type to your
+cost service, as a unit-cost stream. A type that [upstream.events] names keeps the mapping of the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.core.fields import (
+    KEPT,
+    Option,
+    answer,
+    changes_of,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
+from gateway.core.visible import WHOLE
+from gateway.http.lists import Filter, List, Sort
+from gateway.normalise.unit_cost import stream_name
+from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from spool.errors import AlreadyThere
+from spool.record import moment
+from spool.registry.document_table import ManagedTable, Sees
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
+from spool.registry.registry import Registry
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_one_of, check_text, optional_text
+
+MAX_FIELD = 256
+MOST = 200
+STREAM_TYPES = ("allocation", "metric")
+GRANULARITIES = ("HOURLY", "DAILY", "MONTHLY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMappingDraft:
+    """The fields that a person sets. They mean the same as in [upstream.events]."""
+
+    event_type: str
+    stream: str
+    value: str = ""
+    element: str = "subject"
+    type: str = "allocation"
+    granularity: str = "DAILY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMapping(EventMappingDraft):
+    """A stored mapping. Times are epoch seconds, and `author` is the creator."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+
+    @property
+    def name(self) -> str:
+        return self.event_type
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def checked(draft: EventMappingDraft) -> EventMappingDraft:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    check_one_of("type", draft.type, STREAM_TYPES)
+    check_one_of("granularity", draft.granularity, GRANULARITIES)
+    return replace(
+        draft,
+        stream=stream_name(draft.stream),
+        event_type=check_text("event_type", draft.event_type, MAX_FIELD),
+        value=optional_text("value", draft.value, MAX_FIELD),
+        element=optional_text("element", draft.element, MAX_FIELD) or "subject",
+    )
+
+
+class NewEventMapping(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    event_type: Annotated[str, words("The type of the usage events.")]
+    stream: Annotated[str, words("The unit-cost stream that receives the events.")]
+    value: Annotated[
+        str,
+        words(
+            "The field of the event with the amount, or 1 to count events. If empty, the amount is `amount` or "
+            "`value` of the event, or 1 if it has neither."
+        ),
+        Option(metavar="FIELD"),
+    ] = ""
+    element: Annotated[
+        str,
+        words(
+            "The field with the element that the amount belongs to: `subject`, `source` or a name in the data."
+        ),
+        Option(metavar="FIELD"),
+    ] = "subject"
+    type: Annotated[
+        str,
+        words("What the stream contains: allocation for amounts per element, metric for one amount."),
+        Option(choices=STREAM_TYPES),
+    ] = "allocation"
+    granularity: Annotated[str, words("The period of one sum."), Option(choices=GRANULARITIES)] = "DAILY"
+
+
+EventMappingItem = item_of(
+    NewEventMapping,
+    "A mapping that an operator has set. Times are RFC 3339.",
+    answered={"author": Annotated[str, words("The creator of the mapping.")], **KEPT},
+)
+
+
+class EventMappingTable(ManagedTable[EventMapping]):
+    """The table of mappings, one per event type. A method that raises changes nothing."""
+
+    kind = DocumentKind("event_mapping", EventMapping, "mapping")
+    draft = EventMappingDraft
+    limit = "event mappings"
+    most = MOST
+    action = "event_mapping"
+
+    def checked(self, draft: EventMappingDraft) -> EventMappingDraft:
+        return checked(draft)
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"author": actor.name}
+
+    def check_place(
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, EventMapping],
+        row: EventMapping,
+        sees: Sees[EventMapping],
+    ) -> None:
+        """Raise AlreadyThere if another mapping has the same event type."""
+        others = [each for each in stored.values() if each.id != row.id]
+        if any(each.event_type == row.event_type for each in others):
+            raise AlreadyThere(f"the type {row.event_type!r} already has a mapping; change it")
+
+
+def mappings(registry: Registry | None) -> Mapping[str, EventMapping]:
+    """Return the mappings of a registry by event type."""
+    if registry is None:
+        return {}
+    return {row.event_type: row for row in registry.table(EventMappingTable).all()}
+
+
+def _describe(row: EventMapping) -> Answer:
+    return answer(EventMappingItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+
+
+class EventMappingResource(ManagedResource[EventMapping]):
+    noun = "event_mapping"
+    table = EventMappingTable
+    new = NewEventMapping
+    changes = changes_of(NewEventMapping)
+    item = EventMappingItem
+    one = one_of(NewEventMapping, EventMappingItem)
+    lists: List[EventMapping] = List(
+        root="event_mappings",
+        show=_describe,
+        identity=Sort(value=lambda row: row.id),
+        sorts={
+            "event_type": Sort(value=lambda row: row.event_type),
+            "stream": Sort(value=lambda row: row.stream),
+        },
+        default_sort=("event_type", "asc"),
+        filters={
+            "event_type": Filter(values=lambda row: (row.event_type,)),
+            "stream": Filter(values=lambda row: (row.stream,)),
+        },
+    )
+    people = ByPeople(
+        path="/event-mappings", reads=VIEW_STREAM_SETTINGS, changes=INSTALLATION_ADMINISTRATION, shows=WHOLE
+    )
+
+    async def shown(self, asking: Asker[Any], row: EventMapping) -> EventMapping:
+        return row
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        return stated(given)
+
+
+EVENT_MAPPING = EventMappingResource()

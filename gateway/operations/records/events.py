@@ -1,0 +1,208 @@
+"""
+Stored usage events, and their types with sums, for keys that may read telemetry. People read the same lists.
+
+A key that may only send events cannot read them here, because its scope is write-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+
+from aiohttp import web
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
+from gateway.http.address import READ, key_call
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import SpoolServices
+from gateway.operations.records.published import (
+    LOOKED_THROUGH_SCHEMA,
+    STATES,
+    KeptRecord,
+    describe,
+    looked_through,
+    newest_of,
+)
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.log.counted_names import EventType
+from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, moment
+from spool.registry.scopes import READ_TELEMETRY
+
+
+@dataclass(frozen=True, slots=True)
+class SentType:
+    seen: EventType
+    sent_as: str | None
+    is_unmapped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvent:
+    stored: KeptRecord
+    event: UsageEvent
+    amount: Decimal | None
+
+    @property
+    def at(self) -> int:
+        """Return the time of the event in nanoseconds, or the time of its arrival if it states none."""
+        start = self.event.start_time
+        return int(self.stored.committed_at * NS) if start is None else start
+
+
+def describe_type(type: SentType) -> dict[str, object]:
+    """
+    Describe a type. `sent_as` is null if its events are stored and not forwarded; `unmapped` is true if the
+    reason is a missing mapping.
+
+    `amount` is the sum of the field that the type's mapping names, as decimal text. It is null without
+    such a field.
+    """
+    return {
+        "type": type.seen.type,
+        "count": type.seen.count,
+        "amount": _text(type.seen.amount),
+        "last_seen": moment(type.seen.last_seen),
+        "sent_as": type.sent_as,
+        "unmapped": type.is_unmapped,
+    }
+
+
+def describe_event(row: KeptEvent) -> dict[str, object]:
+    """Describe an event with its place in the log. `amount` uses the current mapping of the event's type."""
+    return {**describe(row.stored), "amount": _text(row.amount)}
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else decimal_text(amount)
+
+
+TYPES: List[SentType] = List(
+    root="event_types",
+    show=describe_type,
+    identity=Sort(value=lambda type: type.seen.type),
+    sorts={
+        "type": Sort(value=lambda type: type.seen.type),
+        "count": Sort(value=lambda type: type.seen.count),
+        "last_seen": Sort(value=lambda type: type.seen.last_seen),
+    },
+    default_sort=("type", "asc"),
+    filters={
+        "type": Filter(values=lambda type: (type.seen.type,)),
+        "sent": Filter(
+            values=lambda type: ("no" if type.sent_as is None else "yes",), valid_values=("yes", "no")
+        ),
+    },
+)
+
+SPAN: dict[str, Filter[KeptEvent]] = {
+    "start_time": Filter(holds=lambda row, text: row.at >= nanoseconds("start_time", text), type="date-time"),
+    "end_time": Filter(holds=lambda row, text: row.at < nanoseconds("end_time", text), type="date-time"),
+}
+
+EVENTS: List[KeptEvent] = List(
+    root="events",
+    show=describe_event,
+    identity=Sort(value=lambda row: row.stored.place),
+    sorts={
+        "number": Sort(value=lambda row: row.stored.place),
+        "start_time": Sort(value=lambda row: row.event.start_time),
+    },
+    default_sort=("number", "desc"),
+    filters={
+        "type": Filter(values=lambda row: (row.event.event_type,)),
+        "subject": Filter(values=lambda row: (row.event.subject or "",), is_open=True, names_people=True),
+        "source": Filter(values=lambda row: (row.event.source,)),
+        "state": Filter(values=lambda row: (row.stored.state,), valid_values=STATES),
+        **SPAN,
+    },
+    max_limit=200,  # a small limit, so that a response stays small enough for a page
+    beside=LOOKED_THROUGH_SCHEMA,
+)
+
+
+_EVENT = closed(
+    {
+        "topic": TEXT,
+        "number": COUNT,
+        "committed_at": TEXT,
+        "state": TEXT,
+        "amount": TEXT_OR_NULL,
+        "id": TEXT,
+        "kind": TEXT,
+        "source": TEXT,
+        "event_id": TEXT_OR_NULL,
+        "event_type": TEXT,
+        "subject": TEXT_OR_NULL,
+        "start_time": TEXT_OR_NULL,
+        "data": OBJECT,
+        "tags": OBJECT,
+        "shadow": BOOLEAN,
+    },
+)
+_EVENT_TYPE = closed(
+    {
+        "type": TEXT,
+        "count": COUNT,
+        "amount": TEXT_OR_NULL,
+        "last_seen": TEXT_OR_NULL,
+        "sent_as": TEXT_OR_NULL,
+        "unmapped": BOOLEAN,
+    }
+)
+# The catalogue has no scope for events, so the scope for telemetry applies, as for streams.
+_call = partial(key_call, "GET", scope=READ_TELEMETRY, endpoint="events/read", refusals=READ)
+
+
+@_call("/v1/events", summary="Stored usage events, newest first", lists=EVENTS, item=_EVENT)
+async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
+    """Return the newest events that match. `looked_through` says how far back was searched."""
+    check_span(request.http)
+    spool = request.services
+    newest_records = await newest_of(spool.log, (USAGE_EVENTS,))
+    return {**await request.list(EVENTS, event_rows(spool, newest_records)), **looked_through(newest_records)}
+
+
+@_call("/v1/events/types", summary="Types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE)
+async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
+    return await request.list(TYPES, await type_rows(request.services))
+
+
+def check_span(request: web.Request) -> None:
+    """Refuse an invalid time with 400, even if there are no events."""
+    for name in SPAN:
+        for text in request.query.getall(name, ()):
+            nanoseconds(name, text)
+
+
+def event_rows(spool: SpoolServices, stored_records: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
+    return MemoryRows(
+        [
+            KeptEvent(stored, stored.record, spool.event_amount(stored.record))
+            for stored in stored_records
+            if isinstance(stored.record, UsageEvent)
+        ]
+    )
+
+
+async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:
+    types = [
+        SentType(seen, spool.events_sent_as(seen.type), spool.is_unmapped(seen.type))
+        for seen in await spool.log.event_types()
+    ]
+    return MemoryRows(types)
+
+
+def nanoseconds(name: str, text: str) -> int:
+    """Return a time in nanoseconds since 1970. Refusal 400 for an invalid time."""
+    try:
+        moment = datetime.fromisoformat(text)
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        message = f"{name} must be an ISO 8601 time, such as 2026-11-01T00:00:00Z"
+        raise Refusal(400, "invalid_parameter", message) from error
+    return round(at * 1000) * (NS // 1000)

@@ -1,0 +1,341 @@
+"""
+The operator API handler for lists of records: the newest records, the records of days and months, or the
+records with the highest cost, tokens or duration.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import SpoolServices
+from gateway.operations.money.costs.questions import ONE_SPAN, times
+from gateway.operations.records import filters, newest
+from gateway.operations.records import published as records
+from gateway.operations.records.filters import AMOUNTS, DATE
+from gateway.operations.records.newest import RECORDS
+from gateway.operations.records.past import dates_of, days_of, past_records
+from gateway.operations.records.published import KeptRecord
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.deliveries.protocols import PastDates
+from spool.ledger.own_records import STEP as RANKED_STEP
+from spool.ledger.own_records import first_after
+from spool.ledger.sums import AHEAD_S, hour_of
+from spool.listing import DESCENDING, ListPage, SortValue, rank_of
+from spool.record import AI_TELEMETRY, TOPICS
+from spool.registry.permission_sets import VIEW_RECORDS
+from spool.turns.fair_turns import pause
+
+STEP = 1024  # records read before the event loop runs other tasks
+OWN_DATES_S = 48 * 3600.0  # seconds of a day and the next day, in which most of the day's late reports arrive
+MOST_RANKED = 1000  # maximum number of records in a ranked list
+# Seconds after a call's day in which reports are always searched. Later reports are searched only if there
+# are not too many records.
+REPORTED_WITHIN_S = 86_400.0
+# Seconds of the log that are searched for people with restricted access. The time is fixed, so that the
+# search does not reveal the number of other people's calls.
+OWN_SPAN_S = 48 * 3600.0
+
+
+def _by(name: str) -> Sort[KeptRecord]:
+    return Sort(value=lambda stored: AMOUNTS[name](stored.record))
+
+
+LISTED: List[KeptRecord] = replace(
+    RECORDS,
+    sorts={**RECORDS.sorts, **{name: _by(name) for name in AMOUNTS}},
+    filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True) for name in ONE_SPAN}},
+)
+
+
+@call(
+    "GET",
+    "/records",
+    VIEW_RECORDS,
+    "List the newest records, those of dates, or the most expensive of a time range, including open ones",
+    lists=LISTED,
+    shows=SLICED,
+    in_turn=True,
+)
+async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
+    """
+    List the matching records, including open ones: the newest records, the records of dates, or the highest
+    of a time range by an amount. `looked_through` states how far the search went.
+    """
+    now = request.now()
+    times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
+    rows = RecordRows(request)
+    return {**await request.list(await newest.records_in_views(request, LISTED), rows), **rows.beside}
+
+
+class RecordRows:
+    """
+    Records that a person may see, as rows of a list. For dates, the search covers the part of the log that
+    arrived since the first date.
+    """
+
+    def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:
+        self._request = request
+        self._log = request.services.log
+        self.beside: Mapping[str, object] = {}  # how far the search went; set after a page was requested
+
+    async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
+        if is_asked(wanted) and DATE not in wanted.filters:
+            of_span = RankedRows(self._request)
+            page = await of_span.page(listed, wanted)
+            self.beside = of_span.beside
+            return page
+        dates = wanted.filters.get(DATE)
+        if dates:
+            start = min(map(filters.start_of, dates)) - AHEAD_S
+            topics = wanted.filters.get("topic", TOPICS)
+            look = self._own_from if self._request.is_limited else self.look_from
+            newest_records = await look(
+                start, topics, lambda stored: passes(listed, wanted.filters, stored), days_of(dates)
+            )
+        else:
+            newest_records = list(await newest.newest(self._request, self._request.services))
+            self.beside = records.looked_through(newest_records)
+        return await MemoryRows(newest_records).page(listed, wanted)
+
+    async def _own_from(
+        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
+    ) -> list[KeptRecord]:
+        """
+        Return the person's own closed calls that were committed since a moment, up to a fixed time or number.
+
+        The extent of the search must not reveal how many calls other people have.
+        """
+        end = start + OWN_DATES_S
+        until = end if self._request.now() > end else None
+        is_own = newest.own_to(self._request)
+        count = 0
+        passing: list[KeptRecord] = []
+
+        def take(batch: Iterable[KeptRecord]) -> None:
+            nonlocal count, until
+            for stored in batch:
+                if count < records.LOOKED_THROUGH and is_own(stored.record):
+                    count += 1
+                    if count == records.LOOKED_THROUGH:
+                        until = stored.committed_at
+                    passing.extend(filter(is_wanted, [replace(stored, is_number_shown=False)]))
+
+        if AI_TELEMETRY in topics:
+            async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
+                async for batch in past_batches:
+                    take(stored for stored in batch if start < stored.committed_at <= end)
+                    if count >= records.LOOKED_THROUGH:
+                        break
+        below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
+        number = await first_after(self._log, AI_TELEMETRY, start, below)
+        below = await first_after(self._log, AI_TELEMETRY, end, below)
+        while number < below and count < records.LOOKED_THROUGH:
+            following = min(number + STEP, below)
+            entries = await self._log.read(AI_TELEMETRY, number, following - 1)
+            take(records.kept_records(self._log, entries))
+            number = following
+            await pause()
+        self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
+        return passing
+
+    async def look_from(
+        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
+    ) -> list[KeptRecord]:
+        """
+        Search all records that were committed since a moment, because a call may be reported long after its day.
+        """
+        passing: list[KeptRecord] = []
+        read = seen = 0
+        limit = self._request.services.max_listed_records()
+        since: float | None = None
+        until: float | None = None  # None means until now
+        if AI_TELEMETRY in topics:
+            async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
+                async for batch in past_batches:
+                    read += len(batch)
+                    passing += filter(is_wanted, batch)
+                    if batch and since is None:
+                        since = batch[0].committed_at
+                    if batch and (read >= limit or len(passing) >= records.LOOKED_THROUGH):
+                        until = batch[-1].committed_at
+                        break
+            seen = read
+        for topic in topics:
+            below = self._log.next_number(topic)
+            number = await first_after(self._log, topic, start, below)
+            while number < below and until is None:
+                following = min(number + STEP, below)
+                for entry in await self._log.read(topic, number, following - 1, with_open=True):
+                    read += len(entry.records)
+                    read_records = list(records.kept_records(self._log, [entry]))
+                    seen += len(read_records)
+                    if read_records:
+                        since = entry.committed_at if since is None else min(since, entry.committed_at)
+                    passing += filter(is_wanted, read_records)
+                    is_enough = read >= limit or len(passing) >= records.LOOKED_THROUGH
+                    if is_enough and (entry.last + 1 < below or topic != topics[-1]):
+                        until = entry.committed_at
+                        break
+                number = following
+                await pause()
+        self.beside = records.how_far(records=seen, most=limit, since=since, until=until)
+        return passing
+
+
+def is_asked(page_query: PageQuery) -> bool:
+    """Return whether a query requests a time range or amounts, instead of the newest records."""
+    return page_query.sort_key in AMOUNTS or any(name in page_query.filters for name in (*ONE_SPAN, *AMOUNTS))
+
+
+class RankedRows:
+    """Rows of a list of records within a time range: the first rows in the requested order."""
+
+    def __init__(self, request: OperatorRequest[SpoolServices, Any]) -> None:
+        self._request = request
+        self._log = request.services.log
+        self._most = request.services.max_listed_records()
+        self.beside: Mapping[str, object] = {}
+
+    async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
+        best = _Best(listed, wanted)
+        span_filters = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
+        now = self._request.now()
+        since, until, _ = times(span_filters, now, default="last_30d")
+        start = since.timestamp()
+        end = until.timestamp()
+
+        def take(stored: KeptRecord) -> None:
+            if start <= hour_of(stored.record.start_time, stored.committed_at) < end:
+                best.take(stored)
+
+        days = dates_of(start, end)
+        if self._request.is_limited:
+            await self._look_at_own(start, min(now, end + REPORTED_WITHIN_S), now, days, take)
+        else:
+            is_by_amount = wanted.sort_key in AMOUNTS or not wanted.filters.keys().isdisjoint(AMOUNTS)
+            topics = (AI_TELEMETRY,) if is_by_amount else wanted.filters.get("topic", TOPICS)
+            await self._look(topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take)
+        return await MemoryRows(best.rows()).page(listed, wanted)
+
+    async def _look(
+        self,
+        topics: Sequence[str],
+        start: float,
+        end: float,
+        days: PastDates,
+        take: Callable[[KeptRecord], None],
+    ) -> None:
+        """Search all records, newest first, topic by topic, up to the number in the setting."""
+        remaining = self._most
+        since = None
+        until = None
+        for topic in topics:
+            below = self._log.next_number(topic)
+            first = await first_after(self._log, topic, start, below)
+            # Too many records arrived since the start of the time range, so search only the records that
+            # arrived within the range.
+            if below - first > remaining:
+                last = await first_after(self._log, topic, end, below)
+                until = end if last < below else until
+                below = last
+            while below > first and remaining > 0:
+                begin = max(first, below - min(RANKED_STEP, remaining))
+                for entry in reversed(await self._log.read(topic, begin, below - 1, with_open=True)):
+                    since = entry.committed_at if since is None else min(since, entry.committed_at)
+                    for stored in records.kept_records(self._log, [entry]):
+                        take(stored)
+                remaining -= below - begin
+                below = begin
+                await pause()
+        if AI_TELEMETRY in topics:
+            async for batch in past_records(self._request, days, most=remaining):
+                for stored in batch:
+                    since = stored.committed_at if since is None else min(since, stored.committed_at)
+                    take(stored)
+                remaining -= len(batch)
+        self.beside = records.how_far(
+            records=self._most - remaining, most=self._most, since=since, until=until
+        )
+
+    async def _look_at_own(
+        self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
+    ) -> None:
+        """
+        Search the person's own closed calls of a fixed time, newest first, up to a fixed number of calls.
+        """
+        is_own = newest.own_to(self._request)
+        count = 0
+        since = max(start - AHEAD_S, end - OWN_SPAN_S)
+        closed = self._log.closed_below(AI_TELEMETRY)
+        first = await first_after(self._log, AI_TELEMETRY, since, closed)
+        below = await first_after(self._log, AI_TELEMETRY, end, closed)
+        while below > first and count < records.LOOKED_THROUGH:
+            begin = max(first, below - RANKED_STEP)
+            entries = await self._log.read(AI_TELEMETRY, begin, below - 1)
+            for stored in reversed(list(records.kept_records(self._log, entries))):
+                if count < records.LOOKED_THROUGH and is_own(stored.record):
+                    count += 1
+                    since = stored.committed_at if count == records.LOOKED_THROUGH else since
+                    take(replace(stored, is_number_shown=False))
+            below = begin
+            await pause()
+        if count < records.LOOKED_THROUGH:
+            async for batch in past_records(self._request, days):
+                own_records = [
+                    stored for stored in batch if since < stored.committed_at <= end and is_own(stored.record)
+                ]
+                count += len(own_records)
+                for stored in own_records:
+                    take(stored)
+        self.beside = records.how_far(
+            records=count, most=records.LOOKED_THROUGH, since=since, until=end if end < now else None
+        )
+
+
+class _Best:
+    """The first MOST_RANKED matching records in the list's order."""
+
+    def __init__(self, listed: List[KeptRecord], wanted: PageQuery) -> None:
+        self._listed, self._filters = listed, wanted.filters
+        value = listed.sorts[wanted.sort_key].value
+        assert value is not None
+        self._value = value
+        self._falls = wanted.sort_order == DESCENDING
+        self._heap: list[_Ranked] = []
+
+    def take(self, stored: KeptRecord) -> None:
+        ranked = _Ranked(self._value(stored), self._falls, stored)
+        is_full = len(self._heap) >= MOST_RANKED
+        if (is_full and not self._heap[0] < ranked) or not passes(self._listed, self._filters, stored):
+            return
+        (heapq.heappushpop if is_full else heapq.heappush)(self._heap, ranked)
+
+    def rows(self) -> list[KeptRecord]:
+        return [ranked.stored for ranked in self._heap]
+
+
+@dataclass(slots=True)
+class _Ranked:
+    """
+    A sort key that is smaller if the record comes later in the list. Unknown values sort as the smallest, as
+    in every list.
+    """
+
+    value: SortValue
+    falls: bool
+    stored: KeptRecord
+
+    def __lt__(self, other: _Ranked) -> bool:
+        own_rank = rank_of(self.value)
+        other_rank = rank_of(other.value)
+        if own_rank == other_rank:
+            own_rank = (self.stored.place,)
+            other_rank = (other.stored.place,)
+        return bool(own_rank < other_rank if self.falls else own_rank > other_rank)

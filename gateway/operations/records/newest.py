@@ -1,0 +1,215 @@
+"""Records as operator API lists show them, closed and open. They have no content, because none is stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from gateway.http.lists import Filter, List, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import SpoolServices
+from gateway.operations.money.work_links.declared import links_of
+from gateway.operations.records import published as records
+from gateway.operations.records.filters import (
+    AMOUNTS,
+    DATE,
+    FIELDS,
+    MAX_LIMIT,
+    OPEN_SETS,
+    STATE,
+    TOPIC,
+    VIEW,
+    bound,
+    day_and_month,
+    start_of,
+)
+from gateway.operations.records.published import (
+    LOOKED_THROUGH_SCHEMA,
+    STATES,
+    KeptRecord,
+    describe,
+    newest_of,
+)
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.ledger.own_records import OwnRecord
+from spool.ledger.work import SESSION, UNITS
+from spool.ledger.work_links import BRANCH, NO_LINKS, TARGETS, UnitLinks
+from spool.people import names_in
+from spool.record import AI_TELEMETRY, TOPICS, Record
+from spool.registry.permission_sets import VIEW_RECORDS
+
+RATE_S = 60.0
+MOST_SOURCES = 50
+
+
+def _filter(name: str) -> Filter[KeptRecord]:
+    return Filter(
+        values=lambda stored: names_in(name, stored.value), is_open=name in OPEN_SETS, names_people=True
+    )
+
+
+def _no_links() -> UnitLinks:
+    return NO_LINKS
+
+
+def _unit(name: str, links: Callable[[], UnitLinks] = _no_links) -> Filter[KeptRecord]:
+    return Filter(
+        values=lambda stored: stored.unit_values(name, links()),
+        is_open=True,
+        names_people=name in (SESSION, BRANCH),
+    )
+
+
+def _bounds(name: str) -> Filter[KeptRecord]:
+    def holds(stored: KeptRecord, text: str) -> bool:
+        amount = AMOUNTS[name](stored.record)
+        return amount is not None and bound(name, text)(amount)
+
+    return Filter(holds=holds)
+
+
+RECORDS: List[KeptRecord] = List(
+    root="records",
+    show=describe,
+    identity=Sort(value=lambda stored: stored.place),
+    sorts={
+        "number": Sort(value=lambda stored: stored.place),
+        "start_time": Sort(value=lambda stored: stored.record.start_time),
+    },
+    default_sort=("number", "desc"),
+    filters={
+        **{name: _filter(name) for name in FIELDS},
+        **{name: _unit(name) for name in UNITS},
+        TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
+        STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
+        DATE: Filter(
+            values=lambda stored: day_and_month(stored.record.start_time, stored.committed_at), is_open=True
+        ),
+        **{name: _bounds(name) for name in AMOUNTS},
+        VIEW: Filter(),  # the real filter is in `records_in_views`
+    },
+    max_limit=MAX_LIMIT,
+    beside=LOOKED_THROUGH_SCHEMA,
+)
+
+
+async def records_in_views(
+    request: OperatorRequest[Any, None], listed: List[KeptRecord] = RECORDS
+) -> List[KeptRecord]:
+    """
+    Return the list with filters for the current views, tags and published dimensions. `!` after a dimension
+    excludes values. Refusal 400 for an unknown or broken view, or an invalid date or bound.
+    """
+    for word in request.http.query.getall(DATE, ()):
+        start_of(word)
+    for name in AMOUNTS:
+        for word in request.http.query.getall(name, ()):
+            bound(name, word)
+    visible = await request.reads.visible()
+    view = cache(lambda word: request.reads.view_among(word, visible))
+    for word in request.http.query.getall("view", ()):
+        view(word)
+    derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
+
+    def value(stored: KeptRecord, name: str) -> str:
+        if name in UNITS:
+            return stored.unit_values(name, links_of(request.shared.registry))[-1]
+        dimension = derived.get(name)
+        if dimension is None:
+            return stored.counted(name)
+        return dimension.value(tuple(map(stored.counted, dimension.sources)))
+
+    holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).holds(partial(value, stored)))
+
+    def of(name: str) -> Filter[KeptRecord]:
+        if name in UNITS:
+            return _unit(name, lambda: links_of(request.shared.registry))
+        return Filter(values=lambda stored: names_in(name, partial(value, stored)), names_people=True)
+
+    named = await request.reads.dimensions(units=True)
+    filters = {name: of(name) for name in named if name in TARGETS or name not in listed.filters}
+    out = {f"{name}!": replace(of(name), excludes=True) for name in named}
+    return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
+
+
+@call("GET", "/rates", VIEW_RECORDS, "Show the records per source in the last minute", shows=SLICED)
+async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
+    """
+    Count the records that each source committed in the last minute, or in the part of it that was searched.
+    """
+    newest_records, until = await newest(request, request.services), _until(request, request.services)
+    seconds = RATE_S
+    if len(newest_records) == records.LOOKED_THROUGH:
+        seconds = min(RATE_S, max(1.0, until - newest_records[-1].committed_at))
+    counts = Counter(
+        (stored.topic, stored.record.source)
+        for stored in newest_records
+        if until - seconds < stored.committed_at <= until
+    )
+    sources = [
+        {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
+        for (topic, source), count in counts.most_common(MOST_SOURCES)
+    ]
+    return {"rates": {"seconds": seconds, "records": counts.total(), "sources": sources}}
+
+
+async def newest(
+    request: OperatorRequest[Any, Any], spool: SpoolServices, topics: Sequence[str] = TOPICS
+) -> Sequence[KeptRecord]:
+    """
+    Return the newest records of some topics that the person may see, newest commit first.
+
+    The search covers at most records.LOOKED_THROUGH records. For a person with restricted access, it covers
+    the person's own calls of the last `own_records.LOOK_BACK_S`.
+    """
+    if not request.is_limited:
+        return await newest_of(spool.log, topics)
+    if not request.rights.slice.parts:
+        return []
+    stored_records = await spool.own_records.newest(
+        request.rights.slice,
+        own_to(request),
+        dimensions=request.whole_ledger.derived(),
+        most=records.LOOKED_THROUGH,
+    )
+    return list(map(own_record, stored_records))
+
+
+def own_record(row: OwnRecord) -> KeptRecord:
+    return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
+
+
+def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
+    """Return a test of closed calls that is True for calls that the person may see."""
+    ledger = request.ledger
+    return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
+
+
+def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
+    """
+    Yield the records that the person may see, in the form that this person sees.
+
+    People with restricted access see only calls that match their roles. They see no open records, because a
+    later report may still change whose call it is. They see no record numbers, because gaps would reveal how
+    many records other people have.
+    """
+    if not request.is_limited:
+        yield from stored_records
+        return
+    is_own = own_to(request)
+    for stored in stored_records:
+        if stored.topic == AI_TELEMETRY and not stored.is_open and is_own(stored.record):
+            yield replace(stored, is_number_shown=False)
+
+
+def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
+    """
+    Return the time until which records are counted. For people who see no open records, this is the time
+    before which all records are closed. For all other people, it is now.
+    """
+    now = request.now()
+    return now - spool.hold_s() if request.is_limited else now

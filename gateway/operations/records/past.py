@@ -1,0 +1,98 @@
+"""
+Records older than the log, read from a data lake. If a data lake is configured, lists of days and time
+ranges continue there.
+
+If the data lake is unreachable, a list still returns what the log has, and states how far it searched. For
+people with restricted access, the searched time is fixed, so the request fails instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.operations.holders.operators import SpoolServices
+from gateway.operations.records.published import KeptRecord
+from gateway.operations.requests.requests import OperatorRequest
+from spool.deliveries.protocols import PastDates, PastRecord, PastRecords
+from spool.errors import SpoolUnavailable
+from spool.ledger.own_records import first_after
+from spool.record import AI_TELEMETRY
+from spool.turns.fair_turns import pause
+
+_log = logging.getLogger(__name__)
+
+
+def dates_of(start: float, end: float) -> PastDates:
+    """Return the days that a time range touches. The range excludes `end`."""
+    last = max(start, end - 1)
+    first_day, last_day = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (start, last))
+    return PastDates(first_day, last_day)
+
+
+def days_of(dates: Collection[str]) -> PastDates:
+    """Return all days from the first to the last of the given days and months."""
+    return PastDates(min(f"{date}-01"[:10] for date in dates), max(f"{date}-31"[:10] for date in dates))
+
+
+async def past_records(
+    request: OperatorRequest[SpoolServices, Any],
+    dates: PastDates,
+    *,
+    most: int | None = None,
+    oldest_first: bool = False,
+) -> AsyncGenerator[list[KeptRecord], None]:
+    """
+    Yield records of days that are older than the log. Yields nothing if the log has all records, or if the
+    person may not see data from the lake.
+    """
+    past, floor = await _older(request, request.services)
+    if past is None or (most is not None and most <= 0):
+        return
+    try:
+        async with aclosing(past.read(dates, below=floor, most=most, oldest_first=oldest_first)) as parts:
+            async for batch in parts:
+                yield [_kept(request, stored) for stored in batch]
+                await pause()
+    except SpoolUnavailable as error:
+        _told(request, error)
+
+
+async def past_record(
+    request: OperatorRequest[Any, Any], spool: SpoolServices, id: bytes, dates: PastDates
+) -> KeptRecord | None:
+    """Return the record with an id from days that are older than the log, or None."""
+    past, floor = await _older(request, spool)
+    try:
+        stored = None if past is None else await past.find(id, dates, below=floor)
+    except SpoolUnavailable as error:
+        _told(request, error)
+        stored = None
+    return None if stored is None else _kept(request, stored)
+
+
+async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tuple[PastRecords | None, int]:
+    """
+    Return the reader of older records, and the first record number of the log. The reader is None if the log
+    has all records, or if the lake does not state whose calls they are.
+    """
+    past = spool.past()
+    if past is None or (request.is_limited and past.lacks(request.ledger.sources)):
+        return None, 0
+    floor = await first_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
+    return (past if floor > 1 else None), floor
+
+
+def _kept(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
+    number, at, record = stored
+    return KeptRecord(AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited)
+
+
+def _told(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
+    """Raise the error for people with restricted access; for all others, log it."""
+    if request.is_limited:
+        raise error
+    _log.warning("records older than the log could not be read: %s", error, extra={"action": "lake_not_read"})

@@ -1,0 +1,175 @@
+"""Records of the log as lists show them, closed and open. They have no content, because none is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+
+from gateway.core.schemas import COUNT, TEXT_OR_NULL, closed
+from spool.ledger.cost_kinds import counted_source
+from spool.ledger.counting import bounded
+from spool.ledger.own_records import STEP
+from spool.ledger.queries import TAG
+from spool.ledger.sums import hour_of, outcome_of
+from spool.ledger.work import SESSION, UNITS, as_shown
+from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
+from spool.log.protocols import Log
+from spool.log.values import Entry
+from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
+from spool.turns.fair_turns import pause
+
+# Number of newest records that are searched. Costs of older records are in the totals, and an older record
+# can be found by its id.
+LOOKED_THROUGH = 10_000
+STATES = OPEN, CLOSED = "open", "closed"
+LOOKED_THROUGH_SCHEMA = {
+    "looked_through": closed({"records": COUNT, "most": COUNT, "since": TEXT_OR_NULL, "until": TEXT_OR_NULL})
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A record with its place in the log."""
+
+    topic: str
+    number: int
+    committed_at: float
+    is_open: bool
+    record: Record
+    is_number_shown: bool = True
+
+    @property
+    def state(self) -> str:
+        return OPEN if self.is_open else CLOSED
+
+    @property
+    def place(self) -> str:
+        """
+        Return a text that rises in commit order. It is part of cursors, so it must not reveal anything that
+        the list does not show.
+        """
+        last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
+        return f"{self.committed_at:017.6f} {self.topic} {last}"
+
+    def value(self, name: str) -> str:
+        """
+        Return the record's value for filters: a field or tag, under the name that costs use for it. "" means
+        unknown. A correction has the values of its call.
+        """
+        if name == "kind":
+            return self.record.kind
+        record = self.record.after if isinstance(self.record, Correction) else self.record
+        if name.startswith(TAG):
+            tags: dict[str, str] = getattr(record, "tags", {})
+            return tags.get(name.removeprefix(TAG), "")
+        if name == "sender":
+            return getattr(record, "sender_key", None) or ""
+        if name == "model" and isinstance(record, Inference):
+            return record.response_model or record.request_model or ""
+        if name == "cost_source" and isinstance(record, Inference):
+            return counted_source(record)
+        return getattr(record, name, None) or ""
+
+    def unit_values(self, name: str, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
+        """
+        Return the values of a unit of work for filters: its name, or the unit to which the call is linked. Return also
+        its digest if costs show one.
+        """
+        record = self.record.after if isinstance(self.record, Correction) else self.record
+        if UNITS[name].is_named:
+            stated = self.value(f"{TAG}{name}")
+            return (stated if stated or name not in TARGETS else self._linked(name, links),)
+        own = getattr(record, name, None)
+        if not own:
+            return ("",)
+        return own, as_shown(name, own, session=getattr(record, "session", None))
+
+    def _linked(self, target: str, links: UnitLinks) -> str:
+        """Return the pull request or ticket to which the call is linked, or ""."""
+        if not isinstance(self.record, AiRecord | Correction):
+            return ""
+        hour = hour_of(self.record.start_time, self.committed_at)
+        return links.target_of(target, self._unit_name, hour) or ""
+
+    def _unit_name(self, unit: str) -> str:
+        return self.value(unit if unit == SESSION else f"{TAG}{unit}")
+
+    def counted(self, name: str) -> str:
+        """Return the value under which totals count the record."""
+        if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
+            return outcome_of(self.record)[name == "cost_source"]
+        return str(bounded(self.value(name)))
+
+
+def describe(stored: KeptRecord) -> dict[str, object]:
+    row = describe_record(stored.record)
+    row.pop("body", None)  # the body is an hourly file, which is as large as a request
+    return {**describe_place(stored), **row}
+
+
+def describe_record(record: Record) -> dict[str, object]:
+    """
+    Describe every field of a record, and the name of the key that sent a call. Destinations do not
+    receive that name.
+    """
+    row: dict[str, object] = as_json(record)
+    if isinstance(record, Correction):
+        return {**row, "sender": record.after.sender_key}
+    return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row
+
+
+def describe_place(stored: KeptRecord) -> dict[str, object]:
+    return {
+        "topic": stored.topic,
+        "number": stored.number if stored.is_number_shown else None,
+        "committed_at": moment(stored.committed_at),
+        "state": stored.state,
+    }
+
+
+def looked_through(stored_records: Sequence[KeptRecord]) -> dict[str, object]:
+    """Return the fields that accompany a page of the newest records."""
+    since = min((stored.committed_at for stored in stored_records), default=None)
+    return how_far(records=len(stored_records), most=LOOKED_THROUGH, since=since)
+
+
+def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
+    """
+    Describe how many records were searched, the maximum, and the time range of their commits. `until` None
+    means until now.
+    """
+    first, last = (None if edge is None else moment(edge) for edge in (since, until))
+    return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
+
+
+async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+    """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
+    by_topic = [await _newest_of_topic(log, topic) for topic in topics]
+    merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)
+    return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
+
+
+async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
+    """Read the newest records of a topic in steps, so that the event loop runs other tasks in between."""
+    stored_records: list[KeptRecord] = []
+    below = log.next_number(topic)
+    least = max(1, below - LOOKED_THROUGH)
+    while below > least:
+        first = max(least, below - STEP)
+        entries = await log.read(topic, first, below - 1, with_open=True)
+        stored_records += reversed(list(kept_records(log, entries)))
+        below = first
+        await pause()
+    return stored_records
+
+
+def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
+    """Yield the records of entries in order. Damaged records are left out."""
+    for entry in entries:
+        below = log.closed_below(entry.topic)
+        for number, record in enumerate(entry.records, entry.first):
+            if record is not None:
+                yield KeptRecord(entry.topic, number, entry.committed_at, number >= below, record)

@@ -1,0 +1,203 @@
+"""The operator API handler for one stored record: its fields, and the reason for each figure."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.intake.reasons import not_counted, price_lines, reasons
+from gateway.money.costs.times import parse_moment
+from gateway.operations.money.work_links.declared import links_of
+from gateway.operations.records.dead_letters import describe_dead
+from gateway.operations.records.deliveries import describe_delivery
+from gateway.operations.records.listing import STEP
+from gateway.operations.records.newest import seen
+from gateway.operations.records.past import dates_of, past_record
+from gateway.operations.records.published import KeptRecord, describe_place, describe_record
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.services import OperatorServices
+from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
+from spool.errors import Invalid, NotThere
+from spool.ledger.own_records import first_after
+from spool.ledger.work import UNITS
+from spool.log.planning.corrections import MOST, id_of
+from spool.log.protocols import Log
+from spool.log.values import Entry
+from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
+from spool.registry.permission_sets import VIEW_RECORDS
+from spool.turns.fair_turns import pause
+
+LOOK_BACK_S = 86_400  # seconds to search back for an id that the list of recent ids does not contain
+NOT_STORED = (
+    "the reports that form the record: their payloads, the attribute of each figure, and which "
+    "reports came later",
+    "repeated reports of the call, which are only counted",
+)
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_NO_ID = (
+    "this is not the id of a call. An id has 32 characters of 0-9 and a-f; copy it from the list of calls"
+)
+
+
+@call(
+    "GET",
+    "/records/{id}",
+    VIEW_RECORDS,
+    "Show a stored record and the reason for each figure",
+    optional=("since",),
+    shows=SLICED,
+)
+async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """
+    Show a record. Refusal 404 if it is no longer stored; the message states how far was searched.
+
+    People with restricted access get the record without its deliveries.
+    """
+    services = request.services
+    word = request.word("id").lower()
+    if not _ID.fullmatch(word):
+        raise Invalid(_NO_ID)
+    since = request.now() - LOOK_BACK_S
+    if "since" in request.http.query:
+        since = parse_moment("since", request.http.query["since"]).timestamp()
+    id = bytes.fromhex(word)
+    stored = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
+    if stored is None and "since" in request.http.query:
+        days = dates_of(since, request.now())
+        stored = await past_record(request, services.spool, id, days)
+    stored = None if stored is None else next(seen(request, [stored]), None)
+    if request.is_limited and stored is not None and stored.committed_at < since:
+        # the record is hidden, because other people's calls decide whether the list of recent ids still
+        # has its id
+        stored = None
+    if stored is None:
+        raise NotThere(
+            f"no record with this id was stored since {moment(since)}, and it is not among the recent "
+            "ids: it may have been deleted after spool.retention, or be older; search further back "
+            "with since"
+        )
+    try:
+        book = await asyncio.to_thread(services.money.prices)
+    except CardUnreadable as error:
+        raise Invalid(str(error)) from error
+    corrections = await _corrections(request, services.spool.log, stored.record)
+    links = links_of(request.shared.registry)
+    shown = {
+        "record": describe_record(stored.record),
+        **describe_place(stored),
+        "work": {name: value for name in UNITS if (value := stored.unit_values(name, links)[-1])},
+        "why": reasons(stored.record, book) | _why_not_counted(corrections),
+        "price_lines": price_lines(stored.record, book),
+        **_corrected(corrections),
+    }
+    if request.is_limited:  # deliveries are left out, because they also contain other people's records
+        return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
+    held = [delivery for delivery in await services.spool.deliveries.unsettled() if _holds(delivery, stored)]
+    dead = [
+        letter
+        for letter in await services.spool.deliveries.dead()
+        if (letter.topic, letter.number) == (stored.topic, stored.number)
+    ]
+    routes = await services.spool.deliveries.routes()
+    return {
+        **shown,
+        "deliveries": [describe_delivery(delivery) for delivery in held],
+        "dead": [describe_dead(letter) for letter in dead],
+        "routes": [_passed(route, stored, held, dead) for route in routes if route.topic == stored.topic],
+        "not_stored": list(NOT_STORED),
+    }
+
+
+async def _corrections(
+    request: OperatorRequest[OperatorServices, None], log: Log, record: Record
+) -> list[Correction]:
+    """Return the corrections of a call, oldest first. Most calls have none."""
+    corrections: list[Correction] = []
+    while len(corrections) < MOST and isinstance(record, Inference):
+        stored = await _known(log, id_of(record.id, len(corrections) + 1))
+        if (
+            stored is None
+            or next(seen(request, [stored]), None) is None
+            or not isinstance(stored.record, Correction)
+        ):
+            break
+        corrections.append(stored.record)
+    return corrections
+
+
+def _why_not_counted(corrections: Sequence[Correction]) -> dict[str, str]:
+    counted_by = corrections[-1].after.counted_by if corrections else None
+    return {} if counted_by is None else {"corrections": not_counted(counted_by)}
+
+
+def _corrected(corrections: Sequence[Correction]) -> dict[str, object]:
+    if not corrections:
+        return {}
+    return {
+        "corrections": [describe_record(correction) for correction in corrections],
+        "corrected_cost": decimal_text(counted_cost(corrections[-1].after)),
+    }
+
+
+async def _known(log: Log, id: bytes) -> KeptRecord | None:
+    """Return the record with a recent id, from its record number or from the records of its time."""
+    known = log.whereabouts(id)
+    if known is None:
+        return None
+    if known.place is None:
+        return await _found(log, id, known.since, known.until)
+    topic, number = known.place
+    entries = await log.read(topic, number, number, with_open=True)
+    return next((stored for stored in _matching(log, entries, id)), None)
+
+
+async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
+    """Return the newest record with an id that was committed between two moments (epoch seconds)."""
+    for topic in TOPICS:
+        below = log.next_number(topic)
+        last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1
+        while last > 0:
+            entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
+            for stored in _matching(log, entries, id):
+                return stored
+            if not entries or entries[0].committed_at < since:
+                break
+            last = entries[0].first - 1
+            await pause()
+    return None
+
+
+def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
+    for entry in reversed(entries):
+        for number, record in reversed(list(enumerate(entry.records, entry.first))):
+            if record is not None and record.id == id:
+                is_open = number >= log.closed_below(entry.topic)
+                yield KeptRecord(entry.topic, number, entry.committed_at, is_open, record)
+
+
+def _passed(
+    route: RouteState, stored: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
+) -> dict[str, object]:
+    """
+    Return the progress of a record on a route. `passed` means that the record was delivered, was rejected in
+    part, or is older than the route.
+    """
+    delivery = next((delivery for delivery in held if delivery.route == route.name), None)
+    if delivery is not None:
+        return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}
+    letter = next((letter for letter in dead if letter.route == route.name), None)
+    if letter is not None:
+        return {"route": route.name, "state": "dead", "last_error": letter.error}
+    state = "passed" if stored.number < route.progress else "waiting"
+    return {"route": route.name, "state": state, "last_error": None}
+
+
+def _holds(delivery: UnsettledDelivery, stored: KeptRecord) -> bool:
+    of_topic = delivery.route.rpartition("/")[2] == stored.topic
+    return of_topic and delivery.first <= stored.number <= delivery.last

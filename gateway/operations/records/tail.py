@@ -1,0 +1,98 @@
+"""The operator API handler that streams records as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+
+from gateway.core.schemas import TEXT
+from gateway.http.event_streams import EVENT_STREAM, News, event
+from gateway.http.lists import chosen
+from gateway.operations.records.changes import follow
+from gateway.operations.records.newest import RECORDS, own_record, own_to, records_in_views
+from gateway.operations.records.published import KeptRecord, describe, kept_records
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.services import OperatorServices
+from spool.ledger.own_records import STEP, OwnRecord, own_of
+from spool.record import AI_TELEMETRY, TOPICS
+from spool.registry.permission_sets import VIEW_RECORDS
+
+MOST_AT_ONCE = 500  # maximum number of records per topic in one event
+Passes = Callable[[KeptRecord], bool]
+
+
+@call(
+    "GET",
+    "/tail",
+    VIEW_RECORDS,
+    "Stream records as they are committed",
+    repeated=tuple(RECORDS.filters),
+    gives={EVENT_STREAM: TEXT},
+    shows=SLICED,
+)
+async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
+    """
+    Stream matching records as they are committed. `skipped` counts records that were left out because they
+    arrived faster than this handler reads.
+
+    People with restricted access get their own calls after these are closed. If too many arrive at once,
+    their `skipped` is null instead of a number.
+    """
+    listed = await records_in_views(request)
+    passes = chosen(listed, list(request.http.query.items()), request.shared.people)
+    return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
+
+
+def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
+    log = request.services.spool.log
+    reached = {topic: log.next_number(topic) for topic in TOPICS}
+
+    async def news() -> Iterable[bytes]:
+        events: list[bytes] = []
+        for topic, first in reached.items():
+            below = log.next_number(topic)
+            begin = max(first, below - MOST_AT_ONCE)
+            if begin > first:
+                events.append(event("skipped", {"topic": topic, "records": begin - first}))
+            if below > begin:
+                entries = await log.read(topic, begin, below - 1, with_open=True)
+                events += [
+                    event("record", describe(record))
+                    for record in kept_records(log, entries)
+                    if passes(record)
+                ]
+            reached[topic] = below
+        return events
+
+    return news
+
+
+def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
+    """Stream the person's own closed calls. Calls of other people never displace one of them."""
+    log = request.services.spool.log
+    is_own = own_to(request)
+    reached = log.closed_below(AI_TELEMETRY)
+
+    async def news() -> Iterable[bytes]:
+        nonlocal reached
+        below = log.closed_below(AI_TELEMETRY)
+        own_records: list[OwnRecord] = []
+        for begin in range(reached, below, STEP):
+            own_records = [
+                *own_records,
+                *reversed(await own_of(log, begin, min(begin + STEP, below), is_own)),
+            ][-MOST_AT_ONCE - 1 :]
+            await asyncio.sleep(0)
+        reached = max(reached, below)
+        skipped = (
+            [event("skipped", {"topic": AI_TELEMETRY, "records": None})]
+            if len(own_records) > MOST_AT_ONCE
+            else []
+        )
+        records = map(own_record, own_records[-MOST_AT_ONCE:])
+        return skipped + [event("record", describe(record)) for record in records if passes(record)]
+
+    return news

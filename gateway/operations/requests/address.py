@@ -1,0 +1,133 @@
+"""Rows of the table of addresses for operators. A row requires a permission set instead of a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from gateway.core.mounts import OPERATOR_API
+from gateway.core.schemas import OBJECT, Schema
+from gateway.core.visible import NOTHING, SLICED, WHOLE
+from gateway.http.address import CSRF, SESSION, Address
+from gateway.http.answers import JSON
+from gateway.http.error_table import SAFE_METHODS
+from gateway.http.lists import List
+
+# Keys of two functions that every application of the operator API has. OPENED returns the operations by scope,
+# and ALL_ROWS returns all addresses. Both first import the modules that are not loaded yet, in a thread.
+OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
+ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
+
+__all__ = ["NOTHING", "SLICED", "WHOLE"]
+
+SIGNED_IN = ""  # value of `needs` that admits any signed-in person
+
+_NOTES = {
+    WHOLE: "Requires access to all calls.",
+    SLICED: "Limited to the calls that the person may see.",
+    NOTHING: "",
+}
+
+OPERATOR_REFUSALS: Mapping[int, str] = {
+    400: "The request breaks a rule that the message states",
+    401: "No one is signed in, or the sign-in is wrong",
+    403: (
+        "The permission sets, the access to calls, the CSRF token, the Host or the Origin do not allow "
+        "the request"
+    ),
+    404: "The resource does not exist",
+    409: "The name is in use, or the state of the resource does not allow the request",
+    413: "The body is too large",
+    415: "The body is not application/json",
+    422: (
+        "The definition has errors, which `errors` lists with value and path; or the query exceeds a "
+        "limit, and the message says how to narrow it"
+    ),
+    429: "Too many attempts or queries; Retry-After gives the seconds until a retry",
+    503: "Tollhouse cannot complete the request now",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorAddress(Address):
+    """
+    An address of the operator API.
+
+    `needs` is the id of a permission set, or SIGNED_IN. None means that the call itself signs a person in.
+
+    If `shows` is WHOLE, the address rejects people who may see only some calls. If `shows` is SLICED, the
+    handler shows only calls whose every kind of counted cost the person may see. People without such a call are
+    rejected. With `asks_cost_type`, the handler instead checks only the requested kind of cost.
+
+    A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
+    whether a query covers only whole past months. The JSON answer to such a query has an ETag.
+    """
+
+    needs: str | None
+    shows: str = WHOLE
+    asks_cost_type: bool = False
+    asks_closed: Callable[[Any], bool] | None = None  # function that is called with the OperatorRequest
+    refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
+
+    @property
+    def note(self) -> str:
+        return _NOTES[self.shows]
+
+    @property
+    def documented_refusals(self) -> Mapping[int, str]:
+        return OPERATOR_REFUSALS
+
+    @property
+    def security(self) -> list[dict[str, list[str]]]:
+        if self.needs is None:
+            return []
+        needed = [self.needs] if self.needs else []
+        is_safe = set(self.methods) <= set(SAFE_METHODS)
+        return [{SESSION: needed} if is_safe else {SESSION: needed, CSRF: []}]
+
+
+def call(
+    method: str,
+    path: str,
+    needs: str | None,
+    summary: str,
+    *,
+    lists: List[Any] | None = None,
+    required: tuple[str, ...] = (),
+    optional: tuple[str, ...] = (),
+    repeated: tuple[str, ...] = (),
+    status: int = 200,
+    takes: Mapping[str, Schema] | None = None,
+    gives: Mapping[str, Schema] | None = None,
+    checks_query: bool = True,
+    shows: str = WHOLE,
+    asks_cost_type: bool = False,
+    in_turn: bool = False,
+    asks_much: Callable[[Any], bool] | None = None,
+    asks_closed: Callable[[Any], bool] | None = None,
+) -> OperatorAddress:
+    """
+    Return the row of one call below OPERATOR_API. It returns JSON and accepts the body that the
+    handler's request names. With `takes`, the handler reads a body of another type itself.
+    """
+    return OperatorAddress(
+        methods=(method,),
+        path=OPERATOR_API + path,
+        needs=needs,
+        summary=summary,
+        takes=takes or {},
+        gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
+        lists=lists,
+        required=required,
+        optional=optional,
+        repeated=repeated,
+        checks_query=checks_query,
+        shows=shows,
+        asks_cost_type=asks_cost_type,
+        in_turn=in_turn,
+        asks_much=asks_much,
+        asks_closed=asks_closed,
+    )

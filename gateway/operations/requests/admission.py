@@ -1,0 +1,360 @@
+"""
+Admission to the operator API: sessions, CSRF token, Host, Origin and permission sets, checked before
+any handler runs.
+
+On the operator socket, the file mode is the sign-in and a header names the actor. Over HTTP, a session cookie
+signs in, and every change needs the CSRF token of the session. A request with a foreign Host or from a
+foreign page is rejected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.configuration.values import is_loopback
+from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.errors import Refusal
+from gateway.core.mounts import AS
+from gateway.http.address import CSRF_HEADER
+from gateway.http.admission import authority, check_single, host_name, is_own_name
+from gateway.http.answers import JSON, UNCACHED, Pieces, give, json_pieces
+from gateway.http.error_table import SAFE_METHODS, confirmed, refusals_of
+from gateway.http.listening.forwarded import may_be_shared
+from gateway.http.listening.listener import begin_work
+from gateway.http.requests import Result, check_parameters, named_holder
+from gateway.money.costs.reader import hides
+from gateway.operations.holders.operators import PeopleServices
+from gateway.operations.requests.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
+from gateway.operations.requests.requests import OperatorRequest, holder, read_body
+from gateway.operations.services import OperatorServices
+from spool.errors import Invalid
+from spool.registry.operators import ADMIN, Actor, check_email
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Rights
+
+MAX_ACTOR = 200
+NO_ADDRESS = (
+    "a change must name a person by e-mail address: set --as EMAIL, TOLLHOUSE_AS, or "
+    f"operators.local.USER in the configuration (default: USER@HOSTNAME; header: {AS})"
+)
+# Without a path, a cookie applies to the folder of the call that sets it, which is the API's folder. That is
+# also right if a proxy adds a prefix to the path.
+FOLDER = ""
+
+LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over the operator socket
+
+
+def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
+    """Return the aiohttp handler of a row: the row's handler after all its checks."""
+
+    holder_services = services.of(named_holder(row.handler))
+
+    async def admit(request: web.Request) -> OperatorRequest[Any, object]:
+        admitted = await _admitted(request, row, services)
+        admitted.services = holder_services
+        return admitted
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        admitted = await admit(request)
+        if admitted.session is not None:
+            await begin_work(f"person {admitted.actor.name}")
+        if row.checks_query and row.lists is None:
+            check_parameters(request, (*row.required, *row.optional), row.repeated)
+        admitted.check_again = partial(admit, request)
+        if row.body is not None:
+            body: object = await read_body(request, row.body)
+            # check again, because the rights may have changed while the body arrived
+            admitted = await admit(request)
+            admitted.body = body
+        statuses = () if row.needs is None else refusals_of(request.method)
+
+        async def work() -> Result:
+            handled = row.handler(admitted)
+            answer = await confirmed(handled, services.installation.registry, statuses=statuses)
+            if (
+                row.asks_closed is None
+                or isinstance(answer, (web.StreamResponse, Pieces))
+                or not row.asks_closed(admitted)
+            ):
+                return answer
+
+            secret = services.installation.cursor_secret
+            return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
+
+        if row.takes_turn(admitted.body):
+            questions = services.installation.questions
+            party_name = f"person {admitted.actor.name}"
+            return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
+        return await give(request, await work(), status=row.status, headers=UNCACHED)
+
+    return handle
+
+
+def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
+    """
+    Return a text that identifies the person and the person's rights. Every process returns the same text.
+    """
+    rights = admitted.rights
+    shown_types = [(sorted(types), filters) for types, filters in rights.shown]
+    return repr(
+        (
+            admitted.actor.name,
+            admitted.role,
+            sorted(rights.permission_sets),
+            rights.slice,
+            rights.roles,
+            shown_types,
+        )
+    )
+
+
+def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
+    """
+    Return the aiohttp handler of a row for the demo month, which is read-only.
+
+    The person and the rights are checked as for real data.
+    """
+    kind = named_holder(row.handler)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        admitted = await _admitted(request, row, services)
+        demo = services.installation.demo
+        if demo is None:
+            raise Refusal(404, "no_demo", "no demo month is loaded here")
+        if request.method not in SAFE_METHODS:
+            raise Refusal(403, "demo", "the demo month is read-only; change your own data instead")
+        if row.checks_query and row.lists is None:
+            check_parameters(request, (*row.required, *row.optional), row.repeated)
+        async with demo().reading() as month:
+            admitted.services = month.of(kind)
+            admitted.shared, admitted.whole_ledger = month.installation, month.money.ledger
+
+            async def work() -> Result:
+                return await row.handler(admitted)
+
+            party_name = f"person {admitted.actor.name}"
+            if row.takes_turn(None):
+                questions = services.installation.questions
+                return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
+            return await give(request, await work(), status=row.status, headers=UNCACHED)
+
+    return handle
+
+
+async def _admitted(
+    request: web.Request, row: OperatorAddress, services: OperatorServices
+) -> OperatorRequest[Any, object]:
+    """Check the request against its row and return it with the caller."""
+    check_single(request.headers.items())
+    if request.get(LOCAL):
+        admitted = _admit_on_socket(request, services)
+    else:
+        _check_origin(request, services.people.hosts)
+        admitted = await _admit_over_http(request, row, services)
+    _check_permission(row, admitted.rights)
+    _check_data(row, admitted)
+    return admitted
+
+
+def _admit_on_socket(request: web.Request, services: OperatorServices) -> OperatorRequest[Any, object]:
+    name = unquote(request.headers.get(AS, "")).strip()
+    if not name or len(name) > MAX_ACTOR or not name.isprintable():
+        raise Refusal(
+            400, "actor", f"the header {AS} must name the caller with 1 to {MAX_ACTOR} printable characters"
+        )
+    if request.method not in SAFE_METHODS:
+        try:
+            name = check_email(name)
+        except Invalid as error:
+            raise Refusal(400, "actor", NO_ADDRESS) from error
+    actor = Actor(name, "operator socket")
+    return OperatorRequest(
+        http=request,
+        body=None,
+        services=services,
+        shared=services.installation,
+        whole_ledger=services.money.ledger,
+        actor=actor,
+        role=ADMIN,
+        rights=EVERYTHING,
+    )
+
+
+async def _admit_over_http(
+    request: web.Request, row: OperatorAddress, services: OperatorServices
+) -> OperatorRequest[Any, object]:
+    address = request.remote or "unknown"
+    if row.needs is None:
+        actor = Actor("", address)
+        return OperatorRequest(
+            http=request,
+            body=None,
+            services=services,
+            shared=services.installation,
+            whole_ledger=services.money.ledger,
+            actor=actor,
+            role="",
+            rights=Rights(),
+        )
+    secret = request.cookies.get(cookie_name(request, services.people))
+    session = await services.installation.require_registry().operators.session(secret) if secret else None
+    if session is None:
+        message = "sign in first, with an operator account or with a link from: tollhouse console link"
+        raise Refusal(401, "signed_out", message)
+    if request.method not in SAFE_METHODS:
+        token = request.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
+            raise Refusal(403, "csrf", f"a change needs the session's token in the header {CSRF_HEADER}")
+    asker = holder(services.people, session)
+    return OperatorRequest(
+        http=request,
+        body=None,
+        services=services,
+        shared=services.installation,
+        whole_ledger=services.money.ledger,
+        actor=Actor(session.actor, address),
+        role=session.role,
+        rights=services.installation.require_registry().roles.rights(asker),
+        session=session,
+        asker=asker,
+    )
+
+
+def is_open(row: OperatorAddress, rights: Rights) -> bool:
+    """Return whether these rights permit the call."""
+    is_whole = row.shows != WHOLE or rights.slice.is_everything
+    return _is_permitted(row, rights) and is_whole and not _hides_calls(row, rights)
+
+
+def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
+    return row.needs in (None, SIGNED_IN) or row.needs in rights.permission_sets
+
+
+def _check_permission(row: OperatorAddress, rights: Rights) -> None:
+    if row.needs is None or _is_permitted(row, rights):
+        return
+    raise lacks(row.needs)
+
+
+def lacks(permission_set: str, what: str = "this") -> Refusal:
+    """Return the refusal for a missing permission set. `what` is the subject of the sentence."""
+    title = PERMISSION_SETS[permission_set].title
+    message = f"{what} needs the permission set {title}; an Admin can give you a role with it"
+    return Refusal(403, "permission_set", message)
+
+
+def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
+    if row.shows == WHOLE and admitted.is_limited:
+        roles = ", ".join(admitted.rights.roles) or "you have no role"
+        message = (
+            f"this shows all calls, but you may see only some of them ({roles}); an Admin can "
+            "give you a role with full data access"
+        )
+        raise Refusal(403, "limited_data", message)
+    if _hides_calls(row, admitted.rights):
+        raise hides(admitted.rights, COUNTED_TYPES)
+
+
+def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
+    """
+    Return whether the row needs every kind of counted cost, but the roles show all these kinds for no call.
+    """
+    return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
+
+
+def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
+    """
+    Raise Refusal 403 for a host name that is not the server's own (DNS rebinding), and for a change from a
+    page of another origin.
+    """
+    host = request.headers.get("Host", "")
+    if not is_own_name(host_name(host), hosts):
+        raise Refusal(403, "foreign_host", "this host name is not configured for the operator API")
+    if request.method in SAFE_METHODS:
+        return
+    origin = request.headers.get("Origin")
+    foreign = origin is not None and authority(origin) != host.lower()
+    if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        raise Refusal(403, "foreign_origin", "only pages of the console may make changes")
+
+
+def set_session_cookie(
+    request: OperatorRequest[PeopleServices, Any], response: web.Response, secret: str, life_s: float
+) -> None:
+    response.set_cookie(
+        cookie_name(request.http, request.services),
+        secret,
+        max_age=int(life_s),
+        path=FOLDER,
+        httponly=True,
+        samesite="Strict",
+        secure=speaks_https(request.http, request.services),
+    )
+
+
+def cookie_name(request: web.Request, people: PeopleServices) -> str:
+    """
+    Return the name of the session cookie. With TLS, its prefix makes browsers accept and send it only over HTTPS.
+    """
+    return "__Secure-tollhouse" if speaks_https(request, people) else "tollhouse"
+
+
+def speaks_https(request: web.Request, people: PeopleServices) -> bool:
+    """
+    Return whether the browser uses HTTPS: directly, to a named proxy, or by the configuration.
+
+    A browser that opens a loopback address is on this machine and does not go through a proxy.
+    """
+    return request.secure or (
+        people.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", "")))
+    )
+
+
+def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
+    """
+    Return the limit of attempts for the request's address, and the key under which `what` is counted there.
+    """
+    services = request.services
+    network = neighbourhood(request.actor.address)
+    is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
+    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {network}"
+
+
+# Cache headers of closed answers. A browser may store the answer for this person, but must revalidate it
+# before each use, so a signed-out person gets 401. The ETag covers the whole content, so a correction, a
+# bill, a price or a role changes it.
+_KEPT = {"Cache-Control": "private, no-cache", "Vary": "Cookie", "X-Content-Type-Options": "nosniff"}
+
+
+async def tagged(
+    request: web.Request, answer: Mapping[str, object], *, asker: str, secret: bytes
+) -> web.Response | Pieces:
+    """
+    Return the answer with its ETag, or 304 if the request names it. Each `asker` gets another ETag for
+    the same answer.
+    """
+    pieces = await asyncio.to_thread(lambda: list(json_pieces(answer)))
+    digest = blake2b(asker.encode(), key=secret[: blake2b.MAX_KEY_SIZE], digest_size=16)
+    digest.update(b"\0")
+    for piece in pieces:
+        digest.update(piece)
+    tag = f'"{digest.hexdigest()}"'
+    headers = {**_KEPT, "ETag": tag}
+    if tag in _named(request):
+        return web.Response(status=304, headers=headers)
+    return Pieces(pieces=pieces, content_type=JSON, headers=headers)
+
+
+def _named(request: web.Request) -> list[str]:
+    """Return the ETags in If-None-Match."""
+    fields = ",".join(request.headers.getall("If-None-Match", ()))
+    return [tag.strip().removeprefix("W/") for tag in fields.split(",")]

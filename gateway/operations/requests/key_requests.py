@@ -1,0 +1,83 @@
+"""
+A request that its key admitted: its bearer, decoded body and the services.
+
+With an Idempotency-Key, a sender identifies one request body. If the sender repeats the same body with the
+same key, it gets the first answer again and nothing changes. A different body with that key is rejected, and
+nothing of it is stored. Each API key and path has its own idempotency keys. They are remembered as long as
+the dedup keys of calls (spool.duplicate_window).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from gateway.http.inflight_bytes import Share
+from gateway.http.lists import List, Rows
+from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.holders.receivers import ReceiverServices
+from gateway.people.authentication.access import Bearer
+from spool.identity import Identity, RequestNames, no_identity, of_item, of_request
+from spool.registry.operators import Actor
+
+Held = TypeVar("Held")
+Body = TypeVar("Body")
+Row = TypeVar("Row")
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
+    """
+    A request that its key admitted.
+
+    `services` is the holder that the handler names, as in `KeyRequest[MoneyServices, None]`. Every handler
+    may use `receivers` and `shared`.
+    """
+
+    services: Held
+    receivers: ReceiverServices
+    shared: InstallationServices
+    bearer: Bearer
+    share: Share  # the memory that this request uses
+
+    @property
+    def actor(self) -> Actor:
+        """
+        Return the actor for the audit list. If the actor's key expires before the change is committed, the
+        change is rejected.
+
+        For a person, the actor also has the network address and the client program.
+        """
+        person = self.bearer.person
+        if person is not None:
+            address_and_client = f"{self.http.remote or ''} {person.client}".strip()
+            return Actor(person.email, address_and_client)
+        return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
+
+    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.page(listed, rows, self.shared)
+
+
+def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
+    """
+    Return the names under which a request is deduplicated, from its Idempotency-Key. None without the header.
+
+    `more` is compared together with the body.
+    """
+    key = request.http.headers.get(IDEMPOTENCY_KEY)
+    if not key:
+        return None
+    return of_request(request.bearer.name, request.http.path, key, request.body, *more)
+
+
+def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
+    """
+    Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
+    """
+    if given is not None:
+        return Identity(given)
+    if names is None:
+        return no_identity()
+    return Identity(of_item(names, place))

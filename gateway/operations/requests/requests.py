@@ -1,0 +1,251 @@
+"""Admitted requests of the operator API, their JSON bodies and their JSON errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.typedefs import Handler
+
+from gateway.core.errors import Refusal
+from gateway.http.answers import uncached_json
+from gateway.http.error_table import operator_refusal_of
+from gateway.http.lists import List, Rows
+from gateway.http.requests import AdmittedRequest
+from gateway.money.allocation.faults import InvalidDefinition
+from gateway.money.costs.reader import CostReader
+from gateway.operations.holders.operators import InstallationServices, PeopleServices
+from spool.errors import Invalid, SpoolError
+from spool.ledger.ledger import Ledger
+from spool.ledger.slices import SlicedLedger
+from spool.registry.operators import Actor, Session
+from spool.registry.registry import Registry
+from spool.registry.roles import Holder, Rights, holder_of
+
+Services = TypeVar("Services")
+Body = TypeVar("Body")
+Row = TypeVar("Row")
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_FILE_NAME = 100
+_PIECE = 256 * 1024  # bytes of a file that are written at once
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
+    """
+    An admitted request of the operator API.
+
+    `services` is the holder that the handler names, as in `OperatorRequest[SpoolServices, None]`. Every
+    handler may use `shared`. `whole_ledger` is the ledger with all people's calls.
+
+    `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before a
+    sign-in. `role` is the role of the account or of the console link. `rights` are the user's current rights,
+    including those from roles that are stored as resources. A handler that reads the body itself calls
+    `check_again` afterwards, because the rights may have changed while the body arrived.
+    """
+
+    services: Services
+    shared: InstallationServices
+    whole_ledger: Ledger
+    actor: Actor
+    role: str
+    rights: Rights
+    session: Session | None = None
+    asker: Holder | None = None
+    check_again: Callable[[], Awaitable[object]] | None = None
+
+    def number(self, name: str) -> int:
+        """Return a part of the path as a number. Raises Refusal 404 if it is not a number."""
+        text = self.word(name)
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise Refusal(404, "not_found", f"{name} must be a whole number")
+        return int(text)
+
+    def now(self) -> float:
+        return self.shared.clock.now()
+
+    @property
+    def reads(self) -> CostReader:
+        """Return the costs that the person may see."""
+        return CostReader(
+            whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
+        )
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether the person may see only some calls, or none."""
+        return self.reads.is_limited
+
+    @property
+    def ledger(self) -> SlicedLedger:
+        """Return the ledger, limited to what the person may see."""
+        return self.reads.ledger
+
+    @property
+    def registry(self) -> Registry:
+        """Return the registry. Raises Refusal 503 with the reason while the registry cannot be read."""
+        return self.shared.require_registry()
+
+    @asynccontextmanager
+    async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
+        """
+        Write the audit row of a change to the spool before the block makes the change.
+
+        The audit list and the spool are separate files. A crash in between may leave an audit row without a
+        change, but never a change without an audit row. If the change fails, a second row records the failure.
+        """
+        registry = self.registry
+        await registry.note(self.actor, action, target, after=after)
+        try:
+            yield
+        except Exception:
+            await registry.note(self.actor, f"{action}.failed", target)
+            raise
+
+    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.page(listed, rows, self.shared)
+
+
+def holder(people: PeopleServices, session: Session) -> Holder:
+    """Return the signed-in user as a role holder."""
+    role_holder = holder_of(session)
+    return replace(role_holder, has_default_role=is_default(people, session.issuer, role_holder.groups))
+
+
+def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
+    """Return whether a provider's user with these groups gets the default role, by the current settings."""
+    oidc = people.oidc
+    if oidc is None or not issuer:
+        return False
+    from gateway.people.authentication.oidc.people import has_default_role
+
+    return has_default_role(groups, oidc.settings)
+
+
+MULTIPART = "multipart/form-data"
+
+
+async def read_files(
+    request: OperatorRequest[Any, None], directory: Path, *, most: int, most_files: int, limit: str
+) -> list[tuple[str, Path]]:
+    """
+    Store the files of a form in a directory. Return their names and paths, in the order of the form.
+
+    Raises Refusal 413 if all files together have more than `most` bytes, which is the setting `limit`, and
+    Invalid if the form has anything but 1 to `most_files` files. The request's rights are checked again.
+    """
+    if request.http.content_type != MULTIPART:
+        raise Refusal(415, "unsupported_media_type", f"send the files as {MULTIPART}")
+    files: list[tuple[str, Path]] = []
+    size = 0
+    try:
+        async for part in await request.http.multipart():
+            if not isinstance(part, BodyPartReader) or not part.filename or len(files) >= most_files:
+                raise Invalid(f"the form must have 1 to {most_files} files and nothing else")
+            path = directory / str(len(files))
+            with path.open("wb") as file:
+                while piece := await part.read_chunk(_PIECE):
+                    size += len(piece)
+                    if size > most:
+                        raise Refusal(413, "too_large", f"the files have more than {most} bytes ({limit})")
+                    await asyncio.to_thread(file.write, piece)
+            files.append((PurePath(part.filename).name[:MAX_FILE_NAME], path))
+    except (ValueError, AssertionError, BadHttpMessage) as error:  # aiohttp's errors about malformed forms
+        raise Invalid("the form is damaged; send it again") from error
+    if not files:
+        raise Invalid("the form has no file")
+    if request.check_again is not None:
+        await request.check_again()
+    return files
+
+
+class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A JSON body that rejects unknown fields."""
+
+
+async def read_body(request: web.Request, kind: type[T]) -> T:
+    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field."""
+    if request.content_type != "application/json":
+        raise Refusal(415, "unsupported_media_type", "send the body as application/json")
+    try:
+        return msgspec.json.decode(await read_bounded(request), type=kind)
+    except UnicodeDecodeError:
+        raise Refusal(
+            400, "bad_payload", "the body does not match the schema of this address: it is not UTF-8"
+        ) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refusal(
+            400, "bad_payload", f"the body does not match the schema of this address: {error}"
+        ) from None
+
+
+async def read_bounded(request: web.Request, *, most: int = MAX_BODY_BYTES) -> bytes:
+    """
+    Read the body. Raises Refusal 413 above `most` bytes, because server.max_body_bytes does not apply here.
+    """
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > most:
+            raise Refusal(413, "too_large", f"the body is larger than {most // 1024} KiB")
+    return bytes(body)
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """
+    Answer every failure as {"error": {"type", "message"}}. An unexpected failure is logged and answered with 500.
+    """
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return _refused(refusal)
+    except InvalidDefinition as error:
+        faults = [fault._asdict() for fault in error.faults]
+        error_body = {"type": "invalid_definition", "message": f"the definition is not valid: {error}"}
+        return uncached_json({"error": error_body, "errors": faults}, 422)
+    except SpoolError as error:
+        return _refused(operator_refusal_of(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        type, message = _HTTP.get(error.status, ("refused", error.reason))
+        return _error(error.status, type, message, None, {"Allow": error.headers.get("Allow", "")})
+    except Exception:  # noqa: BLE001 - the request boundary: one request fails, the process goes on
+        _log.exception("an operator request failed", extra={"action": "operator_request_failed"})
+        return _error(500, "internal", "internal error of Tollhouse; the server log has the reason")
+
+
+_HTTP = {
+    404: ("not_found", "this path does not exist"),
+    405: ("method_not_allowed", "this path does not accept this method"),
+}
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    return _error(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
+
+
+def _error(
+    status: int,
+    type: str,
+    message: str,
+    retry_after_s: int | None = None,
+    headers: dict[str, Any] | None = None,
+) -> web.Response:
+    extra = {name: text for name, text in (headers or {}).items() if text}
+    if retry_after_s is not None:
+        extra["Retry-After"] = str(retry_after_s)
+    return uncached_json({"error": {"type": type, "message": message}}, status, extra)

@@ -1,0 +1,98 @@
+"""The services that are assembled when Tollhouse starts. Handlers only read these values."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from gateway.operations.requests.key_requests import KeyRequest
+
+if TYPE_CHECKING:
+    from gateway.configuration.sections import Config
+    from gateway.http.inflight_bytes import Share
+    from gateway.http.listening.tls import Certificate
+    from gateway.operations.holders.operators import (
+        AssistantServices,
+        InstallationServices,
+        MoneyServices,
+        PeopleServices,
+        Reloaded,
+        SenderServices,
+        SpoolServices,
+    )
+    from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
+    from gateway.people.authentication.access import Bearer
+    from spool.registry.operators import Actor
+    from spool.storage import Storage
+
+
+# Tasks that run as long as the server, by name.
+Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorServices:
+    """The service holders of operators, one of each class. All applications of a process share them."""
+
+    spool: SpoolServices
+    money: MoneyServices
+    people: PeopleServices
+    senders: SenderServices
+    assistants: AssistantServices
+    installation: InstallationServices
+
+    def of(self, kind: type[Any]) -> Any:
+        """
+        Return the holder of a class, or this object for its own class. Raises LookupError for any other class.
+        """
+        if kind is OperatorServices:
+            return self
+        holders = (getattr(self, holder_field.name) for holder_field in fields(self))
+        matching = next((holder for holder in holders if type(holder) is kind), None)
+        if matching is None:
+            raise LookupError(f"{kind} is not a holder: see gateway/operations/holders")
+        return matching
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Everything that a started Tollhouse consists of."""
+
+    storage: Storage
+    receivers: ReceiverServices
+    topics: TopicServices
+    status: StatusServices
+    operators: OperatorServices
+    background: Background
+    # Reloads the running configuration: see gateway.service.assembly.reload.
+    reload: Callable[
+        [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
+    ]
+
+    def of(self, kind: type[Any]) -> Any:
+        """
+        Return the holder of a class, for senders or for operators. Raises LookupError for any other class.
+        """
+        sender_holders = (self.receivers, self.topics, self.status)
+        matching = next((holder for holder in sender_holders if type(holder) is kind), None)
+        return self.operators.of(kind) if matching is None else matching
+
+    @property
+    def shared(self) -> InstallationServices:
+        return self.operators.installation
+
+    def key_request(
+        self, request: web.Request, holder: object, bearer: Bearer, share: Share
+    ) -> KeyRequest[Any, Any]:
+        return KeyRequest(
+            http=request,
+            body=None,
+            services=holder,
+            receivers=self.receivers,
+            shared=self.shared,
+            bearer=bearer,
+            share=share,
+        )
