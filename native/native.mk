@@ -3,7 +3,7 @@
 # What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs
 # without; tests of packed bytes are these alone, as nearly all of them ask the module.
 NATIVE_PARTS := tests/packed tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
-	tests/integration/operator/test_imports.py::test_a_start_imports_what_a_server_needs \
+	tests/integration/operations/test_imports.py::test_a_start_imports_what_a_server_needs \
 	tests/faults/test_kill.py::test_kill_under_load \
 	tests/faults/test_power_cut.py::test_every_acknowledged_call_outlives_a_power_cut
 

@@ -107,6 +107,22 @@ def test_a_room_imports_only_from_lower_floors(room: str) -> None:
         assert set() == rooms - lower - {f"gateway.{room}"}, path
 
 
+@pytest.mark.parametrize("package", BELOW)
+def test_tests_stand_where_their_code_stands(package: str) -> None:
+    """
+    The folders of a package's tests have the names of its folders. The contract of the engines and the tests of
+    disks are the exceptions.
+    """
+    folders = {path.name for path in (ROOT / package).iterdir() if path.is_dir()}
+    more = {"contract", "disks"} if package == "spool" else set()
+    tested = {
+        path.relative_to(ROOT / "tests" / package).parts[0]
+        for path in modules(f"tests/{package}")
+        if path.parent.name != package
+    }
+    assert set() == tested - folders - more
+
+
 def test_normalisers_are_pure() -> None:
     waiting = ("asyncio", "aiohttp", "aiosqlite", "psycopg", "sqlite3", *ENGINES, "socket", "grpc")
     for path in modules("gateway/normalise"):

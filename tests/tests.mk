@@ -48,7 +48,7 @@ PYTEST := $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3
 # A plugin of one test in test-api, which takes a second to load.
 WITHOUT := -p no:schemathesis
 GATEWAYS := tests/faults/gateways tests/faults/test_gateways.py
-API := tests/integration/api tests/integration/mcp tests/integration/operator
+API := tests/integration/operations tests/integration/mcp
 LAKE := tests/integration/exporters tests/integration/lake tests/integration/order
 APART := tests/acceptance tests/bench tests/browser tests/clients tests/deploy tests/faults tests/integration tests/packed tests/spool
 
@@ -105,10 +105,10 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with rand
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
 	tests/integration/order tests/integration/receivers/test_one_call_one_record.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
-	tests/integration/api/test_openapi.py tests/integration/test_demo.py \
+	tests/integration/operations/test_openapi.py tests/integration/test_demo.py \
 	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
 	tests/faults/test_gateways.py tests/spool/postgres/deadlocks \
-	tests/integration/operator/people/test_units_of_others.py --timeout 3600
+	tests/integration/operations/people/test_units_of_others.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600

@@ -21,7 +21,7 @@ import pytest
 from gateway.devices.fleet.facts import ASSISTANTS, CAUSES
 from gateway.devices.lifecycle import DeviceLifecycle
 from spool.devices.device import Device
-from tests.integration.operator.server import operator_server
+from tests.integration.operations.server import operator_server
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 DEVICES, ROUNDS, MACHINES = (10_000, 40, 20_000) if FULL else (500, 3, 1_000)

@@ -14,7 +14,7 @@ from gateway.monitoring.snapshot import figures
 from gateway.monitoring.spend import SpendCounts
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
-from tests.gateway.service.monitoring.test_metrics import DATABASE
+from tests.gateway.monitoring.test_metrics import DATABASE
 from tests.processes.copied import run_process
 from tests.tools import program
 

@@ -20,7 +20,7 @@ from spool.record import AI_TELEMETRY
 from spool.registry.insights import Finding, Merged
 from spool.registry.views import Anomalies, ViewDraft
 from tests.integration.conftest import ACTOR
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operations.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
 
 ROUTE = f"upstream/{AI_TELEMETRY}"

@@ -21,7 +21,7 @@ from gateway.people.authentication.oidc.tokens import Expected, check_id_token
 from spool.registry.operators import Session
 from tests.clients import environments
 from tests.free_ports import free_port
-from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.clients

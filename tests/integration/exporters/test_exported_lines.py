@@ -16,8 +16,8 @@ from gateway.intake.price_lines import lines_of_sum
 from gateway.intake.prices import PriceBook
 from spool.log.values import Entry
 from spool.record import NS, Inference
-from tests.integration.api.test_costs import START_S, filled, run
 from tests.integration.exporters.test_focus_lines import REALTIME, summed
+from tests.integration.operations.money.costs.test_published_costs import START_S, filled, run
 from tests.spool.contract.examples import call
 
 DAY = "2026-09-21"

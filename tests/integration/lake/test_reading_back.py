@@ -26,8 +26,8 @@ from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import ROUTE, configured, opened
-from tests.integration.operator.people.test_sign_in import signed_in
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 
 DAY_S = 86400

@@ -14,7 +14,7 @@ from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.mcp.test_findings import make_budget
 from tests.integration.mcp.test_tools import QUESTIONS
-from tests.integration.operator.test_console_page import STATIC
+from tests.integration.operations.test_console_page import STATIC
 from tests.spool.savings import SAVING
 
 WITHOUT = {"get_available_dimensions", "get_reference_info"}  # for these tools, no page shows the same data

@@ -19,7 +19,7 @@ from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import ACTOR, servers
 from tests.integration.mcp.conftest import META
 from tests.integration.mcp.people import Door, open_door
-from tests.integration.operator.server import OperatorServer
+from tests.integration.operations.server import OperatorServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

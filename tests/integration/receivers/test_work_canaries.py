@@ -31,8 +31,8 @@ from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import CREATE_EVENT
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
-from tests.integration.operator.people.test_sign_in import signed_in
-from tests.integration.operator.server import OperatorServer
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer
 from tests.integration.payloads import json_span, json_traces
 from tests.moved_clock import MovedClock
 from tests.stored_files import contents_of

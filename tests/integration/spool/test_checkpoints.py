@@ -17,7 +17,7 @@ from spool.sqlite import database
 from spool.sqlite.log import log
 from tests.integration.spool.conftest import Starter
 from tests.spool.contract.examples import add, assert_books_balance, everything
-from tests.spool.contract.test_retention import wide
+from tests.spool.contract.log.test_retention import wide
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from tests.spool.contract.examples import (
     point,
     topic_terms,
 )
-from tests.spool.contract.test_retention import wide
+from tests.spool.contract.log.test_retention import wide
 
 pytestmark = pytest.mark.usefixtures("usual_reserve")
 

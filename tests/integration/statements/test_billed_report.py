@@ -17,10 +17,10 @@ from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
-from tests.integration.operator.costs.test_report import NOW, raw, report
-from tests.integration.operator.people.test_limited_person import EVA, ROOT
-from tests.integration.operator.people.test_sign_in import signed_in
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operations.money.costs.test_report import NOW, raw, report
+from tests.integration.operations.people.test_limited_person import EVA, ROOT
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 

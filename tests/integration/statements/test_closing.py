@@ -18,7 +18,7 @@ from gateway.cli import main
 from spool.currencies import SCALE
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, Statement, StatementRow, day_from
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 

@@ -15,8 +15,8 @@ from gateway.bills.billed.row_book import RowBook, RowSources
 from spool.identity import Identity
 from spool.people import People
 from spool.record import BILLING_DATA, BillingDrop
-from tests.integration.operator.costs.test_report import NOW
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operations.money.costs.test_report import NOW
+from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 

@@ -20,10 +20,10 @@ from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS
 from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from tests.integration.operator.costs.test_report import NOW
-from tests.integration.operator.people.test_limited_person import EVA, ROOT
-from tests.integration.operator.people.test_sign_in import signed_in
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operations.money.costs.test_report import NOW
+from tests.integration.operations.people.test_limited_person import EVA, ROOT
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer, operator_server
 from tests.integration.statements.test_billed_report import TODAY, billed_sum, keep_bill
 from tests.moved_clock import MovedClock
 

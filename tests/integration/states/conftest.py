@@ -18,11 +18,11 @@ from gateway.core.mounts import OPERATOR_API
 from gateway.operations.money.insights import inspector
 from spool.registry.insights import Insight
 from spool.registry.scopes import AI_HUB
-from tests.gateway.service.monitoring.test_metrics import samples
+from tests.gateway.monitoring.test_metrics import samples
 from tests.integration.conftest import Serve, Serving
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.mcp.conftest import open_assistant as open_assistant
-from tests.integration.operator.server import ADA
+from tests.integration.operations.server import ADA
 from tests.made_files import made_files as made_files
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]

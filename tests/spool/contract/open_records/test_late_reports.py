@@ -21,7 +21,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool, open_node
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
-from tests.spool.contract.test_retention import wide
+from tests.spool.contract.log.test_retention import wide
 from tests.spool.ledger.engines import POSTGRES, schemas_of
 
 HOUR_S = 3600.0

@@ -1,0 +1,185 @@
+"""The fleet over the operator API: inventory, coverage, the list of machines, and their protection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.reports import DeviceReport
+from gateway.people.authentication.access import Bearer
+from spool.registry.scopes import ENROLL
+from tests.integration.operations.server import ADA, OperatorServer, operator_server
+from tests.spool.kept import audit_rows
+
+FLEET = Bearer("fleet", frozenset({ENROLL}))
+LIST = b"serial,hostname,user,team,os,last seen\n" + b"".join(
+    b"S%d,h%d,ada@example.com,search,macOS 26.1,2026-11-26\n" % (n, n) for n in range(6)
+)
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as opened:
+        yield opened
+
+
+def lifecycle(server: OperatorServer) -> DeviceLifecycle:
+    return server.services.senders.require_devices()
+
+
+async def beat(server: OperatorServer, id: str, **facts: Any) -> None:
+    report = DeviceReport(id=id, hostname=id, heartbeat=msgspec.json.encode(facts))
+    await lifecycle(server).heartbeat(report, FLEET, "")
+
+
+async def coverage(server: OperatorServer) -> Any:
+    answer = await server.ask("GET", "/fleet/coverage")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+async def listed(server: OperatorServer, **query: str) -> list[str]:
+    answer = await server.ask("GET", "/fleet/devices", **query)
+    assert 200 == answer.status, answer.payload
+    return [row["id"] for row in answer.payload["devices"]]
+
+
+async def test_without_an_inventory_all_devices_count(server: OperatorServer) -> None:
+    empty = await coverage(server)
+    assert (0, None, None) == (empty["machines"], empty["covered_percent"], empty["inventory"])
+    await beat(server, "h0", assistants={"codex": {"state": "unused"}})
+    await beat(server, "h1", assistants={"codex": {"state": "overridden", "cause": "project"}})
+    found = await coverage(server)
+    assert (2, 1, 50.0, 0) == (
+        found["machines"],
+        found["covered"],
+        found["covered_percent"],
+        found["unexpected"],
+    )
+    [cause] = found["causes"]
+    assert ("overridden", "project", 1, {"codex": 1}) == tuple(
+        cause[name] for name in ("state", "cause", "devices", "assistants")
+    )
+    assert ("uses settings of a project", True) == (cause["words"], "folder" in cause["repair"])
+    assert {"codex": {"unused": 1, "overridden": 1}} == found["assistants"]
+
+
+async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
+    """Expected machines are reporting, not reporting, silent or missing. One device is unexpected."""
+    answer = await server.ask("PUT", "/fleet/inventory", LIST, source="jamf")
+    assert 200 == answer.status, answer.payload
+    assert (6, 0, 0) == tuple(answer.payload[name] for name in ("added", "removed", "repeated"))
+    await beat(server, "h5")
+    server.clock.move(600)
+    await beat(server, "laptop", serial="S0", assistants={"codex": {"state": "unused"}}, os="macOS 26.2")
+    await beat(server, "h1", assistants={"codex": {"state": "not_configured", "cause": "no_policy"}})
+    await beat(server, "stranger")
+    lifecycle(server).table.touch(
+        "laptop", lambda known: replace(known, newest_calls={"codex": server.clock.now()})
+    )
+    found = await coverage(server)
+    assert {
+        "reporting": 1, "unused": 0, "not_reporting": 1, "silent": 1, "missing": 3, "pending": 0, "revoked": 0,
+    } == found["states"]  # fmt: skip
+    assert (6, 1, 16.6, 1, 4) == tuple(
+        found[name] for name in ("machines", "covered", "covered_percent", "unexpected", "enrolled_devices")
+    )
+    assert [{"team": "search", "machines": 6, "covered": 1, "covered_percent": 16.6}] == found["teams"]
+    assert "jamf" == found["inventory"]["source"]
+    assert ["h1", "stranger", "h5", "S2", "S3", "S4", "laptop"] == await listed(server)
+    assert ["h1"] == await listed(server, cause="not_configured.no_policy")
+    assert ["h1"] == await listed(server, cause="codex.not_configured.no_policy")
+    assert [] == await listed(server, cause="copilot.not_configured.no_policy")
+    assert ["S2", "S3", "S4"] == await listed(server, state="missing")
+    assert ["stranger"] == await listed(server, expected="false")
+    assert ["h1", "laptop"] == await listed(server, assistant="codex")
+    assert 6 == len(await listed(server, system="macos"))
+    assert 6 == len(await listed(server, user="ADA@example.com"))
+    one = (await server.ask("GET", "/fleet/devices", id="laptop")).payload["devices"][0]
+    assert ("S0", "macOS 26.2", "macos", "search") == tuple(
+        one[name] for name in ("serial", "os", "system", "team")
+    )
+    assert one["inventory_last_seen"].startswith("2026-11-26")
+    refused = await server.ask("GET", "/fleet/devices", state="asleep")
+    assert 400 == refused.status
+
+
+async def test_addresses_of_the_list_are_protected(server: OperatorServer) -> None:
+    """Nothing stored and no answer has the e-mail address."""
+    await server.ask("PUT", "/fleet/inventory", LIST, source="intune")
+    inventory = server.registry.inventory.current
+    assert inventory is not None
+    assert {machine.user[:6] for machine in inventory.machines} == {"email:"}
+    assert "ada@example" not in str((await server.ask("GET", "/fleet/devices")).payload)
+
+
+async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
+    """Unreadable, empty, or without more than a third of the machines: nothing changes, and no audit row is written."""
+    assert 200 == (await server.ask("PUT", "/fleet/inventory", LIST, source="csv")).status
+    before = server.registry.inventory.current
+    cut = b"".join(line + b"\n" for line in LIST.splitlines()[:4])  # 3 of 6 machines
+    for content, status, words in (
+        (LIST[:-8], 400, "line 7"),
+        (b"serial\n", 400, "no machines"),
+        (b"", 400, "no column"),
+        (b"\xff\xfe", 400, "UTF-8"),
+        (cut, 409, "lacks 3 of 6"),
+    ):
+        answer = await server.ask("PUT", "/fleet/inventory", content, source="csv")
+        assert status == answer.status, answer.payload
+        assert words in answer.error[2]
+    for query in ({"source": "excel"}, {}, {"source": "csv", "confirm": "yes"}, {"source": "csv", "x": "1"}):
+        assert 400 == (await server.ask("PUT", "/fleet/inventory", LIST, **query)).status
+    assert 415 == (await server.ask("PUT", "/fleet/inventory", {"serial": "S1"}, source="csv")).status
+    assert server.registry.inventory.current is before
+    rows = [row for row in await audit_rows(server.registry) if row.action == "fleet.inventory"]
+    assert [(ADA, "csv")] == [(row.actor, row.target) for row in rows]
+    confirmed = await server.ask("PUT", "/fleet/inventory", cut, source="csv", confirm="true")
+    assert (200, 3) == (confirmed.status, confirmed.payload["removed"])
+    third = b"".join(
+        line + b"\n" for line in LIST.splitlines()[:3]
+    )  # 2 of 3 machines: exactly a third is removed
+    assert 200 == (await server.ask("PUT", "/fleet/inventory", third, source="csv")).status
+
+
+async def test_a_list_that_is_too_large(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.operations.devices.fleet.MAX_LIST", len(LIST) - 1)
+    assert 413 == (await server.ask("PUT", "/fleet/inventory", LIST, source="csv")).status
+
+
+async def test_admitted_machines_are_devices_without_keys(server: OperatorServer) -> None:
+    """Each serial number becomes a device, once. A known device and a serial number with a blank do not."""
+    await beat(server, "h0", serial="S0")
+    content = LIST + b"S 9,h9,,,,\n"
+    answer = await server.ask("PUT", "/fleet/inventory", content, source="jamf", admit="true")
+    assert 5 == answer.payload["admitted"]
+    assert {"h0", "S1", "S2", "S3", "S4", "S5"} == {each.id for each in lifecycle(server).table.all()}
+    assert not any(each.has_key for each in lifecycle(server).table.all())
+    found = await coverage(server)
+    assert (6, 7) == (found["states"]["missing"], found["machines"])
+    again = await server.ask("PUT", "/fleet/inventory", content, source="jamf", admit="true")
+    assert (0, 0) == (again.payload["admitted"], again.payload["added"])
+
+
+async def test_people_with_a_seat_but_no_machine(server: OperatorServer) -> None:
+    view = {"name": "all", "filter": {}, "principal_dimension": "model"}
+    assert 201 == (await server.ask("POST", "/views", view)).status
+    seats = [
+        {"user": "ada@example.com", "since": "2020-01-01"},
+        {"user": "bob@example.com", "since": "2020-01-01"},
+        {"user": "mia@example.com", "since": "2020-01-01", "until": "2020-02-01"},
+    ]
+    plan = {"name": "Copilot", "view": "all", "fee": "19", "seats": seats}
+    made = await server.ask("POST", "/plans", plan)
+    assert 201 == made.status, made.payload
+    await server.ask("PUT", "/fleet/inventory", LIST, source="csv")
+    people = (await coverage(server))["people"]
+    assert (2, 1) == (people["with_seat"], people["without_machine"])
+    assert 1 == len(people["without_machine_names"])

@@ -1,0 +1,139 @@
+"""
+Every named time range answers with every comparison and grouping over a ledger of 400 days, whose sums of more
+than 62 days ago are whole days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
+from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.ledger.periods import RANGES
+from spool.ledger.queries import GRANULARITIES
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+from tests.spool.postgres_cluster import Schema
+
+# the 71st day of a quarter, in the middle of a day
+NOW = datetime(2026, 12, 10, 13, 20, tzinfo=UTC)
+TODAY = NOW.replace(hour=0, minute=0)
+DAYS = 400
+HOURS = (5, 11, 15)
+CALLS = [
+    (TODAY - timedelta(days=day, hours=-hour), Decimal(1 + (day * 7 + hour) % 13))
+    for day in range(DAYS)
+    for hour in HOURS
+    if day or hour < NOW.hour
+]
+OWN = "2026-02-01..2026-02-28"
+COMPARISONS = (PREVIOUS, SAME_WEEKDAYS, *RANGES, OWN)
+GROUPINGS = ("model", "team", "source", "model,team")
+# Both engines read the same rows of hours and days; what is above them is proved on the first.
+ON_ENGINES = pytest.mark.parametrize(("server", "every"), [(SQLITE, 1), (POSTGRES, 5)], indirect=["server"])
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    engine, stored = getattr(request, "param", MEMORY), None
+    if engine == POSTGRES:
+        schema: Schema = request.getfixturevalue("new_schema")()
+        stored = schema.settings(tmp_path)
+    async with operator_server(
+        tmp_path, engine=engine, clock=MovedClock(NOW.timestamp()), stored=stored
+    ) as server:
+        calls = [
+            call(
+                number, at=at.timestamp(), request_model=f"m{number % 3}", cost=str(cost), cost_source="reported",
+                team=f"t{number % 2}",
+            )
+            for number, (at, cost) in enumerate(CALLS)
+        ]  # fmt: skip
+        await add(server.services.spool.log, *calls)
+        await server.services.money.ledger.catch_up(server.services.spool.log)
+        await server.services.money.ledger.tidy()
+        yield server
+
+
+async def asked(server: OperatorServer, path: str, **query: str) -> Any:
+    answer = await server.ask("GET", f"{path}?{urlencode(query)}")
+    assert 200 == answer.status, (query, answer.payload)
+    return answer.payload
+
+
+def spent(span: Mapping[str, str]) -> Decimal:
+    since, until = (datetime.fromisoformat(span[end]) for end in ("from", "to"))
+    return sum((cost for at, cost in CALLS if since <= at < until), Decimal(0))
+
+
+@ON_ENGINES
+async def test_every_range_answers_with_every_comparison(server: OperatorServer, every: int) -> None:
+    """
+    The sums of both times are exact for the dates that the answer states. The report, its chart and the
+    comparison state the same dates and sums.
+    """
+    for named, (number, against) in [*product(RANGES, enumerate(COMPARISONS))][::every]:
+        by = GROUPINGS[number % len(GROUPINGS)]
+        report = await asked(server, "/report", range=named, by=by, compare=against, show="cost")
+        total, past = report["total"], report["report"]["previous"]
+        assert spent(report["report"]) == Decimal(total["cost"])
+        assert spent(past) == Decimal(total["previous"]["cost"]), (named, against)
+        rows = [Decimal(row["previous"]["cost"]) for row in report["rows"]]
+        assert spent(past) == sum(rows)
+        change = await asked(server, "/comparison", range=named, by=by, against=against)
+        assert past == change["comparison"]["against"]
+        assert Decimal(total["cost"]) == Decimal(change["total"]["cost"])
+        assert spent(past) == Decimal(change["total"]["against"]["cost"])
+
+
+@ON_ENGINES
+async def test_every_chart_answers(server: OperatorServer, every: int) -> None:
+    """
+    Charts of every bin size have the total of the table. If hours of the earlier time are no longer stored, an
+    hourly chart has no earlier time.
+    """
+    ranges = ("last_7d", "last_30d", "last_90d", "this_quarter", "ytd")
+    for against, named, per in [*product((PREVIOUS, SAME_WEEKDAYS, OWN), ranges, GRANULARITIES)][::every]:
+        if per == "hourly" and named not in ("last_7d", "last_30d"):
+            continue
+        chart = await asked(
+            server, "/report", range=named, by="team", per=per, top="5", compare=against, show="cost"
+        )
+        assert spent(chart["report"]) == sum(Decimal(row["cost"]) for row in chart["rows"])
+        past = chart["report"]["previous"]
+        is_old = against == OWN or (named, against) == ("last_30d", SAME_WEEKDAYS)
+        is_unknown = per == "hourly" and is_old
+        assert is_unknown == (past is None), (named, per, against)
+        if past:
+            assert spent(past) == Decimal(chart["total"]["previous"]["cost"])
+
+
+async def test_the_earlier_time_moves_to_whole_days_only_before_the_border(server: OperatorServer) -> None:
+    """Within 62 days both times have the same hours. Earlier, the nearest midnight ends the earlier time."""
+    week = await asked(server, "/report", range="last_7d", compare=PREVIOUS)
+    assert "2026-12-03T14:00:00+00:00" == week["report"]["previous"]["to"]
+    quarter = await asked(server, "/report", range="last_90d", compare=PREVIOUS)
+    past = quarter["report"]["previous"]
+    assert ("2026-06-14T00:00:00+00:00", "2026-09-12T00:00:00+00:00") == (past["from"], past["to"])
+    refused = await server.ask("GET", "/report?range=last_7d&compare=2026-02-01T05:30..2026-02-03T10:00")
+    assert 400 == refused.status
+    assert "whole day in UTC" in refused.payload["error"]["message"]
+
+
+async def test_a_wrong_comparison_is_named(server: OperatorServer) -> None:
+    """The error names the parameter."""
+    for path, name in (("/report", "compare"), ("/comparison", "against")):
+        for wrong in ("last", "2026-02-01..x", "2026-02-03..2026-02-01"):
+            refused = await server.ask("GET", f"{path}?range=mtd&{name}={wrong}")
+            assert 400 == refused.status, wrong
+        assert (await server.ask("GET", f"{path}?{name}=last")).payload["error"]["message"].startswith(name)

@@ -1,0 +1,75 @@
+"""The preview of a price, and who may set prices."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+NOW = datetime(2026, 9, 21, 14, tzinfo=UTC).timestamp()
+DAY = 86_400
+PRICE = {"model": "acme-*", "input": "2", "output": "8"}
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW)) as server:
+        unpriced = {"cost": None, "estimated_cost": None, "cost_source": "none"}
+        tokens = {"input_tokens": 1_000_000, "output_tokens": 500_000}
+        await add(
+            server.services.spool.log,
+            call(1, at=NOW - DAY, request_model="acme-1", **unpriced, **tokens),
+            call(2, at=NOW - 2 * DAY, request_model="acme-2", **unpriced, **tokens),
+            call(3, at=NOW - 3 * DAY, request_model="acme-1", cost="5", cost_source="reported", **tokens),
+            call(4, at=NOW - 40 * DAY, request_model="acme-1", **unpriced, **tokens),  # too old
+            call(5, at=NOW - DAY, request_model="other", **unpriced, **tokens),
+        )
+        yield server
+
+
+async def test_the_preview_shows_calls_and_costs_before_and_after(server: OperatorServer) -> None:
+    """A reported cost stays, and nothing is stored."""
+    shown = (await server.ask("POST", "/prices/preview", PRICE)).payload["preview"]
+    assert shown["calls"] == 3
+    assert shown["reported_calls"] == 1
+    assert shown["unpriced_calls"] == 0
+    assert float(shown["before"]) == 5
+    assert float(shown["after"]) == 5 + 2 * (2 + 4)
+    assert [] == (await server.ask("GET", "/prices")).payload["prices"]
+    later = await server.ask("POST", "/prices/preview", {**PRICE, "since": "2026-10-01"})
+    assert later.payload["preview"]["unpriced_calls"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": " "}, "model must have"),
+        ({"input": "", "output": ""}, "input or output is required"),
+        ({"input": "-1"}, "input must"),
+        ({"input": "1e99"}, "input must"),
+        ({"since": "soon"}, "since must be a day"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+async def test_what_is_wrong_is_named(server: OperatorServer, change: dict[str, str], message: str) -> None:
+    for path in ("/prices", "/prices/preview"):
+        answer = await server.ask("POST", path, {**PRICE, **change})
+        assert answer.status == 400
+        assert message in answer.error[2]
+
+
+async def test_the_limit_and_the_rights(server: OperatorServer) -> None:
+    """Without the right to change billing, a person may read prices, and may neither set nor preview them."""
+    viewer = await signed_in(server, "viewer", "eve@example.com")
+    assert 200 == (await server.over_http("GET", "/prices", headers=viewer)).status
+    for path in ("/prices", "/prices/preview"):
+        assert 403 == (await server.over_http("POST", path, PRICE, headers=viewer)).status
+    assert 201 == (await server.ask("POST", "/prices", PRICE)).status

@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from yarl import URL
+
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.core.mounts import OPERATOR_API
+from gateway.devices.reports import DeviceReport
+from gateway.http.error_table import SAFE_METHODS
+from gateway.money.allocation.declared import AllocationTable
+from gateway.operations.holders.demo_month import DemoMonth
+from gateway.operations.money.annotations import AnnotationTable
+from gateway.operations.money.own_prices import PriceTable
+from gateway.operations.money.work_links.declared import WorkLinkTable
+from gateway.operations.records.event_mappings import EventMappingTable
+from gateway.operations.services import OperatorServices
+from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.legacy_key import LegacyKey
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.app import App
+from spool.clock import SteadyClock
+from spool.clusters import ReportedCluster
+from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
+from spool.deliveries.protocols import LakeRepairs
+from spool.deliveries.values import RouteSpec
+from spool.record import AI_TELEMETRY, moment
+from spool.registry.insights import Draft
+from spool.registry.scopes import ENROLL
+from spool.registry.views import ViewDraft
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR
+from tests.integration.operations.server import INGEST
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+from tests.spool.savings import SAVING
+
+ADA = "ada@example.com"
+SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+# These requests only read; their bodies are queries. Writes of assistants are tested in test_assistants.py.
+READS_BY_POST = {
+    "preview_role",
+    "preview_price",
+    "preview_event_mapping",
+    "relay_mcp",
+    "diff_definition",
+    "validate_definition",
+    "identify_key",
+}
+# test_openid_sign_in.py tests this operation, because its audit entry is under the provider's name.
+OF_THE_PROVIDER = {"end_provider_sessions"}
+ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
+
+
+class Operators:
+    """A client that sends requests as ADA and counts new rows in the audit list."""
+
+    def __init__(self, app: App, client: aiohttp.ClientSession) -> None:
+        self.services: OperatorServices = app.services.operators
+        self._url = app.url
+        self._client = client
+        self.seen = 0
+        self.named: set[str] = set()
+
+    async def ask(
+        self, method: str, path: str, body: object = None, *, data: aiohttp.FormData | bytes | None = None
+    ) -> Any:
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True)
+        headers = {"X-Tollhouse-As": ADA}
+        if isinstance(data, bytes):
+            headers["Content-Type"] = "text/csv"
+        async with self._client.request(method, url, json=body, data=data, headers=headers) as answer:
+            return await answer.json()
+
+    async def over_http(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> Any:
+        async with (
+            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.request(method, f"{self._url}{OPERATOR_API}{path}", json=body, headers=headers) as answer,
+        ):
+            return {"cookies": answer.cookies, **await answer.json()}
+
+    async def sign_in(self) -> dict[str, str]:
+        link = (await self.ask("POST", "/console-links", {}))["link"]
+        signed_in = await self.over_http("POST", "/sessions", {"link": link.partition("#link=")[2]}, {})
+        cookie = f"tollhouse={signed_in['cookies']['tollhouse'].value}"
+        return {"Cookie": cookie, "X-CSRF-Token": signed_in["session"]["csrf_token"]}
+
+    async def audited(self, name: str, answer: Any = None) -> None:
+        """Check that the request of this name, which was just sent, left an audit row under ADA's name."""
+        listed = await self.ask("GET", "/audit")
+        count = listed["pagination"]["total_count"]
+        assert self.seen < count, (name, answer)
+        assert ADA == listed["audit"][0]["actor"], (name, listed["audit"][0])
+        self.seen = count
+        self.named.add(name)
+
+    async def change(self, name: str, method: str, path: str, body: object = None) -> None:
+        await self.audited(name, await self.ask(method, path, body))
+
+
+@pytest_asyncio.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    """Start a server whose configuration file has changed since its start."""
+    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    config = Config(data_dir=tmp_path / "data", server=server, spool=SpoolSettings(hold=0))
+    changed = replace(config, privacy=PrivacySettings(keep_attributes=("region",)))
+    app = App(config, version="0", reread=lambda: changed)
+    await app.start()
+    yield app
+    await app.stop()
+
+
+async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operator address with a method other than GET leaves an audit row under the actor's name."""
+    socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
+    async with aiohttp.ClientSession(connector=socket) as client:
+        operators = Operators(app, client)
+        services = operators.services
+        await sessions(operators)
+        monkeypatch.setattr(DemoMonth, "_fill", _made_at_once)
+        await operators.change("load_demo", "POST", "/demo", {})
+        await operators.change("remove_demo", "DELETE", "/demo")
+        await operators.change("create_key", "POST", "/keys", {"name": "search team", "scopes": [INGEST]})
+        key = "/keys/search%20team"
+        await operators.change("edit_key", "PATCH", key, {"description": "x"})
+        for verb in ("rotate", "disable", "enable"):
+            await operators.change(f"{verb}_key", "POST", f"{key}/{verb}", {} if verb == "rotate" else None)
+        await operators.change("delete_key", "DELETE", f"{key}?confirm=search%20team")
+        file = app.config.data_dir / "key"
+        file.write_text("of-the-deployment")
+        services.senders.access.configure(ServerSettings(api_key_file=file), LegacyKey(file))
+        await operators.change("adopt_key", "POST", "/keys/adopt")
+
+        fleet = Bearer("fleet", frozenset({ENROLL}))
+        await services.senders.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")
+        for verb in ("revoke", "approve", "reset"):
+            await operators.change(f"{verb}_device", "POST", f"/devices/d0/{verb}")
+        await operators.change("label_device", "PATCH", "/devices/d0", {"labels": {"floor": "9"}})
+        await operators.change("admit_device", "POST", "/devices", {"id": "d1"})
+        await operators.change("delete_device", "DELETE", "/devices/d1?confirm=d1")
+        imported = await operators.ask("PUT", "/fleet/inventory?source=csv", data=b"serial\nA1\n")
+        await operators.audited("replace_inventory", imported)
+        token = {"name": "jamf", "expires_at": moment(time.time() + 60)}
+        await operators.change("create_tokens", "POST", "/fleet/tokens", token)
+        await operators.change("revoke_tokens", "POST", "/fleet/tokens/jamf/revoke", {})
+        mill = ReportedCluster(account="1", region="eu", name="mill")
+        await app.services.storage.clusters.report(mill)
+        await operators.change("change_cluster", "PATCH", f"/clusters/{mill.id}", {"display_name": "Mill"})
+        await operators.change("delete_cluster", "DELETE", f"/clusters/{mill.id}?confirm={mill.id}")
+
+        files = services.senders.require_container_files()
+        by = ContainerSender(key="agent")
+        await files.put_status(ClusterIdentity("1", "eu", "mill"), "status", by, request="", body=b"x")
+        (waiting,) = await files.due(STATUS, limit=1)
+        discard = f"/container-files/{waiting.id}/discard"
+        await operators.change("discard_container_file", "POST", discard, {"confirm": waiting.reference})
+
+        await deliveries(operators)
+        await operators.change(
+            "push", "POST", "/billing/push", {"since": "2026-09-01", "until": "2026-09-01"}
+        )
+        connection = {"name": "Atlas", "cloud_provider": "MongoDB", "connection_id": "c-1"}
+        await operators.change("create_connection", "POST", "/connections", connection)
+        await operators.change("edit_connection", "PATCH", "/connections/c-1", {"is_enabled": False})
+        await operators.change("delete_connection", "DELETE", "/connections/c-1?confirm=c-1")
+        view = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+        await operators.change("add_view", "POST", "/views", view)
+        await operators.change("edit_view", "PATCH", "/views/search", {"range": "ytd"})
+        await operators.change("remove_view", "DELETE", "/views/search")
+        await definitions(operators)
+        await budgets(operators)
+        await operators.change("rebuild", "POST", "/ledger/rebuild", {})
+        await operators.change("reprice", "POST", "/ledger/reprice", {"since": "2026-09-01"})
+        await operators.change("freeze_rates", "POST", "/ledger/rates", {"month": "2026-08"})
+        await operators.change("thaw_rates", "DELETE", "/ledger/rates/2026-08")
+        await operators.change("reload", "POST", "/reload", {})
+        backup = {"directory": str(app.config.data_dir.parent / "backup")}
+        await operators.change("back_up", "POST", "/backup", backup)
+
+        report = Path(__file__).parents[3] / "statements/openai_usage/page.json"
+        await operators.change("import_statements", "POST", "/statements", {"files": [str(report)]})
+        [month] = (await operators.ask("GET", "/statements"))["statements"]
+        form = aiohttp.FormData()
+        form.add_field("file", report.read_bytes().replace(b"gpt", b"gpx"), filename="page.json")
+        await operators.audited(
+            "upload_statements", await operators.ask("POST", "/statement-uploads", data=form)
+        )
+        await operators.change("pull_statements", "POST", "/statement-pulls", {})
+        await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
+        await bills(operators)
+
+        await operators.change("inspect", "POST", "/insights/run", {})
+        insight = await services.installation.require_registry().insights.create(
+            Draft(title="Spike"), actor=ACTOR
+        )
+        await operators.change("set_insight", "PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
+        await operators.change(
+            "comment_insight", "POST", f"/insights/{insight.id}/comments", {"message": "seen"}
+        )
+        await operators.change("delete_insight_comment", "DELETE", f"/insights/{insight.id}/comments/1")
+
+        tool = "/assistant-tools/get_budgets"
+        await operators.change("set_assistant_tool", "PATCH", tool, {"enabled": False})
+        await recommendations(operators)
+        notices = services.installation.require_registry().notices
+        notices.channels = ("chat",)
+        test = await operators.ask("POST", "/notification-channels/chat/test", {})
+        await operators.audited("test_channel", test)
+        await channels_and_reports(operators)
+        chosen = {"ids": [test["notification"]["id"]]}
+        await operators.change("discard_notifications", "POST", "/notifications/discard", chosen)
+        await operators.change("retry_notifications", "POST", "/notifications/retry", chosen)
+
+        eve = {"email": "eve@example.com", "password": "correct horse battery"}
+        await operators.change("add_operator", "POST", "/operators", eve)
+        await operators.change("edit_operator", "PATCH", "/operators/eve@example.com", {"role": "operator"})
+        await operators.change("remove_operator", "DELETE", "/operators/eve@example.com")
+
+        role = {"name": "Search", "data_access": "full"}
+        await operators.change("add_role", "POST", "/roles", role)
+        await operators.change("edit_role", "PATCH", "/roles/search", {"permission_sets": ["view_costs"]})
+        await operators.change("remove_role", "DELETE", "/roles/search")
+
+        wall = MovedClock()
+        services.installation.clock = SteadyClock(wall, timer=lambda: 0.0)
+        wall.move(86_400)
+        await operators.change("accept_clock", "POST", "/clock/accept", {})
+    changes = {each.name for each in OPERATOR_ADDRESSES if each.methods[0] not in SAFE_METHODS}
+    changes -= READS_BY_POST | OF_THE_PROVIDER
+    assert changes == operators.named
+
+
+async def _made_at_once(demo: DemoMonth[object]) -> None:
+    demo._unfinished.mkdir()
+
+
+async def recommendations(operators: Operators) -> None:
+    await operators.change("look_for_savings", "POST", "/recommendations/run", {})
+    type = "/recommendation-types/priority_tier"
+    await operators.change("change_recommendation_type", "PATCH", type, {"enabled": False})
+    table = operators.services.installation.require_registry().recommendations
+    await table.merge([SAVING], looked_for=[SAVING.type])
+    [found] = await table.all()
+    status = {"ids": [found.id], "status": "in_progress"}
+    await operators.change("change_recommendations", "PATCH", "/recommendations", status)
+    comments = f"/recommendations/{found.id}/comments"
+    await operators.change("comment_recommendation", "POST", comments, {"message": "seen"})
+    await operators.change(
+        "change_recommendation_comment", "PATCH", f"{comments}/1", {"message": "seen twice"}
+    )
+    await operators.change("delete_recommendation_comment", "DELETE", f"{comments}/1")
+
+
+async def channels_and_reports(operators: Operators) -> None:
+    """Create a channel, a report that uses it, and names of people."""
+    channel = {"name": "desk", "type": "webhook", "url": "http://127.0.0.1:9/", "secret": SIGNING_SECRET}
+    await operators.change("add_channel", "POST", "/notification-channels", channel)
+    await operators.change("edit_channel", "PATCH", "/notification-channels/desk", {"digest": "08:00"})
+    view = {"name": "Weekly", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+    await operators.change("add_view", "POST", "/views", view)
+    annotation = {"day": "2026-09-21", "text": "Checkout 4.2 went live", "view": "Weekly"}
+    await operators.change("add_annotation", "POST", "/annotations", annotation)
+    [kept] = operators.services.installation.require_registry().table(AnnotationTable).all()
+    one = f"/annotations/{kept.id}"
+    await operators.change("edit_annotation", "PATCH", one, {"text": "Checkout 4.3 went live"})
+    await operators.change("remove_annotation", "DELETE", one)
+    await operators.change("add_price", "POST", "/prices", {"model": "acme-large", "input": "2"})
+    [price] = operators.services.installation.require_registry().table(PriceTable).all()
+    await operators.change("edit_price", "PATCH", f"/prices/{price.id}", {"input": "3"})
+    await operators.change("remove_price", "DELETE", f"/prices/{price.id}")
+    link = {"session": "first", "pull_request": "acme/shop#42"}
+    await operators.change("add_work_link", "POST", "/work/links", link)
+    [linked] = operators.services.installation.require_registry().table(WorkLinkTable).all()
+    await operators.change(
+        "edit_work_link", "PATCH", f"/work/links/{linked.id}", {"commit": "c0ffee", "session": ""}
+    )
+    await operators.change("remove_work_link", "DELETE", f"/work/links/{linked.id}")
+    receiver = {"type": "otlp", "url": "http://127.0.0.1:9", "secret": "s" * 40}
+    await operators.change("test_forwarding", "POST", "/forwarding-tests", receiver)
+    mapping = {"event_type": "order", "stream": "orders"}
+    await operators.change("add_event_mapping", "POST", "/event-mappings", mapping)
+    [kept_mapping] = operators.services.installation.require_registry().table(EventMappingTable).all()
+    one = f"/event-mappings/{kept_mapping.id}"
+    await operators.change("edit_event_mapping", "PATCH", one, {"value": "pages"})
+    await operators.change("remove_event_mapping", "DELETE", one)
+    plan = {"name": "Team", "view": "Weekly", "seats": [{"user": "eve@example.com", "since": "2026-09-01"}]}
+    await operators.change("add_plan", "POST", "/plans", plan)
+    await operators.change("edit_plan", "PATCH", "/plans/Team", {"fee": "25"})
+    await operators.change("remove_plan", "DELETE", "/plans/Team")
+    report = {"name": "Weekly", "view": "Weekly", "channels": ["desk"]}
+    await operators.change("add_scheduled_report", "POST", "/scheduled-reports", report)
+    one = "/scheduled-reports/Weekly"
+    await operators.change("edit_scheduled_report", "PATCH", one, {"at": "09:00"})
+    await operators.change("send_scheduled_report", "POST", f"{one}/send", {})
+    await operators.change("remove_scheduled_report", "DELETE", one)
+    await operators.change("remove_channel", "DELETE", "/notification-channels/desk")
+    names = {"names": [{"user": "eve@example.com", "name": "Eve"}]}
+    await operators.change("keep_people_names", "POST", "/people-names", names)
+    await operators.change("forget_people_names", "POST", "/people-names/forget", {"all": True})
+
+
+async def definitions(operators: Operators) -> None:
+    """Change namespaces, publish a definition, and cancel a job that has not begun."""
+    await operators.change("add_namespace", "POST", "/allocation/namespaces", {"id": "ml"})
+    await operators.change("edit_namespace", "PATCH", "/allocation/namespaces/ml", {"name": "Models"})
+    await operators.change("remove_namespace", "DELETE", "/allocation/namespaces/ml")
+    await operators.change(
+        "publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"}
+    )
+    table = operators.services.installation.require_registry().table(AllocationTable)
+    job = await table.submit("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
+    await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")
+
+
+async def sessions(operators: Operators) -> None:
+    headers = await operators.sign_in()
+    await operators.audited("sign_in")
+    await operators.change("make_link", "POST", "/console-links", {})
+    await operators.over_http("DELETE", "/session", None, headers)
+    await operators.audited("sign_out")
+    await operators.sign_in()
+    [session] = (await operators.ask("GET", "/sessions"))["sessions"]
+    await operators.change("end_session", "DELETE", f"/sessions/{session['id']}")
+
+
+async def budgets(operators: Operators) -> None:
+    draft = ViewDraft(name="everything", principal_dimension="model")
+    views = operators.services.installation.require_registry().views
+    view = await views.create(draft, known=operators.services.money.ledger.dimensions(), most=10, actor=ACTOR)
+    operators.seen += 1
+    budget = {"name": "All", "view": {"id": view.id}, "default_amount": "10", "alerts": {"80": "Y"}}
+    made = await operators.ask("POST", "/budgets", budget)
+    await operators.audited("add_budget", made)
+    one = f"/budgets/{made['budget']['id']}"
+    await operators.change("edit_budget", "PATCH", one, {"default_amount": "20"})
+    await operators.change("evaluate", "POST", "/budgets/evaluate", {})
+    await operators.change("remove_budget", "DELETE", f"{one}?confirm=All")
+
+
+async def bills(operators: Operators) -> None:
+    report = Path(__file__).parents[3] / "statements/openai_costs/page.json"
+    await operators.ask("POST", "/statements", {"files": [str(report)]})
+    operators.seen += 1
+    month = {"provider": "openai", "month": "2026-08"}
+    invoice = {**month, "number": "1", "total": "5"}
+    made = await operators.ask("POST", "/billed-invoices", invoice)
+    await operators.audited("add_invoice", made)
+    await operators.change("close_month", "POST", "/closed-months", {**month, "accept": True})
+    await operators.change("reopen_month", "DELETE", "/closed-months/openai/2026-08")
+    await operators.change("delete_invoice", "DELETE", f"/billed-invoices/{made['billed_invoice']['id']}")
+
+
+async def deliveries(operators: Operators) -> None:
+    services = operators.services
+    table = services.spool.deliveries
+    specs = [RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, GONE)]
+    await table.declare(specs)
+    await table.declare(specs[:1])
+    await operators.change("drop_route", "DELETE", f"/routes/{GONE}")
+    await operators.change("try_route", "POST", f"/routes/{ROUTE}/try", {})
+    await add(services.spool.log, *[call(number) for number in range(4)])
+    for number in range(4):
+        delivery = await table.due(ROUTE, now=services.installation.clock.now(), max_records=1)
+        assert delivery is not None
+        if number:
+            await table.set_aside(delivery, error="no such model", status="400")
+        else:
+            await table.unknown(delivery, reason="no answer")
+            await operators.change("resolve", "POST", f"/unknown/{delivery.id}/resolve", {"sent": True})
+    first, second, third = [letter.id for letter in await table.dead()]
+    await operators.change("edit_dead", "PATCH", f"/dead/{first}", {"record": {"provider": "openai"}})
+    await operators.change("retry_dead", "POST", "/dead/retry", {"ids": [second]})
+    await operators.change("discard_dead", "POST", "/dead/discard", {"ids": [third]})
+    await operators.change("replay", "POST", "/replay", {"route": ROUTE, "since": "2026-01-01T00:00:00Z"})
+    services.spool.repair_lake = _repaired
+    await operators.change("repair_lake", "POST", "/lake-repairs", {"destination": "lake"})
+
+
+async def _repaired(destination: str, *, dry_run: bool) -> LakeRepairs:
+    return LakeRepairs(put=(), lost={})
+
+
+async def test_a_row_names_what_its_id_means(app: App) -> None:
+    """
+    A row shows the target's current name. If the target is deleted, the row shows its own recorded name, or
+    else the last known name.
+    """
+    socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
+    async with aiohttp.ClientSession(connector=socket) as client:
+        ask = Operators(app, client).ask
+        view = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+        await ask("POST", "/views", view)
+        await ask("PATCH", "/views/search", {"range": "ytd"})
+        await ask("PATCH", "/views/search", {"name": "Finding"})
+        role = {"name": "Readers", "data_access": "full", "permission_sets": ["view_costs"]}
+        await ask("POST", "/roles", role)
+        await ask("POST", "/keys", {"name": "laptop", "scopes": [INGEST]})
+        registry = app.services.operators.installation.require_registry()
+        insight = await registry.insights.create(Draft(title="Spike"), actor=ACTOR)
+        await ask("PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
+        await ask("POST", "/operators", {"email": "eve@example.com", "password": "correct horse battery"})
+
+        async def named() -> dict[str, list[tuple[str | None, bool]]]:
+            found: dict[str, list[tuple[str | None, bool]]] = {}
+            for row in (await ask("GET", "/audit"))["audit"]:
+                found.setdefault(row["action"], []).append((row["target_name"], row["target_exists"]))
+            return found
+
+        await ask("POST", "/allocation/publish", {"definition": "Dimensions: {}"})
+        there = await named()
+        [job] = [found for action, found in there.items() if action.startswith("publish_job.")]
+        assert [("default", True)] == job
+        assert [("Finding", True)] == there["view.create"]
+        assert [("Finding", True)] * 2 == there["view.change"]
+        assert [("Readers", True)] == there["role.create"]
+        assert [("laptop", True)] == there["key.create"]
+        assert [("Spike", True)] == there["insight.change"] == there["insight.create"]
+        assert [("eve@example.com", True)] == there["operator.add"]
+
+        await ask("DELETE", "/views/finding")
+        gone = await named()
+        assert [("Finding", False)] == gone["view.delete"]
+        assert [("Search", False)] == gone["view.create"]
+        assert [("Finding", False)] * 2 == gone[
+            "view.change"
+        ]  # the row about the changed range records no name
