@@ -167,18 +167,16 @@ def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
 
 def test_two_records_of_one_call_and_what_joins_them() -> None:
     """
-    One span names the run, and another the call's id. A third span has both names and so shows that they
-    are one call.
+    One span states the response id, and another the id that the provider gave to the request. A third span states
+    both, and so shows that the two are one call.
     """
-    run, call_id = f"{7:032x}", "3f1d2c4b-0000-4000-8000-0000000000aa"
-    by_run = {"openinference.span.kind": "EMBEDDING", "llm.request.type": "aembedding", "litellm.trace_id": run,
-              "llm.model_name": "text-embedding-3-small", "llm.token_count.prompt": 41}  # fmt: skip
-    by_call = {"gen_ai.operation.name": "aembedding", "gen_ai.request.model": "text-embedding-3-small",
-               "litellm.call_id": call_id, "gen_ai.usage.input_tokens": 41}  # fmt: skip
-    spans = [span(1, by_run), span(2, by_call), span(3, by_call)]
-    for told, trace_id in zip(spans, (f"{5:032x}", f"{6:032x}", run), strict=True):
-        told["traceId"] = trace_id
-    result = asyncio.run(explained(in_json(traces(*spans, scope="litellm")), None, Config(), why=True))
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.input_tokens": 41}
+    response = {"gen_ai.response.id": "chatcmpl-01AbCdEfGhIjKlMnOpQrStUv"}
+    request = {"azure.service.request.id": "3f1d2c4b-0000-4000-8000-0000000000aa"}
+    spans = [span(1, call | response), span(2, call | request), span(3, call | response | request)]
+    for number, told in enumerate(spans, start=5):
+        told["traceId"] = f"{number:032x}"
+    result = asyncio.run(explained(in_json(traces(*spans)), None, Config(), why=True))
     first, second = result["records"]
     assert first["shadow"] is False
     assert second["shadow"] is True
