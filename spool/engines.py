@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spool.errors import SpoolError
+from spool.ledger.work import Digests
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
@@ -95,6 +96,7 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     here: see Storage.
     """
     storage = await engine_of(engine).open(options)
+    storage.ledger.digests = Digests(storage.secret)
     storage.ledger.people = People.of_installation(storage.secret)
     return storage
 

@@ -21,6 +21,7 @@ from spool.errors import SpoolError
 from spool.ledger.counting import WIDTHS, Placement, lower_missed, note_charges, period, state_of, work_sums
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, MeterSums, hour_of
+from spool.ledger.work import Digests
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.meters import quantity_of
@@ -338,14 +339,16 @@ class PeriodRecount:
     records that the totals have counted since.
     """
 
-    def __init__(self, compared: LedgerComparison, place: Place, tags: Sequence[str]) -> None:
+    def __init__(
+        self, compared: LedgerComparison, place: Place, tags: Sequence[str], digests: Digests
+    ) -> None:
         self.place = place
         self.hourly = compared.hourly
         self.lowest, highest = compared.numbers[place]
         self._ranges = [(self.lowest, highest + 1), (compared.end, compared.end)]
         self._kept = compared.calls[place]
         self._is_whole = True
-        self.sums = HourlySums(tags, skip=lambda _, hour: period(hour, self.hourly) != place)
+        self.sums = HourlySums(tags, digests=digests, skip=lambda _, hour: period(hour, self.hourly) != place)
 
     @property
     def reach(self) -> int:

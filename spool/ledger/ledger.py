@@ -32,7 +32,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
-from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Lineage, WorkLimits
+from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Digests, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -164,6 +164,7 @@ class Ledger:
         self._clock = clock
         self._placement = Placement(max_rows)
         self.rates: Rates | None = None  # exchange rates for amounts in other currencies
+        self.digests = Digests(b"")  # replaced by those of the installation when its storage is opened
         self.people: People | None = None  # finds the known names of people in filter values
         self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
@@ -300,7 +301,7 @@ class Ledger:
         def is_counted(number: int, hour: int) -> bool:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
-        sums = HourlySums(self._stored_tags, skip=is_counted if frozen else None)
+        sums = HourlySums(self._stored_tags, digests=self.digests, skip=is_counted if frozen else None)
         packed = None if frozen or self._packed is None or not self._packed.is_on else self._packed
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
@@ -542,7 +543,7 @@ class Ledger:
         Replace the sums of a period by a recount of the log. Return False if the log has changed
         since the comparison.
         """
-        recount = comparing.PeriodRecount(compared, place, self._stored_tags)
+        recount = comparing.PeriodRecount(compared, place, self._stored_tags, self.digests)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
@@ -620,7 +621,8 @@ class Ledger:
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         """Return the runs of some sessions or runs (see `LedgerRows.lineage`)."""
-        return await self._read(lambda rows: rows.lineage(unit, names, most, has_below=has_below, of=of))
+        asked = [self.digests.asked(unit, name) for name in names] if unit in TREES else names
+        return await self._read(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""
@@ -631,12 +633,18 @@ class Ledger:
         return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
 
     def _prepared(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
-        """Return the queries with known names of people, the running day of bills, and derived dimensions."""
+        """
+        Return the queries with known names of people, digests of sessions and runs, the running day of bills, and
+        derived dimensions.
+        """
         prepared = []
         for query in queries:
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.matched
                 query = replace(query, include=matched(query.include), exclude=matched(query.exclude))
+            if query.filters_units:
+                digested = self.digests.in_filters
+                query = replace(query, include=digested(query.include), exclude=digested(query.exclude))
             if query.arranged:
                 from spool.ledger.billed import with_running_day  # imported when bills are first queried
 

@@ -21,7 +21,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_source, source_of
-from spool.ledger.work import MAX_LEVELS, Units, edge_of, names_to_store, units_of
+from spool.ledger.work import MAX_LEVELS, Digests, Units, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
@@ -169,9 +169,18 @@ def hour_of(start_time: int | None, committed_at: float) -> int:
 
 
 class HourlySums:
-    """Sums of entries. `skip` returns True for a number and hour that have already been counted."""
+    """
+    Sums of entries. `skip` returns True for a number and hour that have already been counted. Without `digests`, units
+    of work are not counted.
+    """
 
-    def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        tags: Sequence[str] = (),
+        *,
+        digests: Digests | None = None,
+        skip: Callable[[int, int], bool] | None = None,
+    ) -> None:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
@@ -184,6 +193,7 @@ class HourlySums:
         self.absurd = 0
         self.tags = tuple(tags)
         self._skip = skip
+        self._digests = digests
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
         self._units: dict[tuple[str | None, ...], Units] = {}
         self._chains: set[tuple[str | None, str | None, str]] = set()  # the chains in `work_edges`
@@ -227,11 +237,13 @@ class HourlySums:
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
     ) -> Measures | None:
         """Return the row for the units of work of a call, or None if it has none."""
+        if (digests := self._digests) is None:
+            return None
         tags, run, parent = call.tags, None, None
         if not isinstance(call, UsageMetric):
             run, parent = call.run, call.parent_run
             if call.ancestors:
-                self._add_edges(call.session, parent, call.ancestors)
+                self._add_edges(digests, call.session, parent, call.ancestors)
         has_tags = bool(tags) and not tags.keys().isdisjoint(UNIT_TAGS)
         if call.session is None and run is None and not has_tags:
             return None
@@ -242,7 +254,7 @@ class HourlySums:
         if units is None:
             if len(self._units) >= _MEMO:
                 self._units.clear()
-            units = self._units[values] = units_of(call.session, run, parent, tags)
+            units = self._units[values] = digests.units_of(call.session, run, parent, tags)
             if has_tags:
                 self.work_names.update(names_to_store(units, tags))
         if max(units) == NO_UNIT:
@@ -253,7 +265,7 @@ class HourlySums:
             row = rows[units] = [0] * WIDTH
         return row
 
-    def _add_edges(self, session: str | None, parent: str | None, ancestors: str) -> None:
+    def _add_edges(self, digests: Digests, session: str | None, parent: str | None, ancestors: str) -> None:
         chain = session, parent, ancestors
         if chain in self._chains:
             return
@@ -261,7 +273,7 @@ class HourlySums:
             self._chains.clear()
         self._chains.add(chain)
         runs = [] if parent is None else [parent, *ancestors.split()[:MAX_LEVELS]]
-        self.work_edges.update([edge_of(session, run, above) for run, above in pairwise(runs)])
+        self.work_edges.update([digests.edge_of(session, run, above) for run, above in pairwise(runs)])
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""

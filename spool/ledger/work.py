@@ -2,13 +2,14 @@
 Units of work: the session, agent run, repository, branch, commit, pull request or ticket of a call. Pure.
 
 There are too many of them for dimensions, so calls with units have sums of their own beside the hours (table `work`),
-one for each set of units and dimensions. A unit is stored as a number: the digest of its name. Names of sessions
-and runs are personal data, so only the digest is stored. The names of the other units are stored once (table
-`work_names`).
+one for each set of units and dimensions. A unit is stored as a number: the digest of its name. Ids of sessions and
+runs are personal data, so only the digest is stored, and it is computed with the installation's secret. The names of
+the other units are stored once (table `work_names`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,6 +17,7 @@ from struct import pack
 from typing import NamedTuple
 
 from spool.identity import is_unique
+from spool.installation import derived
 
 REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
 EDGE = -2  # stands for the ticket in a set of units without sums, which only states who started a run
@@ -84,49 +86,101 @@ Units = tuple[int, ...]
 KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each of Units
 
 
-def number_of(kind: int, name: str) -> int:
-    """Return the number of a unit. It is neither REST nor NONE."""
-    return _digest(name.encode("utf-8", "replace"), kind) or 1
+# the form of digests in queries and results
+_DIGESTS = {unit: re.compile(f"{unit}:(?!0{{16}})[0-7][0-9a-f]{{15}}", re.ASCII) for unit in TREES}
+
+
+class Digests:
+    """
+    The digests of the sessions and runs of an installation. The secret is part of them, because without it anyone
+    could compute the digest of a name.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        key = derived(secret, "sessions and runs")
+        self._hashes = {
+            unit.number: _hash(unit.number, b"" if unit.is_named else key) for unit in UNITS.values()
+        }
+        self._of_kinds = [self._hashes[kind] for kind in KINDS]
+
+    def units_of(
+        self, session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]
+    ) -> Units:
+        """Return the units of a call."""
+        runs = [_run(session, each) if each else None for each in (run, parent if run != parent else None)]
+        names = (session, runs[0], *map(tags.get, TAGS), runs[1] if run else None)
+        hashed = zip(self._of_kinds, names, strict=True)
+        return tuple([_number(hash, name) if name else NONE for hash, name in hashed])
+
+    def edge_of(self, session: str | None, run: str, parent: str) -> Units:
+        """Return the set of units that states who started a run, for a run whose own calls do not state it."""
+        *units, _, above = self.units_of(session, run, parent, {})
+        return (*units, EDGE, above)
+
+    def as_shown(self, unit: str, id: str, *, session: str | None = None) -> str:
+        """Return the digest under which results show the session or run of a call."""
+        return shown(
+            unit, _number(self._hashes[UNITS[unit].number], _run(session, id) if unit == RUN else id)
+        )
+
+    def asked(self, unit: str, text: str) -> str:
+        """Return the digest of the session or run that a query names by its digest or its id."""
+        return text if is_digest(unit, text) else self.as_shown(unit, text)
+
+    def in_filters(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        """Return filters with digests instead of the ids of sessions and runs."""
+        digests = {
+            unit: tuple([text if text in ("", OTHER) else self.asked(unit, text) for text in filters[unit]])
+            for unit in TREES
+            if unit in filters
+        }
+        return {**filters, **digests}
+
+
+def _hash(kind: int, key: bytes = b"") -> blake2b:
+    return blake2b(digest_size=8, person=kind.to_bytes(1), key=key)
+
+
+def _number(hash: blake2b, name: str) -> int:
+    return _digest(hash, name.encode("utf-8", "replace")) or 1
+
+
+def number_of(unit: str, name: str) -> int:
+    """
+    Return the number of a unit by its name, or of a session or run by its digest. It is neither REST nor NONE.
+    Raises ValueError for the id of a session or run.
+    """
+    if UNITS[unit].is_named:
+        return _number(_hash(UNITS[unit].number), name)
+    if not is_digest(unit, name):
+        raise ValueError(f"not a digest of a {unit}")
+    return int(name.removeprefix(f"{unit}:"), 16)
 
 
 def number_of_set(units: Units) -> int:
     """Return the number of a set of units."""
-    return _digest(pack(f">{len(units)}q", *units), 0)
+    return _digest(_hash(0), pack(f">{len(units)}q", *units))
 
 
-def _digest(data: bytes, kind: int) -> int:
-    digest = blake2b(data, digest_size=8, person=kind.to_bytes(1)).digest()
-    return int.from_bytes(digest) >> (64 - _BITS)
+def _digest(hash: blake2b, data: bytes) -> int:
+    digest = hash.copy()  # half the time of a new hash with a key
+    digest.update(data)
+    return int.from_bytes(digest.digest()) >> (64 - _BITS)
 
 
-def shown(number: int) -> str:
-    """Return the digest under which results show a unit whose name is not stored."""
-    return f"{number:016x}"
+def shown(unit: str, number: int) -> str:
+    """Return the digest under which results show a session or run."""
+    return f"{unit}:{number:016x}"
 
 
-def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
-    """Return a unit's value in results."""
-    if UNITS[unit].is_named:
-        return name
-    return shown(number_of(UNITS[unit].number, _run(session, name) if unit == RUN else name))
+def is_digest(unit: str, text: str) -> bool:
+    """Return True if a text is read as the digest of a session or run, and not as its id."""
+    return _DIGESTS[unit].fullmatch(text) is not None
 
 
 def _run(session: str | None, run: str) -> str:
     """Return the name of a run among all runs."""
     return run if is_unique(run) else f"{session or ''}\0{run}"
-
-
-def units_of(session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]) -> Units:
-    """Return the units of a call."""
-    runs = [_run(session, each) if each else None for each in (run, parent if run != parent else None)]
-    names = (session, runs[0], *map(tags.get, TAGS), runs[1] if run else None)
-    return tuple([number_of(kind, name) if name else NONE for kind, name in zip(KINDS, names, strict=True)])
-
-
-def edge_of(session: str | None, run: str, parent: str) -> Units:
-    """Return the set of units that states who started a run, for a run whose own calls do not state it."""
-    *units, _, above = units_of(session, run, parent, {})
-    return (*units, EDGE, above)
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
@@ -147,20 +201,11 @@ def asked(group_by: Sequence[str], named: Iterable[str]) -> str | None:
 
 
 def numbers_of(unit: str, values: Iterable[str | None]) -> list[int]:
-    """Return the numbers of units by the values in a query. "" and None mean no unit."""
-    return [_number_of(unit, value) for value in values]
-
-
-def _number_of(unit: str, value: str | None) -> int:
-    if not value:
-        return NONE
-    if value == OTHER:
-        return REST
-    if not UNITS[unit].is_named and len(value) == 16 and not set(value) - set("0123456789abcdef"):
-        number = int(value, 16)
-        if 0 < number < 1 << _BITS:  # any other number is no digest, so the text is an id
-            return number
-    return number_of(UNITS[unit].number, value)
+    """
+    Return the numbers of units by the values in a query, in which sessions and runs are digests. "" and None mean no
+    unit.
+    """
+    return [NONE if not value else REST if value == OTHER else number_of(unit, value) for value in values]
 
 
 def asks_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from spool.ledger.work import NONE, SESSION, TREES, UNITS, number_of
+from spool.ledger.work import NONE, SESSION, TREES, number_of
 
 BRANCH: Final = "branch"
 REPOSITORY: Final = "repository"
@@ -44,9 +44,7 @@ class UnitLink(NamedTuple):
     @property
     def number(self) -> int:
         """The number of the unit to which this one is linked."""
-        if self.target in TREES:
-            return int(self.name, 16)
-        return number_of(UNITS[self.target].number, self.name)
+        return number_of(self.target, self.name)
 
     @property
     def place(self) -> tuple[str, str, int, int]:
@@ -116,18 +114,14 @@ class UnitLinks:
     def target_of(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
         """
         Return the pull request or ticket to which the units of a call are linked, or None. `name_of` returns the name
-        of a unit of the call.
+        of a unit of the call, and the digest of its session.
         """
         for unit in LINKED:
             name = name_of(unit)
             if not name:
                 continue
-            repository = (
-                number_of(UNITS[REPOSITORY].number, name_of(REPOSITORY) or "") if unit == BRANCH else NONE
-            )
-            for link in self._by_place.get(
-                (target, unit, number_of(UNITS[unit].number, name), repository), ()
-            ):
+            repository = number_of(REPOSITORY, name_of(REPOSITORY) or "") if unit == BRANCH else NONE
+            for link in self._by_place.get((target, unit, number_of(unit, name), repository), ()):
                 if link.since <= hour < link.until:
                     return link.name
         return None

@@ -451,7 +451,10 @@ class SqlWorkRows(ABC):
             values |= {"keys": self.numbers_with(of.trees_of), "since": since, "until": until}
         statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
         rows = self._tables.all(statement, **values)
-        return [Lineage(*(number and shown(number) for number in row)) for row in rows]
+        return [
+            Lineage(shown(RUN, run), parent and shown(RUN, parent), session and shown(SESSION, session))
+            for run, parent, session in rows
+        ]
 
     def drop_unused_units(self) -> None:
         nothing = " AND ".join(f"{name} = 0" for name in self.columns)
@@ -496,7 +499,7 @@ class SqlWorkRows(ABC):
     def _shown_unit(self, unit: str) -> str:
         """Return the SQL expression for a unit of work of `h` in a result, "" for none."""
         column = f"h.{_COLUMNS[unit]}"
-        name = self.hexadecimal.format(column)
+        name = f"'{unit}:' || {self.hexadecimal.format(column)}"
         if UNITS[unit].is_named:
             name = f"COALESCE((SELECT n.name FROM {self._named(NAMES)} n WHERE n.id = {column}), '{OTHER}')"
         return f"CASE {column} WHEN {NONE} THEN '' WHEN {REST} THEN '{OTHER}' ELSE {name} END"

@@ -12,7 +12,8 @@ from typing import Any
 
 import urllib3
 
-from spool.ledger.work import as_shown
+from spool.installation import FILE
+from spool.ledger.work import Digests
 from spool.registry.scopes import CREATE_EVENT
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
@@ -24,7 +25,8 @@ SESSIONS, PULL_REQUESTS = 30, 4
 class Sender:
     """Sends calls of sessions, some of which state a pull request, and links of the sessions."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, digests: Digests) -> None:
+        self._digests = digests
         self._random = random.Random(seed)
         self._count = 0
         self.linked: dict[str, str] = {}  # acknowledged links
@@ -52,7 +54,7 @@ class Sender:
         event = {"type": "tollhouse.work.link", "data": {"session": session, "pull_request": pull_request}}
         answer = post(url, json.dumps(event).encode(), key, "/v1/events")
         if answer.status == 200:
-            self.linked[as_shown("session", session)] = pull_request
+            self.linked[self._digests.as_shown("session", session)] = pull_request
 
 
 def links(tollhouse: Tollhouse) -> dict[str, str]:
@@ -65,10 +67,10 @@ def calls_by_pull_request(tollhouse: Tollhouse) -> dict[str | None, int]:
     return {row["pull_request"]: row["calls"] for row in rows}
 
 
-def by_hand(records: list[dict[str, Any]], links: dict[str, str]) -> dict[str | None, int]:
+def by_hand(records: list[dict[str, Any]], links: dict[str, str], digests: Digests) -> dict[str | None, int]:
     return dict(
         Counter(
-            record["tags"].get("pull_request") or links.get(as_shown("session", record["session"]))
+            record["tags"].get("pull_request") or links.get(digests.as_shown("session", record["session"]))
             for record in records
         )
     )
@@ -77,7 +79,8 @@ def by_hand(records: list[dict[str, Any]], links: dict[str, str]) -> dict[str | 
 def test_acknowledged_links_survive_kill_9(installations: Any) -> None:
     tollhouse: Tollhouse = installations()
     key, events_key = tollhouse.key("calls"), tollhouse.key("links", "--scope", CREATE_EVENT)
-    sender, chance = Sender(3), random.Random(3)
+    digests = Digests((tollhouse.data / FILE).read_bytes())
+    sender, chance = Sender(3, digests), random.Random(3)
     for _ in range(KILLS):
         stop = threading.Event()
         url = tollhouse.start()
@@ -94,6 +97,6 @@ def test_acknowledged_links_survive_kill_9(installations: Any) -> None:
     stored = links(tollhouse)
     assert sender.linked.items() <= stored.items()
     tollhouse.wait_until_drained()
-    expected = by_hand(tollhouse.records(), stored)
+    expected = by_hand(tollhouse.records(), stored, digests)
     assert {"own", "pr-0"} <= expected.keys()
     wait_for(lambda: calls_by_pull_request(tollhouse) == expected, 120, "the sums")

@@ -24,6 +24,7 @@ from spool.packed.native import Native
 from spool.packed.records import PackedRecords, packed_records
 from spool.packed.sums import PackedSums
 from spool.record import Inference, Record
+from tests.spool.digests import DIGESTS
 
 FIRST = 1000  # record number of an entry's first record
 TAGS = ("service", "env")
@@ -112,7 +113,7 @@ def _decoded(
 
 def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
     """Return the sums of one entry, added as a whole and in two parts."""
-    sums = HourlySums(TAGS)
+    sums = HourlySums(TAGS, digests=DIGESTS)
     try:
         if native is None:
             sums.add([entry])

@@ -27,6 +27,7 @@ from tests.faults.scenarios import SEED
 from tests.packed.both_ways import TAGS, Both, packed_as
 from tests.packed.test_packed_readers import CALLS, NOW, varied
 from tests.rounds import IS_LONG
+from tests.spool.digests import DIGESTS
 
 SECONDS = 900.0 if IS_LONG else 2.5  # duration in seconds for each of the four targets
 AT_LEAST = 20  # minimum number of rounds on a busy machine
@@ -163,7 +164,7 @@ def test_offsets_that_fit_nothing(native: Native) -> None:
         _, sent, shadows, at = spans.encode(packed, given, begin, end, chance.getrandbits(63))
         assert begin <= at <= end
         assert sent + shadows == at - begin
-        rows = PackedSums(native, HourlySums(TAGS))._rows
+        rows = PackedSums(native, HourlySums(TAGS, digests=DIGESTS))._rows
         assert begin <= rows.add(packed, given, begin, end, 1, (NOW // 3600, NOW * NS)) <= end
         rows.take()
         spans.learn(packed, given, chance.randrange(len(offsets) + 3), chance.randbytes(9))

@@ -29,6 +29,7 @@ from tests.gateway.normalise.otlp.payloads import normalised
 from tests.gateway.normalise.otlp.test_span_cases import cases
 from tests.packed.both_ways import FIRST, Both, entry_of, packed_as
 from tests.rounds import IS_LONG
+from tests.spool.digests import DIGESTS
 from tests.spool.ledger_log import call
 
 NOW = 1_790_000_000
@@ -273,7 +274,7 @@ async def test_calls_that_differ_are_handed_over_in_steps(
     cached = CachedEntry(codec.raws(packed), packed)
     found = packed_records(native, cached, FIRST, FIRST, FIRST + 349, {})
     assert found is not None
-    sums = HourlySums()
+    sums = HourlySums(digests=DIGESTS)
     adding = PackedSums(native, sums)
     await adding.add(entry_of(0, found, float(NOW)))
     steps = []

@@ -11,6 +11,7 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.records.event_mappings import EventMappingDraft, NewEventMapping, checked
+from gateway.operations.records.events import events_in
 from gateway.operations.records.published import KeptRecord, newest_of
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
@@ -60,11 +61,7 @@ async def preview_event_mapping(request: OperatorRequest[SpoolServices, NewEvent
 def _previewed(
     services: SpoolServices, draft: EventMappingDraft, stored: Sequence[KeptRecord]
 ) -> Mapping[str, object]:
-    events = [
-        (each, each.record)
-        for each in stored
-        if isinstance(each.record, UsageEvent) and each.record.event_type == draft.event_type
-    ]
+    events = [(each, event) for each, event in events_in(stored) if event.event_type == draft.event_type]
     mapped = [services.map_event(event, draft) for _, event in events]
     amounts = [Decimal(found.value or 0) for found in mapped if found is not None]
     rows = [

@@ -6,20 +6,23 @@ A key that may only send events cannot read them here, because its scope is writ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 
 from aiohttp import web
+from msgspec import structs
 
 from gateway.core.errors import Refusal
 from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
 from gateway.http.address import READ, key_call
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.normalise.events import LINK_EVENT
 from gateway.operations.holders.operators import SpoolServices
+from gateway.operations.money.work_links.declared import DIGESTS
 from gateway.operations.records.published import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
@@ -181,12 +184,23 @@ def check_span(request: web.Request) -> None:
 
 def event_rows(spool: SpoolServices, stored_records: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
     return MemoryRows(
-        [
-            KeptEvent(stored, stored.record, spool.event_amount(stored.record))
-            for stored in stored_records
-            if isinstance(stored.record, UsageEvent)
-        ]
+        [KeptEvent(stored, event, spool.event_amount(event)) for stored, event in events_in(stored_records)]
     )
+
+
+def events_in(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord, UsageEvent]]:
+    """
+    Yield the usage events among records. Links have no sessions and runs, because people read events without the right
+    to view such ids.
+    """
+    for stored in stored_records:
+        event = stored.record
+        if not isinstance(event, UsageEvent):
+            continue
+        if event.event_type == LINK_EVENT:
+            data = {name: value for name, value in event.data.items() if name not in DIGESTS}
+            event = structs.replace(event, data=data)
+        yield replace(stored, record=event), event
 
 
 async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:

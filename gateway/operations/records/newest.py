@@ -37,7 +37,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.own_records import OwnRecord
 from spool.ledger.work import SESSION, UNITS
-from spool.ledger.work_links import BRANCH, NO_LINKS, TARGETS, UnitLinks
+from spool.ledger.work_links import BRANCH
 from spool.people import names_in
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -52,16 +52,8 @@ def _filter(name: str) -> Filter[KeptRecord]:
     )
 
 
-def _no_links() -> UnitLinks:
-    return NO_LINKS
-
-
-def _unit(name: str, links: Callable[[], UnitLinks] = _no_links) -> Filter[KeptRecord]:
-    return Filter(
-        values=lambda stored: stored.unit_values(name, links()),
-        is_open=True,
-        names_people=name in (SESSION, BRANCH),
-    )
+def _unit(name: str) -> Filter[KeptRecord]:
+    return Filter(is_open=True, names_people=name in (SESSION, BRANCH))
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
@@ -83,7 +75,7 @@ RECORDS: List[KeptRecord] = List(
     default_sort=("number", "desc"),
     filters={
         **{name: _filter(name) for name in FIELDS},
-        **{name: _unit(name) for name in UNITS},
+        **{name: _unit(name) for name in UNITS},  # the real filters are in `records_in_views`
         TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
         DATE: Filter(
@@ -115,9 +107,12 @@ async def records_in_views(
         view(word)
     derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
 
+    def unit_values(stored: KeptRecord, name: str) -> tuple[str, ...]:
+        return stored.unit_values(name, request.whole_ledger.digests, links_of(request.shared.registry))
+
     def value(stored: KeptRecord, name: str) -> str:
         if name in UNITS:
-            return stored.unit_values(name, links_of(request.shared.registry))[-1]
+            return unit_values(stored, name)[-1]
         dimension = derived.get(name)
         if dimension is None:
             return stored.counted(name)
@@ -127,11 +122,11 @@ async def records_in_views(
 
     def of(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
-            return _unit(name, lambda: links_of(request.shared.registry))
+            return replace(_unit(name), values=lambda stored: unit_values(stored, name))
         return Filter(values=lambda stored: names_in(name, partial(value, stored)), names_people=True)
 
     named = await request.reads.dimensions(units=True)
-    filters = {name: of(name) for name in named if name in TARGETS or name not in listed.filters}
+    filters = {name: of(name) for name in named if name in UNITS or name not in listed.filters}
     out = {f"{name}!": replace(of(name), excludes=True) for name in named}
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 

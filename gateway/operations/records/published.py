@@ -14,7 +14,7 @@ from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import hour_of, outcome_of
-from spool.ledger.work import SESSION, UNITS, as_shown
+from spool.ledger.work import UNITS, Digests, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import Entry
@@ -73,7 +73,7 @@ class KeptRecord:
             return counted_source(record)
         return getattr(record, name, None) or ""
 
-    def unit_values(self, name: str, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
+    def unit_values(self, name: str, digests: Digests, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
         """
         Return the values of a unit of work for filters: its name, or the unit to which the call is linked. Return also
         its digest if costs show one.
@@ -81,21 +81,23 @@ class KeptRecord:
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
             stated = self.value(f"{TAG}{name}")
-            return (stated if stated or name not in TARGETS else self._linked(name, links),)
+            return (stated if stated or name not in TARGETS else self._linked(name, digests, links),)
         own = getattr(record, name, None)
         if not own:
             return ("",)
-        return own, as_shown(name, own, session=getattr(record, "session", None))
+        digest = digests.as_shown(name, own, session=getattr(record, "session", None))
+        return (digest,) if is_digest(name, own) else (own, digest)
 
-    def _linked(self, target: str, links: UnitLinks) -> str:
+    def _linked(self, target: str, digests: Digests, links: UnitLinks) -> str:
         """Return the pull request or ticket to which the call is linked, or ""."""
         if not isinstance(self.record, AiRecord | Correction):
             return ""
         hour = hour_of(self.record.start_time, self.committed_at)
-        return links.target_of(target, self._unit_name, hour) or ""
 
-    def _unit_name(self, unit: str) -> str:
-        return self.value(unit if unit == SESSION else f"{TAG}{unit}")
+        def name_of(unit: str) -> str:
+            return self.unit_values(unit, digests)[-1]
+
+        return links.target_of(target, name_of, hour) or ""
 
     def counted(self, name: str) -> str:
         """Return the value under which totals count the record."""

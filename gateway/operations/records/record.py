@@ -87,11 +87,11 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     corrections = await _corrections(request, services.spool.log, stored.record)
-    links = links_of(request.shared.registry)
+    digests, links = request.whole_ledger.digests, links_of(request.shared.registry)
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),
-        "work": {name: value for name in UNITS if (value := stored.unit_values(name, links)[-1])},
+        "work": {name: value for name in UNITS if (value := stored.unit_values(name, digests, links)[-1])},
         "why": reasons(stored.record, book) | _why_not_counted(corrections),
         "price_lines": price_lines(stored.record, book),
         **_corrected(corrections),

@@ -11,8 +11,8 @@ import pytest
 from gateway.money.costs.continuing import continuing
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
-from spool.ledger.work import as_shown
 from spool.record import NS
+from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 

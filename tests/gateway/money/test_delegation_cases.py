@@ -18,7 +18,8 @@ import pytest
 from gateway.money.costs.work_tree import MAX_LEVEL, RunNode, parents_of, tree
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
-from spool.ledger.work import MAX_LEVELS, as_shown
+from spool.ledger.work import MAX_LEVELS
+from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_delegation import ONE, TWO, A, B, Made, Vector, asked, made, orders, rows_of
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog

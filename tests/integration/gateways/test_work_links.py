@@ -28,10 +28,13 @@ async def test_links_are_used_by_every_gateway(
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
     other = await serve(config=config, key_name="other sender")
-    await table(one).create(WorkLinkDraft(session="first", ticket="T"), most=9, actor=ADA)
-    await table(other).create(WorkLinkDraft(session="second", ticket="T"), most=9, actor=ADA)
+    digests = [gateway.app.services.storage.ledger.digests for gateway in (one, other)]
+    first, second = (digests[0].as_shown("session", name) for name in ("first", "second"))
+    assert first == digests[1].as_shown("session", "first")
+    await table(one).create(WorkLinkDraft(session=first, ticket="T"), most=9, actor=ADA)
+    await table(other).create(WorkLinkDraft(session=second, ticket="T"), most=9, actor=ADA)
     try:
-        await table(other).create(WorkLinkDraft(session="first", ticket="U"), most=9, actor=ADA)
+        await table(other).create(WorkLinkDraft(session=first, ticket="U"), most=9, actor=ADA)
     except AlreadyThere as error:
         assert "already linked to T" in str(error)
     else:

@@ -365,8 +365,8 @@ async def test_a_list_of_sessions_states_what_it_leaves_out(assistant: Assistant
     await assistant.calls("gpt-4o", attributes=given)
     found = await assistant.content("get_cost_data", group_by=["session"])
     assert not any("no longer listed" in note for note in found["notes"])
-    number = number_of(UNITS["session"].number, "gone")
     ledger = assistant.serving.app.services.operators.money.ledger
+    number = number_of("session", ledger.digests.as_shown("session", "gone"))
     await ledger._change(lambda rows: rows.unlist_work("session", [number]))
     found = await assistant.content("get_cost_data", group_by=["session"])
     assert any("units that are no longer listed have 1 calls" in note for note in found["notes"])

@@ -89,6 +89,10 @@ class OperatorServer:
         self.socket = socket
         self.woken: list[str] = []
 
+    def as_shown(self, unit: str, id: str, *, session: str | None = None) -> str:
+        """Return the digest of a session or run in this installation."""
+        return self.storage.ledger.digests.as_shown(unit, id, session=session)
+
     async def ask(
         self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str
     ) -> Answer:

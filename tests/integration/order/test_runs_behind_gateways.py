@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from spool.ledger.queries import TOTAL, CostQuery
-from spool.ledger.work import as_shown
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, Request, records_of
 from tests.integration.order.test_claude_code_behind_litellm import of_litellm
 from tests.spool.contract.examples import NOON
+from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import MEMORY, Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog
 

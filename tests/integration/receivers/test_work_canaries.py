@@ -23,7 +23,7 @@ from gateway.configuration.sections import Config, PrivacySettings, WorkSettings
 from gateway.core.mounts import OPERATOR_API, socket_path
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from spool.ledger.work import TREES, as_shown
+from spool.ledger.work import TREES
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_RECORDS, with_included
@@ -153,7 +153,7 @@ async def pages(
         if address.methods == ("GET",) and "{" not in address.path
         and not any(EVENT_STREAM in content for content in address.gives.values())
     ]  # fmt: skip
-    shown, span = as_shown("session", session), f"from={days[0]}&to={days[1]}"
+    shown, span = server.as_shown("session", session), f"from={days[0]}&to={days[1]}"
     lists = [f"/report?by={unit}&{span}" for unit in TREES]
     paths += [
         *lists,

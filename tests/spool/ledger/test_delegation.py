@@ -15,9 +15,9 @@ import pytest
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.ledger.work import as_shown
 from spool.record import NS, Inference
 from tests.rounds import IS_LONG
+from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from spool.ledger.slices import SlicedLedger
-from spool.ledger.work import UNITS, WorkLimits, as_shown, number_of
+from spool.ledger.work import WorkLimits, shown
 from spool.ledger.work_links import UnitLink, UnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
+from tests.spool.digests import as_shown, stored_number
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_delegation import ONE, THREE, TWO, Made, Vector, asked, made, orders, rows_of
 from tests.spool.ledger.test_work import EVER
@@ -60,7 +61,7 @@ CASES: Mapping[str, tuple[Sequence[Made], str, Mapping[str, str], Mapping[str, s
 
 
 def link(unit: str, child: str, parent: str) -> UnitLink:
-    return UnitLink(unit, number_of(UNITS[unit].number, child), unit, as_shown(unit, parent))
+    return UnitLink(unit, stored_number(unit, child), unit, as_shown(unit, parent))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -114,9 +115,9 @@ def by_hand(calls: Sequence[Spent], links: Sequence[UnitLink], unit: str) -> dic
         if run is not None:
             sessions[as_shown("run", run)] |= {as_shown("session", session)} if session else set()
             stated[as_shown("run", run)] |= {as_shown("run", parent)} if parent and parent != run else set()
-    parents = {f"{each.id:016x}": each.name for each in links if each.target == "run"}
+    parents = {shown("run", each.id): each.name for each in links if each.target == "run"}
     parents |= {run: min(names) for run, names in stated.items() if names}
-    forks = {f"{each.id:016x}": each.name for each in links if each.target == "session"}
+    forks = {shown("session", each.id): each.name for each in links if each.target == "session"}
     for run in sorted(parents):  # the smallest of a circle is its root
         if run in walk(parents, run):
             parents.pop(run)
@@ -201,7 +202,7 @@ async def test_random_trees_with_links(ledgers: Ledgers, seed: int) -> None:
         slice = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
         seen = {"session": {as_shown("session", each[0]) for each in ads if each[0]}}
         seen["run"] = {as_shown("run", each[1]) for each in ads if each[1]}
-        joined = [each for each in links.links if f"{each.id:016x}" in seen[each.unit]]
+        joined = [each for each in links.links if shown(each.unit, each.id) in seen[each.unit]]
         for unit, names in seen.items():
             found = await aggregated(SlicedLedger(ledger, slice), unit)
             costs = by_hand(ads, joined, unit)

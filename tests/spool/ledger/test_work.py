@@ -19,10 +19,11 @@ from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.repricing import TokenSum
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
-from spool.ledger.work import UNITS, WorkLimits, as_shown, number_of
+from spool.ledger.work import UNITS, WorkLimits
 from spool.record import NS, Correction, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
+from tests.spool.digests import as_shown, stored_number
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -418,12 +419,10 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
         await ledger.catch_up(log)
 
     async def is_unlisted(name: str) -> bool:
-        return await ledger.is_unlisted("session", number_of(UNITS["session"].number, name))
+        return await ledger.is_unlisted("session", stored_number("session", name))
 
     await add_calls("old", "busy")
-    await ledger._change(
-        lambda rows: rows.unlist_work("session", [number_of(UNITS["session"].number, "busy")])
-    )
+    await ledger._change(lambda rows: rows.unlist_work("session", [stored_number("session", "busy")]))
     for _ in range(10):
         clock.at += 40 * DAY
         await add_calls("busy")

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import OTHER
-from spool.ledger.work import WorkLimits, as_shown
+from spool.ledger.work import WorkLimits
 from spool.log.values import Entry
 from spool.record import NS, Inference
 from spool.sqlite.ledger import open_ledger
+from tests.spool.digests import as_shown
 from tests.spool.ledger.test_work_conserved import query, sums_of
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 

@@ -16,11 +16,12 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
-from spool.ledger.work import UNITS, WorkLimits, as_shown, number_of
+from spool.ledger.work import UNITS, WorkLimits
 from spool.ledger.work_links import END, UnitLink, UnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
+from tests.spool.digests import as_shown, stored_number
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger.test_work import EVER, NAMES, Book, corrected, cost_of, made_call, unit_of
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -34,10 +35,10 @@ Calls = Mapping[bytes, Inference]
 def link_of(
     unit: str, name: str, target: str, to: str, *, repository: str = "", since: int = 0, until: int = END
 ) -> UnitLink:
-    number = number_of(UNITS[unit].number, name)
+    number = stored_number(unit, name)
     if unit != "branch":
         return UnitLink(unit, number, target, to)
-    return UnitLink(unit, number, target, to, number_of(UNITS["repository"].number, repository), since, until)
+    return UnitLink(unit, number, target, to, stored_number("repository", repository), since, until)
 
 
 def made_link(chance: random.Random) -> UnitLink:
@@ -63,11 +64,11 @@ def linked(record: Inference, unit: str, links: Sequence[UnitLink]) -> str | Non
     at = (record.start_time or 0) // NS
     for narrow in ("commit", "session", "branch"):
         name = record.session if narrow == "session" else record.tags.get(narrow)
-        number = number_of(UNITS[narrow].number, name) if name else None
+        number = stored_number(narrow, name) if name else None
         for link in links:
             in_repository = link.unit != "branch" or (
                 "repository" in record.tags
-                and link.repository == number_of(UNITS["repository"].number, record.tags["repository"])
+                and link.repository == stored_number("repository", record.tags["repository"])
             )
             fits = (link.unit, link.id, link.target) == (narrow, number, unit)
             if fits and in_repository and link.since <= at < link.until:
@@ -282,7 +283,7 @@ async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, see
         assert {
             as_shown("session", name)
             for name in in_use
-            if name and any(link.id == number_of(1, name) for link in links)
+            if name and any(link.id == stored_number("session", name) for link in links)
         } <= sessions
     assert {(OTHER,)} <= (await asked(ledger, "pull_request")).keys()
 

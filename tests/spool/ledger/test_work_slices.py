@@ -17,10 +17,11 @@ import pytest
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import TREES, UNITS, Lineage, as_shown
+from spool.ledger.work import TREES, UNITS, Lineage
 from spool.record import NS, Inference
 from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
+from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger.test_work import DAY, EVER, NAMES, corrected, cost_of, made_call, unit_of
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
@@ -37,7 +38,8 @@ Sums = dict[tuple[str | None, ...], tuple[int, Decimal]]
 
 
 def value_of(record: Inference, name: str) -> str:
-    found = record.tags.get("service") if name == "tag:service" else getattr(record, name)
+    tag = name.removeprefix("tag:")
+    found = getattr(record, name) if tag == name else record.tags.get(tag)
     return found or ""
 
 

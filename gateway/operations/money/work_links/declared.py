@@ -34,7 +34,17 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.identity import is_unique
 from spool.ledger.sums import DAY_S
-from spool.ledger.work import NONE, REST, RUN, TREES, UNITS, number_of, numbers_of, shown
+from spool.ledger.work import (
+    NONE,
+    REST,
+    RUN,
+    TREES,
+    UNITS,
+    Digests,
+    is_digest,
+    number_of,
+    numbers_of,
+)
 from spool.ledger.work_links import (
     BEGINNING,
     BRANCH,
@@ -122,14 +132,13 @@ def unit_link(draft: WorkLinkDraft) -> UnitLink:
     """Return a link as the totals store it. `draft` is in stored form."""
     unit = next(name for name in _SOURCES if getattr(draft, name))
     target = next(name for name in _TARGETS if getattr(draft, name))
-    [id] = numbers_of(unit, [getattr(draft, unit)])
     is_branch = unit == BRANCH
     return UnitLink(
         unit,
-        id,
+        number_of(unit, getattr(draft, unit)),
         _PARENTS.get(target, target),
         getattr(draft, target),
-        number_of(UNITS[REPOSITORY].number, draft.repository) if is_branch else NONE,
+        number_of(REPOSITORY, draft.repository) if is_branch else NONE,
         _midnight(draft.since) if draft.since else BEGINNING,
         _midnight(draft.until) + DAY_S if draft.until else END,
     )
@@ -164,24 +173,20 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
         raise Invalid("since and until apply only to a branch")
     if len(days) == 2 and days["since"] > days["until"]:
         raise Invalid("since must not be after until")
-    for name in texts.keys() & DIGESTS.keys():
-        texts[name] = _digest(name, texts[name])
     named = one_name_each(texts)
     if texts.keys() != named.keys():
         raise Invalid("repository must be a name such as acme/shop")
     return WorkLinkDraft(**named, **days)
 
 
-def _digest(name: str, text: str) -> str:
+def _digest(digests: Digests, name: str, text: str) -> str:
     """Return the digest of a session or run that is given by its digest or by its id."""
     unit = DIGESTS[name]
-    [number] = numbers_of(unit, [text])
-    digest = shown(number or number_of(UNITS[unit].number, text))
-    if unit == RUN and text != digest and not is_unique(text):
+    if unit == RUN and not is_digest(unit, text) and not is_unique(text):
         raise Invalid(
             f"{name} must be the digest that costs show, because this id may be unique only within its session"
         )
-    return digest
+    return digests.asked(unit, check_text(name, text, MAX_NAME))
 
 
 def _day(name: str, value: str) -> str:
@@ -363,6 +368,14 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """Return the fields in stored form: names as records contain them, and sessions and runs as digests."""
+        digests, carried = asking.services.ledger.digests, self.carried(asking, given)
+        return {
+            name: _digest(digests, name, text) if text and name in DIGESTS else text
+            for name, text in carried.items()
+        }
+
+    def carried(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Return the fields with e-mail addresses and branches as records contain them."""
         people, texts = asking.shared.people, stated(given)
         carried = {name: people.carried(text) for name, text in texts.items()}

@@ -52,14 +52,16 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
 
 async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
     """
-    Add the link of an event, and replace ids of sessions and runs by digests. Return why it was rejected, or None.
+    Add the link of an event. Return why it was rejected, or None. The event then has the ids of sessions and runs as
+    calls contain them.
 
     A repeat of an event whose link was deleted adds no link.
     """
     table = asking.registry.table(WorkLinkTable)
     try:
         given = msgspec.convert(event.data, NewWorkLink)
-        link: Any = await WORK_LINK.drafted(asking, given)
+        ids = WORK_LINK.carried(asking, given)
+        await WORK_LINK.drafted(asking, given)
         if event_id is None:
             await WORK_LINK.create(asking, given)
         elif not await table.is_deleted(event_id):
@@ -71,8 +73,7 @@ async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: st
         return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
     except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))
-    for name in DIGESTS.keys() & event.data.keys():  # people read events without the right to view such ids
-        event.data[name] = getattr(link, name)
+    event.data |= {name: ids[name] for name in DIGESTS.keys() & event.data.keys()}
     return None
 
 

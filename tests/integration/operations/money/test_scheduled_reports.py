@@ -21,7 +21,7 @@ from gateway.operations.list import declared_tables
 from gateway.operations.money.costs.scheduled_reports import sender
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
-from spool.ledger.work import UNITS, number_of
+from spool.ledger.work import number_of
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
 from spool.registry.registry import Registry
@@ -278,7 +278,7 @@ async def test_a_report_of_a_repository(reporting: Reporting) -> None:
     server.clock.move(MONDAY - FRIDAY)
     preview = (await server.ask("GET", "/scheduled-reports/of%20shop/preview")).payload["preview"]
     assert "AI costs of shop, 14 to 20 September 2026: $7.00" in preview["title"]
-    number = number_of(UNITS["repository"].number, "acme/shop")
+    number = number_of("repository", "acme/shop")
     await server.storage.ledger._change(lambda rows: rows.unlist_work("repository", [number]))
     refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
     assert 400 <= refused.status < 500

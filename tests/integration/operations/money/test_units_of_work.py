@@ -7,7 +7,7 @@ import csv
 import io
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,7 +22,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from spool.ledger.work import UNITS, as_shown, number_of
+from spool.ledger.work import UNITS, number_of
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -73,11 +73,11 @@ async def costs(server: OperatorServer, by: str, more: str = "") -> dict[str | N
 
 async def test_each_unit_has_its_cost(server: OperatorServer) -> None:
     """Units add up to the total with the calls that have none. A run's id counts within its session."""
-    first, second = (as_shown("session", name) for name in ("first", "second"))
+    first, second = (server.as_shown("session", name) for name in ("first", "second"))
     assert {first: "7", second: "8", None: "16"} == await costs(server, "session")
     assert {"acme/shop#42": "3", "acme/shop#43": "4", None: "24"} == await costs(server, "pull_request")
     runs: dict[str | None, str] = {None: "17"}
-    runs |= {as_shown("run", run, session=session): cost for session, run, _, _, cost in SPENT if run}
+    runs |= {server.as_shown("run", run, session=session): cost for session, run, _, _, cost in SPENT if run}
     assert runs == await costs(server, "run")
     assert {first: "7"} == await costs(server, "session", "&where=session=first")
     assert {first: "7"} == await costs(server, "session", f"&where=session={first}")
@@ -140,16 +140,47 @@ async def test_a_comparison_knows_units(server: OperatorServer) -> None:
     """What changed can be explained by session."""
     answer = await server.ask("GET", "/comparison?by=session&range=last_7d")
     assert {row["session"]: row["change"] for row in answer.payload["rows"]} == {
-        as_shown("session", "first"): "7",
-        as_shown("session", "second"): "8",
+        server.as_shown("session", "first"): "7",
+        server.as_shown("session", "second"): "8",
         None: "16",
     }
 
 
+async def test_an_id_that_is_a_digest(server: OperatorServer) -> None:
+    """A filter by an id finds only the session or run with that id, in totals, lists and pages."""
+    for unit, id in (("session", "first"), ("run", "b")):
+        digest = server.as_shown(unit, id, session="first")
+        ids = (digest.partition(":")[2], f"{unit}:{'0' * 16}", f"{unit}:{'f' * 16}", digest.upper())
+        for number, name in enumerate(ids, start=60 if unit == "session" else 70):
+            given: dict[str, Any] = {unit: name}
+            spent = call(number, at=NOW.timestamp() - 7200, cost="0.5", cost_source="reported", **given)
+            await add(server.services.spool.log, spent)
+        # an id in the form of a digest is found by its own digest, never beside the unit of that digest
+        forged: dict[str, Any] = {unit: digest}
+        await add(server.services.spool.log, call(90 + len(unit), at=NOW.timestamp() - 7200, **forged))
+        for name in ids:
+            shown = server.as_shown(unit, name)
+            assert {shown: "0.5"} == await costs(server, unit, f"&where={unit}={name}")
+            one = await unit_of_work(server, unit, name)
+            assert (shown, "0.5") == (one["work"]["id"], one["own"]["cost"])
+            assert {name} == {row[unit] for row in await records(server, unit, name)}
+            assert {name} == {row[unit] for row in await records(server, unit, shown)}
+        assert [digest] == [*await costs(server, unit, f"&where={unit}={digest}")]
+        assert {id} == {row[unit] for row in await records(server, unit, digest)}
+        assert {digest} == {row[unit] for row in await records(server, unit, server.as_shown(unit, digest))}
+
+
+async def records(server: OperatorServer, unit: str, value: str) -> Sequence[Mapping[str, Any]]:
+    answer = await server.ask("GET", f"/records?{unit}={quote(value)}")
+    assert 200 == answer.status, answer.payload
+    rows: Sequence[Mapping[str, Any]] = answer.payload["records"]
+    return rows
+
+
 async def test_aggregated_costs_include_started_runs(server: OperatorServer) -> None:
     """With scope=aggregated, a run has the cost of the runs that it started. Such costs have no total."""
-    a, b = (as_shown("run", run, session="first") for run in "ab")
-    other = as_shown("run", "a", session="second")
+    a, b = (server.as_shown("run", run, session="first") for run in "ab")
+    other = server.as_shown("run", "a", session="second")
     answer = await asked(server, "by=run&scope=aggregated")
     assert {a: "6", b: "4", other: "8", None: "17"} == {row["run"]: row["cost"] for row in answer["rows"]}
     assert answer["total"] is None
@@ -169,8 +200,8 @@ async def unit_of_work(server: OperatorServer, unit: str, id: str) -> Any:
 
 async def test_one_unit_shows_its_runs_as_a_tree(server: OperatorServer) -> None:
     """A unit has its own cost, its runs with the runs that they started, and its calls without a run."""
-    first = as_shown("session", "first")
-    a, b = (as_shown("run", run, session="first") for run in "ab")
+    first = server.as_shown("session", "first")
+    a, b = (server.as_shown("run", run, session="first") for run in "ab")
     for name in ("first", first):
         shown = await unit_of_work(server, "session", name)
         assert {"unit": "session", "id": first} == {key: shown["work"][key] for key in ("unit", "id")}
@@ -198,7 +229,7 @@ async def test_a_delegation_is_no_call(server: OperatorServer) -> None:
         for number, (run, parent) in enumerate(calls, start=50)
     ]
     await add(server.services.spool.log, *added)
-    lead, helper = (as_shown("run", run, session="s") for run in ("lead", "helper"))
+    lead, helper = (server.as_shown("run", run, session="s") for run in ("lead", "helper"))
     for unit, id in (("session", "s"), ("run", lead)):
         shown = await unit_of_work(server, unit, id)
         found = {row["run"]: (row["own"]["calls"], row["delegations"]) for row in shown["runs"]}
@@ -218,7 +249,7 @@ async def test_a_session_over_midnight_continues(server: OperatorServer) -> None
         for number, (s, session, cost) in enumerate(spent, start=50)
     ]
     await add(server.services.spool.log, *added)
-    both, evening = (as_shown("session", name) for name in ("both", "evening"))
+    both, evening = (server.as_shown("session", name) for name in ("both", "evening"))
     rows = (await asked(server, "by=session&range=yesterday"))["rows"]
     assert {both: ("0.1", True), evening: ("0.4", False)} == {
         row["session"]: (row["cost"], row["continues"]) for row in rows
@@ -267,7 +298,7 @@ async def test_a_session_continues_only_by_visible_calls(server: OperatorServer)
         ((await server.ask("GET", path)).payload["rows"], {"ours": True, "mixed": True}),
     ):
         found = {row["session"]: row["continues"] for row in rows}
-        assert {as_shown("session", name): continues for name, continues in expected.items()} == found
+        assert {server.as_shown("session", name): continues for name, continues in expected.items()} == found
     one = await server.over_http("GET", "/work/session/mixed?range=yesterday", headers=eva)
     assert one.payload["work"]["continues"] is False
 
@@ -299,14 +330,14 @@ async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:
 async def test_a_list_states_what_it_leaves_out(server: OperatorServer) -> None:
     """No session that is missing in a list costs more than the stated sum. A whole list states none."""
     assert (await asked(server, "by=session&top=1"))["report"]["other_units"] is None
-    unlisted = number_of(UNITS["session"].number, "first")
+    unlisted = number_of("session", server.as_shown("session", "first"))
     await server.storage.ledger._change(lambda rows: rows.unlist_work("session", [unlisted]))
     expected = {"calls": 3, "cost": "7"}
     for query in ("by=session&top=1", "by=session", "by=team&by=session", "by=session&per=daily"):
         assert expected == (await asked(server, query))["report"]["other_units"]
     answer = await asked(server, "by=session&where=pull_request=acme/shop%2343")
     assert {"calls": 1, "cost": "4"} == answer["report"]["other_units"]
-    second = as_shown("session", "second")
+    second = server.as_shown("session", "second")
     for query in (f"by=session&where=session={second}", "by=pull_request", "by=session&scope=aggregated"):
         assert (await asked(server, query))["report"]["other_units"] is None
     table = await server.ask("GET", "/report?by=session&format=csv")
@@ -363,7 +394,7 @@ async def test_percentiles_of_units_are_exact(server: OperatorServer) -> None:
 
     await check(set())
     gone = {f"run-{number}" for number in range(0, 60, 3)}
-    numbers = [number_of(UNITS["run"].number, f"s\0{run}") for run in gone]
+    numbers = [number_of("run", server.as_shown("run", run, session="s")) for run in gone]
     await server.storage.ledger._change(lambda rows: rows.unlist_work("run", numbers))
     await check(gone)
     refused = await server.ask("GET", "/report?unit=stream:orders&show=p95_per_unit")
@@ -409,7 +440,7 @@ async def test_the_command_shows_percentiles_per_run(server: OperatorServer, tmp
     assert 0 == shown.exit_code, shown.output
     assert ["3", "$4.6667", "$4.0000", "$8.0000"] == shown.stdout.splitlines()[-1].split()[-4:]
     assert "no longer listed" not in shown.stderr
-    number = number_of(UNITS["run"].number, "second\0a")
+    number = number_of("run", server.as_shown("run", "a", session="second"))
     await server.storage.ledger._change(lambda rows: rows.unlist_work("run", [number]))
     shown = await asyncio.to_thread(CliRunner().invoke, main, words)
     assert ["2", "$3.0000", "$2.0000", "$4.0000"] == shown.stdout.splitlines()[-1].split()[-4:]

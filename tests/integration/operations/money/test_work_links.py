@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
-from spool.ledger.work import as_shown
+from spool.installation import FILE
+from spool.ledger.work import Digests, number_of
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
@@ -90,10 +91,10 @@ async def test_a_link_acts_on_calls_that_state_nothing(server: OperatorServer) -
     before = await costs(server, "pull_request")
     assert before == {"acme/shop#7": "2", None: "253"}
     made = await link(server, session="first", pull_request="acme/shop#42")
-    assert made["session"] == as_shown("session", "first")
+    assert made["session"] == server.as_shown("session", "first")
     assert await costs(server, "pull_request") == {"acme/shop#7": "2", "acme/shop#42": "129", None: "124"}
     assert await costs(server, "session", "&where=pull_request=acme/shop%2342") == {
-        as_shown("session", "first"): "129"
+        server.as_shown("session", "first"): "129"
     }
     later = call(100, at=NOW.timestamp() - 60, session="first", cost="256", cost_source="reported")
     await add(server.services.spool.log, later)
@@ -190,7 +191,7 @@ async def test_a_session_includes_the_sessions_that_it_started(server: OperatorS
     A linked session counts with the one that started it, with its past and later calls. Own costs and the total do not
     change. A circle is refused. After the link is deleted, each sum is as before.
     """
-    first, second, third = (as_shown("session", name) for name in ("first", "second", "third"))
+    first, second, third = (server.as_shown("session", name) for name in ("first", "second", "third"))
     own, before = await costs(server, "session"), await aggregated(server, "session")
     assert (own[first], own[second], own[third]) == ("131", "12", "16")
     made = await link(server, session="second", parent_session="first")
@@ -240,7 +241,7 @@ async def test_a_run_includes_the_runs_that_it_started(server: OperatorServer) -
         for place, (run, parent, cost) in enumerate(runs, start=50)
     ]
     await add(server.services.spool.log, *added)
-    a, b, c, d = (as_shown("run", run) for run in (lead, helper, deep, silent))
+    a, b, c, d = (server.as_shown("run", run) for run in (lead, helper, deep, silent))
     await link(server, run=helper, parent_run=a)
     await link(server, run=deep, parent_run=lead)  # states another parent
     await link(server, run=lead, parent_run=silent)
@@ -268,7 +269,7 @@ async def test_odd_but_valid_links_are_stored(server: OperatorServer) -> None:
 async def test_a_repeated_link_is_the_same_link(server: OperatorServer) -> None:
     """A job may send its request again. It gets the same link, and the audit list has one row."""
     first = await link(server, session="first", ticket="T")
-    assert first == await link(server, session=as_shown("session", "first"), ticket="T")
+    assert first == await link(server, session=server.as_shown("session", "first"), ticket="T")
     rows = (await server.ask("GET", "/audit")).payload["audit"]
     assert ["work_link.create"] == [row["action"] for row in rows if row["action"].startswith("work_link")]
     changed = await server.ask("PATCH", f"/work/links/{first['id']}", {"ticket": "U"})
@@ -300,7 +301,7 @@ async def test_the_limit_is_a_setting(server: OperatorServer) -> None:
 async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> None:
     """Its calls are in one sum with those of other sessions, so the refusal says so."""
     await costs(server, "session")  # counts the calls
-    [number] = [int(as_shown("session", "first"), 16)]
+    number = number_of("session", server.as_shown("session", "first"))
     await server.storage.ledger._change(lambda rows: rows.unlist_work("session", [number]))
     answer = await server.ask("POST", "/work/links", {"session": "first", "ticket": "T"})
     assert answer.status == 409
@@ -342,12 +343,16 @@ async def test_who_may_link(server: OperatorServer) -> None:
 async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer) -> None:
     """Links that another gateway stored, or that the totals lost, are used without a further request."""
     table, ledger = server.registry.table(WorkLinkTable), server.storage.ledger
-    await table.create(table.draft(session="first", ticket="T"), most=None, actor=ROOT)
+    await table.create(
+        table.draft(session=server.as_shown("session", "first"), ticket="T"), most=None, actor=ROOT
+    )
     assert "T" not in await costs(server, "ticket")
     following = asyncio.create_task(follow_links(ledger, server.registry))
     try:
         await until(lambda: _has(server, "T"))
-        await table.create(table.draft(session="second", ticket="U"), most=None, actor=ROOT)
+        await table.create(
+            table.draft(session=server.as_shown("session", "second"), ticket="U"), most=None, actor=ROOT
+        )
         await until(lambda: _has(server, "U"))
     finally:
         following.cancel()
@@ -422,19 +427,18 @@ async def test_by_command(tmp_path: Path) -> None:
     linked = await run("link", "--session", "first", "--pull-request", "acme/shop#42", "--json")
     assert 0 == linked.exit_code, linked.output
     id = orjson.loads(linked.stdout)["work_link"]["id"]
+    digests = Digests((tmp_path / FILE).read_bytes())
+    first, fork = (digests.as_shown("session", name) for name in ("first", "fork"))
     window = ("--from", "2026-09-01", "--until", "2026-09-30")
     branch = await run(
         "link", "--branch", "fix", "--repository", "acme/shop", *window, "--pull-request", "42"
     )
     assert 0 == branch.exit_code, branch.output
     shown = (await run("links")).stdout
-    assert as_shown("session", "first") in shown and "2026-09-30" in shown
+    assert first in shown and "2026-09-30" in shown
     forked = await run("link", "--session", "fork", "--parent-session", "first")
     assert 0 == forked.exit_code, forked.output
-    assert (
-        as_shown("session", "fork")
-        in (await run("links", "--parent-session", as_shown("session", "first"))).stdout
-    )
+    assert fork in (await run("links", "--parent-session", first)).stdout
     started = await run("link", "--run", "a" * 32, "--parent-run", "b" * 32)
     assert 0 == started.exit_code, started.output
     wrong = await run("link", "--branch", "fix", "--ticket", "T")

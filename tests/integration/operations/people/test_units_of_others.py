@@ -22,7 +22,7 @@ import pytest
 
 from gateway.core.mounts import OPERATOR_API
 from spool.identity import Identity
-from spool.ledger.work import TREES, UNITS, as_shown
+from spool.ledger.work import TREES, UNITS
 from spool.record import Inference
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, with_included
@@ -33,6 +33,7 @@ from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.rounds import IS_LONG
 from tests.spool.contract.examples import add, call
+from tests.spool.digests import DIGESTS, as_shown
 from tests.spool.ledger.test_work_slices import VALUES, made_role, value_of
 
 ROLES, NAMED = (range(200), 6) if IS_LONG else (range(2), 2)  # people, and units of a kind that they ask for
@@ -135,6 +136,7 @@ async def desk(
         operator_server(directory, clock=MovedClock()) as server,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
+        server.storage.ledger.digests = DIGESTS  # the same ones in both installations
         for link in LINKS:
             assert 201 == (await server.ask("POST", "/work/links", link)).status
         for number, filters in enumerate(parts):

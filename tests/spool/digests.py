@@ -1,0 +1,17 @@
+"""The digests of sessions and runs in a ledger that belongs to no installation."""
+
+from __future__ import annotations
+
+from spool.ledger.work import UNITS, Digests, number_of
+
+DIGESTS = Digests(b"")
+
+
+def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
+    """Return the value under which results show a unit of a call."""
+    return name if UNITS[unit].is_named else DIGESTS.as_shown(unit, name, session=session)
+
+
+def stored_number(unit: str, name: str) -> int:
+    """Return the number under which a ledger stores a unit."""
+    return number_of(unit, as_shown(unit, name))
