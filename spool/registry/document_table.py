@@ -11,12 +11,14 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
-from spool.registry.documents import Identified, check_version, edited, stored, version_of
+from spool.registry.documents import Identified, check_version, edited, replaced, stored, version_of
 from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -260,15 +262,15 @@ class DocumentTable(Generic[Row]):
             stored = self.kind.all(rows)
             before = self._found(stored, id)
             check_version(version_of(before), version)
-            after: Row = edited(before, edit(before), last_updated=now, **stamp)  # type: ignore[type-var]
+            after: Row = edited(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
             if check is not None:
                 check(rows, stored, after)
             self.kind.put(rows, after)
-            names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
-            old = self._shown(before, names)
-            new = self._shown(after, names)
+            old, new = self._shown(before), self._shown(after)
+            names = [name for name in new if old[name] != new[name]]
+            old, new = self._shown(before, names), self._shown(after, names)
             rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 
@@ -304,9 +306,10 @@ class DocumentTable(Generic[Row]):
         return row
 
     def _shown(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the draft fields of a row for the audit list: all fields, or only `names`."""
-        body = stored(row)
-        return {name: body[name] for name in (names_of(self.draft) if names is None else names)}
+        """Return the draft fields of a row as they are stored, for the audit list: all fields, or only `names`."""
+        others = set(names_of(type(row))) - set(names_of(self.draft))
+        members = {name: value for name, value in stored(row).items() if name not in others}
+        return members if names is None else {name: members[name] for name in names}
 
     def _set(self, rows: dict[str, Row]) -> None:
         self._rows = rows
@@ -393,7 +396,7 @@ class ManagedTable(DocumentTable[Row]):
         def edit(before: Row) -> Row:
             drafted = self.checked(self._redrafted(before, changes))
             self.check_known(drafted, changes, known)
-            after: Row = replace(before, **stated(drafted))  # type: ignore[type-var]
+            after: Row = replaced(before, **stated(drafted))
             return before if after == before else self.changed(before, after, actor, now)
 
         return await self._edit(id, edit, check=self._place(sees), version=version, actor=actor)
@@ -482,6 +485,8 @@ class NamedTable(DocumentTable[NamedRow]):
 
 
 def names_of(draft: type[Any]) -> tuple[str, ...]:
+    if issubclass(draft, msgspec.Struct):
+        return draft.__struct_fields__
     return tuple(draft_field.name for draft_field in fields(draft))
 
 

@@ -7,10 +7,11 @@ default, because older documents do not have it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -25,6 +26,19 @@ class Identified(Protocol):
 
 
 Row = TypeVar("Row", bound=Identified)
+Edited = TypeVar("Edited")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForm:
+    """
+    The form of a field in documents, stated in the field's type, if it differs from the form in memory.
+
+    `to` returns the members for a value in its JSON form. `back` returns the JSON form of the value from a document.
+    """
+
+    to: Callable[[Any], Mapping[str, Any]]
+    back: Callable[[Mapping[str, Any]], Any]
 
 
 class DocumentRows(Protocol):
@@ -75,22 +89,39 @@ class DocumentKind(Generic[Row]):
     def restore(self, body: Mapping[str, Any]) -> Row:
         """Decode a document into a row. Raises RegistryDamaged if the document does not fit the row class."""
         try:
-            return msgspec.convert(body, self.row)
-        except msgspec.ValidationError as error:
+            values = {name: form.back(body) for name, form in _forms(self.row).items()}
+            return msgspec.convert({**body, **values}, self.row)
+        except (msgspec.ValidationError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise RegistryDamaged(f"a stored {self.noun} cannot be read: {error}") from error
 
 
-def stored(row: Identified) -> dict[str, Any]:
+def stored(row: Any) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(row)
-    return body
+    forms = _forms(type(row))
+    if not forms:
+        return body
+    members: dict[str, Any] = {}
+    for name, value in body.items():
+        members |= forms[name].to(value) if name in forms else {name: value}
+    return members
 
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+@cache
+def _forms(kind: type) -> Mapping[str, StoredForm]:
+    if not issubclass(kind, msgspec.Struct):
+        return {}
+    notes = {
+        field.name: get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
+        for field in msgspec.structs.fields(kind)
+    }
+    return {name: note for name, found in notes.items() for note in found if isinstance(note, StoredForm)}
 
-    Edited = TypeVar("Edited", bound=DataclassInstance)
-else:
-    Edited = TypeVar("Edited")
+
+def replaced(row: Edited, **changes: Any) -> Edited:
+    """Return a copy of a row, a struct or a data class, with these fields changed."""
+    if isinstance(row, msgspec.Struct):
+        return msgspec.structs.replace(row, **changes)
+    return replace(row, **changes)  # type: ignore[type-var]
 
 
 def edited(before: Edited, after: Edited, **stamp: Any) -> Edited:
@@ -100,7 +131,7 @@ def edited(before: Edited, after: Edited, **stamp: Any) -> Edited:
     Then an edit without a change is neither stored nor audited, and a new change time always means
     that something changed.
     """
-    return before if after == before else replace(after, **stamp)
+    return before if after == before else replaced(after, **stamp)
 
 
 def version_of(row: object) -> str:
@@ -108,8 +139,7 @@ def version_of(row: object) -> str:
     Return a short text that differs after each change of the row. A client sends it with an edit, so that a
     concurrent change is detected.
     """
-    body = msgspec.to_builtins(row)
-    return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
+    return blake2b(msgspec.json.encode(stored(row), order="deterministic"), digest_size=12).hexdigest()
 
 
 def check_version(version: str, read: str | None) -> None:

@@ -9,8 +9,8 @@ them are stored or none, and no alert is lost or sent twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -19,13 +19,14 @@ import msgspec
 from msgspec import UnsetType
 
 from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import beginning
 from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_taken
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, StoredForm, replaced, version_of
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor
@@ -59,36 +60,164 @@ MAX_CHANNELS = 20
 _ZONE_DAYS = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetDraft:
-    """
-    The fields of a budget that a person or a key sets.
+Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
+YesNo = Literal["Y", "N"]
+if TYPE_CHECKING:
+    BudgetMoney: TypeAlias = str
+else:
+    BudgetMoney = Literal[BUDGET_MONEY]
 
-    `planned` maps the first day of a period to its amount. Other periods have the amount `default_amount`. If
-    that is "", they have no limit. `alerts` and `forecast_alerts` are "Y" or "N" by percentage of the amount.
-    `per` is a dimension, and each of its values is an owner with the whole amount. Alerts are sent to
-    `channels`. If that is empty, they are sent to every channel that accepts them. Until `silent_until`
-    (epoch seconds), crossings are shown but not sent. `cost_type` is one of BUDGET_MONEY. METERED_COST
-    excludes calls that plans of assistants cover, and COVERED_COST counts only these calls. PAID_COST adds
-    fees and overage of seats to METERED_COST. BILLED_TYPES count provider bills, on the days that have a
-    bill. `measure` is one of MEASURES, or a meter. Amounts of money are in `currency`.
+
+class ViewName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+
+
+class PlannedAmount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An amount as decimal text or as a whole number."""
+
+    amount: str | int
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A time until which crossings are shown but not sent. `until` is a day (UTC) or an RFC 3339 time."""
+
+    until: str
+    reason: str = ""
+
+
+PlannedLimits = dict[str, dict[str, PlannedAmount]]  # planned amounts by granularity and first day
+
+
+def planned_amounts(limits: PlannedLimits) -> Iterator[tuple[str, PlannedAmount]]:
+    """Yield the first days of periods with their amounts."""
+    for days in limits.values():
+        yield from days.items()
+
+
+def _planned_members(limits: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Mapping[str, Any]:
+    return {"planned": {day: limit["amount"] for days in limits.values() for day, limit in days.items()}}
+
+
+def _planned_limits(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    planned = {day: {"amount": amount} for day, amount in document["planned"].items()}
+    return {document.get("granularity", MONTHLY): planned}
+
+
+def _silence_members(silence: Mapping[str, str] | None) -> Mapping[str, Any]:
+    if silence is None:
+        return {"silent_until": 0.0, "silent_reason": ""}
+    until = datetime.fromisoformat(silence["until"]).timestamp()
+    return {"silent_until": until, "silent_reason": silence["reason"]}
+
+
+def _silence(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    until = document.get("silent_until", 0.0)
+    if not until:
+        return None
+    moment = datetime.fromtimestamp(until, UTC).isoformat()
+    return {"until": moment, "reason": document.get("silent_reason", "")}
+
+
+class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A new budget. `planned_limits` has the amounts of periods, and `default_amount` applies to all other periods.
+
+    `per` is a dimension, and each of its values has its own amount. If `channels` is missing, the channels of
+    the view are used. If the view has none, all channels are used.
     """
 
-    name: str
-    view_id: str
-    granularity: str = MONTHLY
-    planned: Mapping[str, str]
-    default_amount: str = ""
-    time_zone: str = UTC_ZONE
-    measure: str = COST
-    per: str = ""
-    alerts: Mapping[str, str]
-    forecast_alerts: Mapping[str, str]
-    channels: tuple[str, ...] = ()
-    silent_until: float = 0.0
-    silent_reason: str = ""
-    cost_type: str = REAL_COST
-    currency: str = CURRENCY
+    name: Annotated[
+        str, words(f"Unique within its view, ignoring case. 1 to {MAX_NAME} printable characters.")
+    ]
+    view: Annotated[
+        ViewName,
+        words("The view whose calls count."),
+        StoredForm(lambda view: {"view_id": view["id"]}, lambda document: {"id": document["view_id"]}),
+    ]
+    planned_limits: Annotated[
+        PlannedLimits,
+        words(f"Amounts by granularity and first day, for at most {MAX_PLANNED} periods."),
+        StoredForm(_planned_members, _planned_limits),
+    ] = {}
+    alerts: Annotated[
+        dict[str, YesNo],
+        words(
+            f"Thresholds for actual spend: at most {MAX_ALERTS} percentages of the amount, up to "
+            f"{MAX_PERCENT}."
+        ),
+    ] = {}
+    cost_type: Annotated[
+        BudgetMoney,
+        words(
+            "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
+            "assistants cover. `covered_cost` counts only the calls that plans cover. `paid_cost` is "
+            "`metered_cost` with the fees and the overage of seats, by day. The "
+            "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
+            "bill."
+        ),
+        Option(
+            help=(
+                "Costs that count: real_cost for all calls, metered_cost for calls that no plan of an "
+                "assistant covers, covered_cost for calls that a plan covers, paid_cost for metered_cost "
+                "with the fees and the overage of seats. The other values count "
+                "provider bills."
+            )
+        ),
+    ] = "real_cost"
+    granularity: Annotated[
+        Granularity | None,
+        words("The length of a period. Default: the granularity of `planned_limits`, otherwise monthly."),
+        Option("--every", help="Length of a period; default: monthly."),
+    ] = None
+    default_amount: Annotated[
+        str | int | None,
+        words("Amount of each period that has no amount in `planned_limits`."),
+        Option("--amount", help="Limit per period, in the currency (or tokens, calls with --measure)."),
+    ] = None
+    currency: Annotated[
+        str,
+        words(
+            "ISO 4217 code of the amounts. Spend is converted at the [rate](../currencies.md) of each day; "
+            "default: USD."
+        ),
+        Option(metavar="CODE"),
+    ] = "USD"
+    time_zone: Annotated[
+        str,
+        words(
+            "Periods begin at midnight in this zone. Its offset from UTC must be whole hours. Default: UTC."
+        ),
+        Option("--tz"),
+    ] = "UTC"
+    measure: Annotated[
+        str,
+        words("The quantity to count: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
+        Option(
+            metavar="MEASURE", help="Quantity to count: cost, tokens, calls, or a meter such as web_searches."
+        ),
+    ] = "cost"
+    per: Annotated[
+        str | None,
+        words("A dimension. Each of its values is an owner with the whole amount."),
+        Option(metavar="DIMENSION"),
+    ] = None
+    forecast_alerts: Annotated[
+        dict[str, YesNo],
+        words(f"Thresholds for the forecast of the period: at most {MAX_ALERTS} percentages of the amount."),
+    ] = {}
+    channels: Annotated[
+        list[str],
+        words(
+            f"Channels for alerts, at most {MAX_CHANNELS}. Default: the channels of the view, otherwise "
+            "all channels."
+        ),
+        Option("--channel", "NAME", help="Channel for alerts."),
+    ] = []
+    silence: Annotated[
+        Silence | None,
+        words("Time until which crossings are shown but not sent, and the reason."),
+        StoredForm(_silence_members, _silence),
+    ] = None
 
 
 # Fields on which alerts depend. If one of them changes, the running period is evaluated again.
@@ -107,12 +236,15 @@ RULES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendBudget(BudgetDraft):
+class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     A stored budget. Times are epoch seconds. `rules_since` is the time of the last change of one of RULES.
     """
 
+    granularity: Granularity = "monthly"
+    default_amount: str = ""
+    per: str = ""
+    cost_type: str = REAL_COST  # also a type of a newer release
     id: str
     created: float
     last_updated: float
@@ -121,6 +253,20 @@ class SpendBudget(BudgetDraft):
     @property
     def version(self) -> str:
         return version_of(self)
+
+    @property
+    def view_id(self) -> str:
+        return self.view.id
+
+    @property
+    def planned(self) -> Mapping[str, str]:
+        """Return the amount of each planned period, by its first day."""
+        return {day: str(limit.amount) for day, limit in planned_amounts(self.planned_limits)}
+
+    @property
+    def silent_until(self) -> float:
+        """Return until when crossings are only shown, in epoch seconds. 0 means that they are sent."""
+        return datetime.fromisoformat(self.silence.until).timestamp() if self.silence else 0.0
 
     @property
     def zone(self) -> ZoneInfo:
@@ -144,12 +290,13 @@ def percents(alerts: Mapping[str, str]) -> list[int]:
     return sorted(int(percent) for percent, flag in alerts.items() if flag == "Y")
 
 
-def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
-    """Return the draft in its stored form. Raises Invalid with the field and the rule."""
+def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
+    """Return the fields in their stored form. Raises Invalid with the field and the rule."""
     # imported here, because the import is slow and only this function needs it
     from spool.currencies import DECIMALS
 
-    check_one_of("granularity", draft.granularity, GRANULARITIES)
+    granularity: str = draft.granularity or MONTHLY
+    check_one_of("granularity", granularity, GRANULARITIES)
     check_one_of("currency", draft.currency, DECIMALS)
     if draft.currency != CURRENCY and (draft.measure != COST or draft.cost_type in BILLED_TYPES):
         raise Invalid(
@@ -164,35 +311,46 @@ def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
             f"a budget of {draft.cost_type} needs the measure {COST} and the time_zone {UTC_ZONE}, "
             "because bills state only money, by days in UTC"
         )
-    if len(draft.planned) > MAX_PLANNED:
+    amounts = list(planned_amounts(draft.planned_limits))
+    if len(amounts) > MAX_PLANNED:
         raise Invalid(f"planned_limits accepts at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:
         raise Invalid(f"channels accepts at most {MAX_CHANNELS} names")
-    default = optional_unsigned("default_amount", draft.default_amount)
-    planned = dict(sorted(_planned(draft.planned, draft.granularity)))
+    default = optional_unsigned(
+        "default_amount", "" if draft.default_amount is None else str(draft.default_amount)
+    )
+    planned = dict(sorted(_planned(amounts, granularity)))
     if not planned and not default:
         raise Invalid("a budget needs an amount: set planned_limits or default_amount")
-    return replace(
+    return replaced(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        planned=planned,
+        granularity=granularity,
+        planned_limits={granularity: {day: PlannedAmount(amount=amount) for day, amount in planned.items()}},
         default_amount=default,
-        time_zone=_zone(draft.time_zone, draft.granularity, now),
+        per=draft.per or "",
+        time_zone=_zone(draft.time_zone, granularity, now),
         alerts=_alerts("alerts", draft.alerts),
         forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
-        channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
-        silent_reason=optional_text("silence.reason", draft.silent_reason, MAX_REASON),
+        channels=list(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
+        silence=draft.silence and _checked_silence(draft.silence),
     )
 
 
-def _planned(planned: Mapping[str, str], granularity: str) -> Iterator[tuple[str, str]]:
+def _checked_silence(silence: Silence) -> Silence:
+    until = parse_moment("silence.until", silence.until).astimezone(UTC)
+    reason = optional_text("silence.reason", silence.reason, MAX_REASON)
+    return Silence(until=until.isoformat(), reason=reason)
+
+
+def _planned(amounts: Iterable[tuple[str, PlannedAmount]], granularity: str) -> Iterator[tuple[str, str]]:
     seen = set()
-    for text, amount in planned.items():
+    for text, planned in amounts:
         day = _first_day(text, granularity)
         if day in seen:
             raise Invalid(f"planned_limits names the period {day} twice")
         seen.add(day)
-        yield day, check_unsigned(f"planned_limits.{granularity}.{day}.amount", amount)
+        yield day, check_unsigned(f"planned_limits.{granularity}.{day}.amount", str(planned.amount))
 
 
 def _first_day(text: str, granularity: str) -> str:
@@ -349,7 +507,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
     """The table of budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = BUDGETS
-    draft = BudgetDraft
+    draft = NewBudget
     limit = "budgets.max"
     action = "budget"
 
@@ -357,10 +515,10 @@ class BudgetTable(ManagedTable[SpendBudget]):
         all_alerts = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in all_alerts.values() if alerts.budget_id == id]
 
-    def checked(self, draft: BudgetDraft) -> BudgetDraft:
+    def checked(self, draft: NewBudget) -> NewBudget:
         return check_budget(draft, now=self._changes.now())
 
-    def check_known(self, draft: BudgetDraft, stated_names: Collection[str], known: Collection[str]) -> None:
+    def check_known(self, draft: NewBudget, stated_names: Collection[str], known: Collection[str]) -> None:
         if "per" in stated_names and draft.per and draft.per not in known:
             raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
 
@@ -370,7 +528,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
     def changed(self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float) -> SpendBudget:
         """Restart the evaluation of the running period if a rule changes."""
         is_judged_anew = any(getattr(before, name) != getattr(after, name) for name in RULES)
-        return replace(after, rules_since=now) if is_judged_anew else after
+        return replaced(after, rules_since=now) if is_judged_anew else after
 
     def check_place(
         self,
@@ -422,128 +580,6 @@ class BudgetTable(ManagedTable[SpendBudget]):
 
 CURRENT, HISTORY, BURNUP = "current", "history", "burnup"
 EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
-
-Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
-YesNo = Literal["Y", "N"]
-if TYPE_CHECKING:
-    BudgetMoney: TypeAlias = str
-else:
-    BudgetMoney = Literal[BUDGET_MONEY]
-
-
-class ViewName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    id: str
-
-
-class PlannedAmount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An amount as decimal text or as a whole number."""
-
-    amount: str | int
-
-
-class Silence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A time until which crossings are shown but not sent. `until` is a day (UTC) or an RFC 3339 time."""
-
-    until: str
-    reason: str = ""
-
-
-PlannedLimits = dict[str, dict[str, PlannedAmount]]  # planned amounts by granularity and first day
-
-
-class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    A new budget. `planned_limits` has the amounts of periods, and `default_amount` applies to all other periods.
-
-    `per` is a dimension, and each of its values has its own amount. If `channels` is missing, the channels of
-    the view are used. If the view has none, all channels are used.
-    """
-
-    name: Annotated[
-        str, words(f"Unique within its view, ignoring case. 1 to {MAX_NAME} printable characters.")
-    ]
-    view: Annotated[ViewName, words("The view whose calls count.")]
-    planned_limits: Annotated[
-        PlannedLimits, words(f"Amounts by granularity and first day, for at most {MAX_PLANNED} periods.")
-    ] = {}
-    alerts: Annotated[
-        dict[str, YesNo],
-        words(
-            f"Thresholds for actual spend: at most {MAX_ALERTS} percentages of the amount, up to "
-            f"{MAX_PERCENT}."
-        ),
-    ] = {}
-    cost_type: Annotated[
-        BudgetMoney,
-        words(
-            "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
-            "assistants cover. `covered_cost` counts only the calls that plans cover. `paid_cost` is "
-            "`metered_cost` with the fees and the overage of seats, by day. The "
-            "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
-            "bill."
-        ),
-        Option(
-            help=(
-                "Costs that count: real_cost for all calls, metered_cost for calls that no plan of an "
-                "assistant covers, covered_cost for calls that a plan covers, paid_cost for metered_cost "
-                "with the fees and the overage of seats. The other values count "
-                "provider bills."
-            )
-        ),
-    ] = "real_cost"
-    granularity: Annotated[
-        Granularity | None,
-        words("The length of a period. Default: the granularity of `planned_limits`, otherwise monthly."),
-        Option("--every", help="Length of a period; default: monthly."),
-    ] = None
-    default_amount: Annotated[
-        str | int | None,
-        words("Amount of each period that has no amount in `planned_limits`."),
-        Option("--amount", help="Limit per period, in the currency (or tokens, calls with --measure)."),
-    ] = None
-    currency: Annotated[
-        str,
-        words(
-            "ISO 4217 code of the amounts. Spend is converted at the [rate](../currencies.md) of each day; "
-            "default: USD."
-        ),
-        Option(metavar="CODE"),
-    ] = "USD"
-    time_zone: Annotated[
-        str,
-        words(
-            "Periods begin at midnight in this zone. Its offset from UTC must be whole hours. Default: UTC."
-        ),
-        Option("--tz"),
-    ] = "UTC"
-    measure: Annotated[
-        str,
-        words("The quantity to count: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
-        Option(
-            metavar="MEASURE", help="Quantity to count: cost, tokens, calls, or a meter such as web_searches."
-        ),
-    ] = "cost"
-    per: Annotated[
-        str | None,
-        words("A dimension. Each of its values is an owner with the whole amount."),
-        Option(metavar="DIMENSION"),
-    ] = None
-    forecast_alerts: Annotated[
-        dict[str, YesNo],
-        words(f"Thresholds for the forecast of the period: at most {MAX_ALERTS} percentages of the amount."),
-    ] = {}
-    channels: Annotated[
-        list[str],
-        words(
-            f"Channels for alerts, at most {MAX_CHANNELS}. Default: the channels of the view, otherwise "
-            "all channels."
-        ),
-        Option("--channel", "NAME", help="Channel for alerts."),
-    ] = []
-    silence: Annotated[
-        Silence | None, words("Time until which crossings are shown but not sent, and the reason.")
-    ] = None
-
 
 BudgetChanges = changes_of(
     NewBudget,

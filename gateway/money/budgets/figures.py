@@ -24,6 +24,7 @@ from spool.ledger.sums import DAY_S
 from spool.meters import METERS
 from spool.meters import SCALE as OF_METERS
 from spool.record import CURRENCY
+from spool.registry.documents import replaced
 from spool.registry.views import View
 
 _BILLS_S = 62 * DAY_S  # seconds to search back for the last day with a bill
@@ -293,7 +294,7 @@ def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: floa
 
 
 def _in_utc(budget: SpendBudget) -> SpendBudget:
-    return replace(budget, time_zone="UTC")
+    return replaced(budget, time_zone="UTC")
 
 
 def _by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], Spent]:

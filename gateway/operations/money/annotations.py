@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Any
 
@@ -27,7 +26,7 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replaced, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
@@ -37,22 +36,25 @@ from spool.registry.views import NO_VIEW, VIEWS
 MAX_TEXT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationDraft:
+class NewAnnotation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    day: Annotated[str, words("The day on which charts show it, such as 2026-11-20."), Option(metavar="DATE")]
+    text: Annotated[str, words(f"A description of what happened, 1 to {MAX_TEXT} printable characters.")]
+    view: Annotated[
+        str,
+        words(
+            "The view whose calls it concerns, by id or name. Empty means all calls. People who may "
+            "not see all of these calls do not see the annotation."
+        ),
+    ] = ""
+
+
+class Annotation(NewAnnotation, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
-    The fields that a person sets. `day` is a date such as 2026-11-20. `view_id` limits the note to the calls
-    of a view. If it is "", the note is about all calls.
+    A stored annotation. Times are epoch seconds, and `author` is the creator. `view` is the id of the view, or ""
+    for a note about all calls.
     """
 
-    day: str
-    text: str
-    view_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotation(AnnotationDraft):
-    """A stored annotation. Times are epoch seconds, and `author` is the creator."""
-
+    view: str = msgspec.field(default="", name="view_id")
     id: str
     author: str
     created: float
@@ -65,18 +67,6 @@ class Annotation(AnnotationDraft):
     @property
     def version(self) -> str:
         return version_of(self)
-
-
-class NewAnnotation(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    day: Annotated[str, words("The day on which charts show it, such as 2026-11-20."), Option(metavar="DATE")]
-    text: Annotated[str, words(f"A description of what happened, 1 to {MAX_TEXT} printable characters.")]
-    view: Annotated[
-        str,
-        words(
-            "The view whose calls it concerns, by id or name. Empty means all calls. People who may "
-            "not see all of these calls do not see the annotation."
-        ),
-    ] = ""
 
 
 AnnotationItem = item_of(
@@ -94,16 +84,16 @@ class AnnotationTable(ManagedTable[Annotation]):
     """The table of annotations. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = DocumentKind("annotation", Annotation, "annotation")
-    draft = AnnotationDraft
+    draft = NewAnnotation
     limit = "annotations.max"
     action = "annotation"
 
-    def checked(self, draft: AnnotationDraft) -> AnnotationDraft:
+    def checked(self, draft: NewAnnotation) -> NewAnnotation:
         try:
             day = date.fromisoformat(draft.day)
         except ValueError:
             raise Invalid("day must be a date such as 2026-11-20") from None
-        return replace(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
+        return replaced(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
@@ -116,8 +106,8 @@ class AnnotationTable(ManagedTable[Annotation]):
         annotation may keep it.
         """
         before = stored.get(row.id)
-        is_kept = before is not None and before.view_id == row.view_id
-        if row.view_id and not is_kept and VIEWS.find(rows, row.view_id) is None:
+        is_kept = before is not None and before.view == row.view
+        if row.view and not is_kept and VIEWS.find(rows, row.view) is None:
             raise NotAllowed(NO_VIEW)
 
 
@@ -129,7 +119,6 @@ def _describe(row: Row) -> Answer:
     return answer(
         AnnotationItem,
         annotation,
-        view=annotation.view_id,
         view_name=view,
         created=moment(annotation.created),
         last_updated=moment(annotation.last_updated),
@@ -156,7 +145,7 @@ class AnnotationResource(ManagedResource[Annotation]):
         filters={
             "day": Filter(values=lambda row: (row[0].day,)),
             "author": Filter(values=lambda row: (row[0].author,)),
-            "view": Filter(values=lambda row: (row[0].view_id,)),
+            "view": Filter(values=lambda row: (row[0].view,)),
         },
     )
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
@@ -166,10 +155,10 @@ class AnnotationResource(ManagedResource[Annotation]):
         Return a predicate that is true for an annotation if this person may see all calls that it is about.
         """
         visible = await asking.sees()
-        return lambda row: visible.named(row.view_id)
+        return lambda row: visible.named(row.view)
 
     async def shown(self, asking: Asker[Any], row: Annotation) -> Row:
-        view = asking.registry.views.find(row.view_id)
+        view = asking.registry.views.find(row.view)
         return row, None if view is None else view.name
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
@@ -184,7 +173,7 @@ class AnnotationResource(ManagedResource[Annotation]):
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so choose a view that contains only these"
             )
-        return {**stated_fields, "view_id": (await asking.view_named(word)).id if word else ""}
+        return {**stated_fields, "view": (await asking.view_named(word)).id if word else ""}
 
 
 ANNOTATION = AnnotationResource()

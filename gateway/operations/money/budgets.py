@@ -39,8 +39,6 @@ from gateway.money.budgets.declared import (
     OneBudget,
     OwnerItem,
     PeriodAlerts,
-    PlannedLimits,
-    Silence,
     SpendBudget,
 )
 from gateway.money.budgets.evaluator import BudgetEvaluator
@@ -49,7 +47,7 @@ from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, pr
 from gateway.money.budgets.forecast import Forecast, TooEarly
 from gateway.money.budgets.judging import limit_of, rules_digest
 from gateway.money.budgets.states import highest, state_of_budget
-from gateway.money.costs.times import parse_moment, seconds
+from gateway.money.costs.times import seconds
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.operations.requests.address import call
@@ -111,12 +109,9 @@ class AlertRow:
 
 def describe_budget(row: ShownBudget) -> dict[str, object]:
     budget = row.budget
-    planned = {day: {"amount": amount} for day, amount in budget.planned.items()}
     return answer(
         BudgetItem,
         budget,
-        view={"id": budget.view_id},
-        planned_limits={budget.granularity: planned},
         created=seconds(budget.created),
         last_updated=seconds(budget.last_updated),
         default_amount=budget.default_amount or None,
@@ -131,9 +126,9 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
 
 
 def _shown_silence(budget: SpendBudget) -> dict[str, object] | None:
-    if not budget.silent_until:
+    if budget.silence is None:
         return None
-    return {"until": moment(budget.silent_until), "reason": budget.silent_reason}
+    return {"until": moment(budget.silent_until), "reason": budget.silence.reason}
 
 
 def describe_owner(row: OwnerRow) -> dict[str, object]:
@@ -355,7 +350,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         if given.view is not UNSET:
             await _check_view(asking, given.view.id)
         await _check_money(asking, given.cost_type)
-        values = _fields(given)
+        values = _stated(given)
         asking.registry.notices.check_channels("channels", values.get("channels", ()))
         return values
 
@@ -481,48 +476,17 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
         return False
 
 
-def _fields(body: Any) -> dict[str, Any]:
-    """Return the given fields under the field names of a draft."""
-    values = stated(body, default_amount=_text, per=lambda dimension: dimension or "")
-    if "view" in values:
-        values["view_id"] = values.pop("view").id
-    if values.get("granularity", "") is None:
-        del values["granularity"]
-    if "planned_limits" in values:
-        values |= _planned(values.pop("planned_limits"), values.get("granularity"))
-    if "silence" in values:
-        values |= _silence(values.pop("silence"))
+def _stated(body: Any) -> dict[str, Any]:
+    """Return the given fields, with the granularity of the planned amounts."""
+    values = stated(body)
+    if limits := values.get("planned_limits"):
+        granularity = values.get("granularity") or next(iter(limits))
+        if set(limits) != {granularity} or granularity not in GRANULARITIES:
+            raise Invalid(
+                f"planned_limits accepts periods of only one granularity: {', '.join(GRANULARITIES)}"
+            )
+        values["granularity"] = granularity
     return values
-
-
-def _silence(silence: Silence | None) -> dict[str, Any]:
-    if silence is None:
-        return {"silent_until": 0.0, "silent_reason": ""}
-    return {
-        "silent_until": parse_moment("silence.until", silence.until).timestamp(),
-        "silent_reason": silence.reason,
-    }
-
-
-def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
-    """Return the planned amounts and their granularity."""
-    if not limits:
-        return {"planned": {}}
-    if (
-        len(limits) > 1
-        or not limits.keys() <= {granularity or next(iter(limits))}
-        or not limits.keys() <= _KNOWN
-    ):
-        raise Invalid(f"planned_limits accepts periods of only one granularity: {', '.join(GRANULARITIES)}")
-    [(name, periods)] = limits.items()
-    return {"granularity": name, "planned": {day: _text(planned.amount) for day, planned in periods.items()}}
-
-
-_KNOWN = set(GRANULARITIES)
-
-
-def _text(amount: str | int | None) -> str:
-    return "" if amount is None else str(amount)
 
 
 class BudgetEvaluation(RequestBody):

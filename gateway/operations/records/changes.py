@@ -152,7 +152,7 @@ class OwnVersions:
         return {
             "views": version_of([view for view in registry.views.all() if visible.view(view)]),
             "annotations": version_of(
-                [annotation for annotation in annotations if visible.named(annotation.view_id)]
+                [annotation for annotation in annotations if visible.named(annotation.view)]
             ),
             "prices": version_of(registry.table(PriceTable).all() if visible.is_whole else []),
             "budgets": version_of(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry
 from spool.registry.views import ViewDraft
@@ -21,13 +21,10 @@ from tests.spool.savings import SAVING
 async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
     draft = ViewDraft(name=name, principal_dimension="model")
     view = await registry.views.create(draft, known=("model",), most=100, actor=ACTOR)
-    budget = BudgetDraft(
+    budget = NewBudget(
         name=name,
-        view_id=view.id,
-        planned={},
+        view=ViewName(id=view.id),
         default_amount="0.001",
-        alerts={},
-        forecast_alerts={},
         **fields,
     )
     await registry.table(BudgetTable).create(budget, known=("model",), most=100, actor=ACTOR)

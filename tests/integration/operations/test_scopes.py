@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.http.address import BASIC, IN_PATH, Address
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import App
 from spool.registry.insights import Draft
@@ -113,9 +113,7 @@ async def make_role(registry: Registry) -> str:
 async def make_budget(registry: Registry) -> str:
     views, draft = registry.views, ViewDraft(name="everything", principal_dimension="model")
     view = views.named("everything") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
-    budget = BudgetDraft(
-        name="All", view_id=view.id, planned={}, default_amount="1", alerts={}, forecast_alerts={}
-    )
+    budget = NewBudget(name="All", view=ViewName(id=view.id), default_amount="1")
     return (await registry.table(BudgetTable).create(budget, known=("model",), most=10, actor=ACTOR)).id
 
 

@@ -89,8 +89,8 @@ async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) ->
         ChartMark(day=annotation.day, kind=ANNOTATION, text=annotation.text, id=annotation.id)
         for annotation in registry.table(AnnotationTable).all()
         if first <= annotation.day <= last
-        and (views is None or annotation.view_id in views)
-        and sees.named(annotation.view_id)
+        and (views is None or annotation.view in views)
+        and sees.named(annotation.view)
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gateway.core.mounts import page_link
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable, SpendBudget
+from gateway.money.budgets.declared import BudgetTable, NewBudget, PlannedAmount, SpendBudget, ViewName
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.operations.list import declared_tables
 from spool.ledger.ledger import Ledger
@@ -53,6 +53,11 @@ class KillableStore(SqliteRegistry):
         return result
 
 
+def monthly(planned: Mapping[str, str]) -> dict[str, dict[str, PlannedAmount]]:
+    """Return the planned limits of months, from amounts by first day."""
+    return {"monthly": {day: PlannedAmount(amount=amount) for day, amount in planned.items()}}
+
+
 class House:
     """
     An installation of a test. `restart` simulates a new process with the committed registry and the current ledger.
@@ -94,11 +99,11 @@ class House:
 
     async def budget(self, view: View, **fields: Any) -> SpendBudget:
         values = {
-            "name": "Search", "view_id": view.id, "planned": {}, "default_amount": "100",
-            "alerts": {"50": "Y", "80": "Y", "100": "Y"}, "forecast_alerts": {}, **fields,
+            "name": "Search", "view": ViewName(id=view.id), "default_amount": "100",
+            "alerts": {"50": "Y", "80": "Y", "100": "Y"}, **fields,
         }  # fmt: skip
         return await self.registry.table(BudgetTable).create(
-            BudgetDraft(**values), known=KNOWN, most=100, actor=ADA
+            NewBudget(**values), known=KNOWN, most=100, actor=ADA
         )
 
     def spend(self, dollars: str, *, at: float | None = None, **fields: Any) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace as changed
 
-from gateway.money.budgets.declared import ACTUAL, FIRED, BudgetTable, SpendBudget
+from gateway.money.budgets.declared import ACTUAL, BUDGETS, FIRED, BudgetTable, Silence
 from gateway.money.budgets.judging import judge_all, rules_digest
 from gateway.money.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
 from spool.errors import Invalid
@@ -19,10 +18,11 @@ from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
-from spool.record import NS, Correction, Inference
+from spool.record import NS, Correction, Inference, moment
+from spool.registry.documents import replaced
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
-from tests.gateway.money.budgets.house import ADA, House
+from tests.gateway.money.budgets.house import ADA, House, monthly
 from tests.spool.ledger_log import HOUR
 
 DAY = 24 * HOUR
@@ -122,7 +122,9 @@ async def test_each_period_has_its_own_alerts() -> None:
     """
     house = await opened()
     await house.budget(
-        await house.view(), planned={"2026-11-01": "10", "2026-12-01": "1000"}, default_amount=""
+        await house.view(),
+        planned_limits=monthly({"2026-11-01": "10", "2026-12-01": "1000"}),
+        default_amount="",
     )
     house.clock.at = NOW
     await house.evaluate()
@@ -262,7 +264,9 @@ async def test_a_bound_leaves_out_the_owners_that_spend_least() -> None:
 async def test_a_silence_notes_and_does_not_send() -> None:
     """Until the silence ends, crossings are shown but not sent."""
     house = await opened()
-    budget = await house.budget(await house.view(), silent_until=NOW + DAY, silent_reason="migration")
+    budget = await house.budget(
+        await house.view(), silence=Silence(until=moment(NOW + DAY), reason="migration")
+    )
     house.clock.at = NOW
     house.spend("85")
     await house.evaluate()
@@ -346,7 +350,7 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
     books = house.evaluator.books()
     await house.ledger.catch_up(house.log)
     stale = await books.figures(
-        replace(budget, default_amount="1"), house.registry.views.find(budget.view_id)
+        replaced(budget, default_amount="1"), house.registry.views.find(budget.view_id)
     )
     await house.evaluate()
     judged = await house.registry.table(BudgetTable).keep(
@@ -413,14 +417,14 @@ async def test_an_upgrade_judges_no_budget_anew() -> None:
     Budgets of earlier releases had no cost type and no currency. Their digest of the rules is unchanged, so
     an upgrade sends no alert again.
     """
-    budget = SpendBudget(
-        name="Search", view_id="v", planned={"2026-11-01": "5"}, default_amount="1", alerts={"80": "Y"},
-        forecast_alerts={}, id="b", created=1.0, last_updated=1.0, rules_since=1.0,
-    )  # fmt: skip
+    budget = BUDGETS.restore({
+        "name": "Search", "view_id": "v", "planned": {"2026-11-01": "5"}, "default_amount": "1", "alerts": {"80": "Y"},
+        "forecast_alerts": {}, "id": "b", "created": 1.0, "last_updated": 1.0, "rules_since": 1.0,
+    })  # fmt: skip
     before = "7930aa069e85e3b35b09cfa6d761a32d"
     assert before == rules_digest(budget, None)
-    assert before != rules_digest(replace(budget, cost_type="metered_cost"), None)
-    assert before != rules_digest(replace(budget, currency="EUR"), None)
+    assert before != rules_digest(replaced(budget, cost_type="metered_cost"), None)
+    assert before != rules_digest(replaced(budget, currency="EUR"), None)
 
 
 async def test_a_budget_of_a_meter_counts_its_quantity() -> None:

@@ -12,7 +12,7 @@ from gateway.money.budgets.declared import EXPANSIONS, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
-from tests.gateway.money.budgets.house import House
+from tests.gateway.money.budgets.house import House, monthly
 from tests.spool.ledger_log import HOUR
 
 DAY = 24 * HOUR
@@ -44,7 +44,9 @@ async def test_months_add_up_to_quarters() -> None:
     """A quarter is the sum of its months, for spend and plan. A quarter without a plan has none."""
     house, view = await opened()
     budget = await house.budget(
-        view, default_amount="", planned={f"2026-{month:02}-01": "10" for month in range(7, 13)}
+        view,
+        default_amount="",
+        planned_limits=monthly({f"2026-{month:02}-01": "10" for month in range(7, 13)}),
     )
     history = (await shown(house, budget))["history"]
     assert {"actual": "4", "planned": "10"} == history["monthly"]["2026-10-01"]

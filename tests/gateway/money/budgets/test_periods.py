@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.money.budgets.declared import SpendBudget
+from gateway.money.budgets.declared import BUDGETS, SpendBudget
 from gateway.money.budgets.periods import LATE_S, days_of, judged_periods, period_at, periods_before
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -18,11 +18,11 @@ def at(text: str) -> float:
 
 
 def budget(granularity: str, *, created: str = "2026-01-01T00:00Z") -> SpendBudget:
-    return SpendBudget(
-        id="b", name="n", view_id="v", granularity=granularity, planned={}, default_amount="1",
-        time_zone="Europe/Berlin", alerts={}, forecast_alerts={}, created=at(created), last_updated=at(created),
-        rules_since=at(created),
-    )  # fmt: skip
+    return BUDGETS.restore({
+        "id": "b", "name": "n", "view_id": "v", "granularity": granularity, "planned": {}, "default_amount": "1",
+        "time_zone": "Europe/Berlin", "alerts": {}, "forecast_alerts": {}, "created": at(created),
+        "last_updated": at(created), "rules_since": at(created),
+    })  # fmt: skip
 
 
 @pytest.mark.parametrize(

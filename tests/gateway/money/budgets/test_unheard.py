@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.money.budgets.declared import SpendBudget
+from gateway.money.budgets.declared import BUDGETS, SpendBudget
 from gateway.money.budgets.judging import count_unheard
 from spool.registry.notices import FAILING, PARKED, REMOVED, RUNNING, ChannelCounts, ChannelState
 
@@ -16,7 +16,7 @@ def budget(**fields: Any) -> SpendBudget:
         "id": "b", "name": "Search", "view_id": "v", "planned": {}, "alerts": {"80": "Y"}, "forecast_alerts": {},
         "created": 1.0, "last_updated": 1.0, "rules_since": 1.0,
     }  # fmt: skip
-    return SpendBudget(**{**values, **fields})
+    return BUDGETS.restore({**values, **fields})
 
 
 def channel(name: str, state: str) -> ChannelState:

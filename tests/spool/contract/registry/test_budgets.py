@@ -15,38 +15,43 @@ from gateway.money.budgets.declared import (
     KEPT_S,
     MAX_PLANNED,
     Alert,
-    BudgetDraft,
     BudgetTable,
     Judged,
     Kept,
+    NewBudget,
     PeriodAlerts,
+    Silence,
     SpendBudget,
+    ViewName,
 )
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
+from spool.registry.documents import replaced
 from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.views import ViewDraft
+from tests.gateway.money.budgets.house import monthly
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 
 ADA = Actor("ada@example.com", "local")
 KNOWN = ("model", "team")
-DRAFT = BudgetDraft(
+
+
+DRAFT = NewBudget(
     name="Search",
-    view_id="",
-    planned={"2026-12-01": "900.50", "2026-11-01": "1000"},
+    view=ViewName(id=""),
+    planned_limits=monthly({"2026-12-01": "900.50", "2026-11-01": "1000"}),
     default_amount="1200",
     time_zone="Europe/Berlin",
     per="team",
     alerts={"100": "Y", "80": "N"},
     forecast_alerts={"110": "Y"},
-    channels=("oncall", "costs"),
-    silent_until=5.0,
-    silent_reason="migration",
+    channels=["oncall", "costs"],
+    silence=Silence(until="2026-12-01", reason="migration"),
 )
 
 pytestmark = pytest.mark.rule
@@ -58,7 +63,7 @@ async def view(registry: Registry, name: str = "search") -> str:
 
 
 async def create(registry: Registry, view_id: str, *, most: int = 10, **fields: Any) -> SpendBudget:
-    draft = replace(DRAFT, view_id=view_id, **fields)
+    draft = replaced(DRAFT, view=ViewName(id=view_id), **fields)
     return await registry.table(BudgetTable).create(draft, known=KNOWN, most=most, actor=ADA)
 
 
@@ -94,7 +99,7 @@ async def test_names_are_unique_within_a_view(registry: Registry) -> None:
         await create(registry, first, name="sEARCH")
     other = await create(registry, second)
     with pytest.raises(AlreadyThere):
-        await change(registry, other.id, view_id=first)
+        await change(registry, other.id, view=ViewName(id=first))
     assert second == registry.table(BudgetTable).get(other.id).view_id
 
 
@@ -121,28 +126,32 @@ async def test_a_view_with_a_budget_stays(registry: Registry) -> None:
         ({"granularity": "hourly"}, "granularity must be one of daily"),
         ({"measure": "euros"}, "measure must be one of"),
         ({"per": "shoe_size"}, "unknown dimension in per"),
-        ({"planned": {"2026-11-02": "1"}}, "no monthly period begins on 2026-11-02"),
-        ({"planned": {"soon": "1"}}, "needs days such as"),
-        ({"planned": {"2026-11-01T01:00:00+00:00": "1"}}, "needs days such as"),
-        ({"planned": {"2026-11-01": "1", "2026-11-01T00:00:00+00:00": "2"}}, "twice"),
-        ({"planned": {"2026-11-01": "-1"}}, "must not be negative"),
+        ({"planned_limits": monthly({"2026-11-02": "1"})}, "no monthly period begins on 2026-11-02"),
+        ({"planned_limits": monthly({"soon": "1"})}, "needs days such as"),
+        ({"planned_limits": monthly({"2026-11-01T01:00:00+00:00": "1"})}, "needs days such as"),
+        ({"planned_limits": monthly({"2026-11-01": "1", "2026-11-01T00:00:00+00:00": "2"})}, "twice"),
+        ({"planned_limits": monthly({"2026-11-01": "-1"})}, "must not be negative"),
         (
-            {"planned": {"2026-11-01": "much"}},
+            {"planned_limits": monthly({"2026-11-01": "much"})},
             r"planned_limits\.monthly\.2026-11-01\.amount must be a decimal",
         ),
         (
-            {"planned": {f"{2000 + n // 12}-{n % 12 + 1:02}-01": "1" for n in range(MAX_PLANNED + 1)}},
+            {
+                "planned_limits": monthly(
+                    {f"{2000 + n // 12}-{n % 12 + 1:02}-01": "1" for n in range(MAX_PLANNED + 1)}
+                )
+            },
             "at most",
         ),
-        ({"planned": {}, "default_amount": ""}, "needs an amount"),
+        ({"planned_limits": {}, "default_amount": None}, "needs an amount"),
         ({"alerts": {"0": "Y"}}, "whole percentages from 1 to 1000"),
         ({"alerts": {"1001": "Y"}}, "whole percentages"),
         ({"alerts": {"80": "yes"}}, "whole percentages"),
         ({"forecast_alerts": {str(n): "Y" for n in range(1, 22)}}, "at most 20"),
         ({"time_zone": "Mars/Base"}, "time_zone must be the name"),
         ({"time_zone": "Asia/Kolkata"}, "whole hours"),
-        ({"granularity": "quarterly", "planned": {}}, "needs the time_zone UTC"),
-        ({"channels": tuple(f"c{n}" for n in range(21))}, "channels accepts at most 20"),
+        ({"granularity": "quarterly", "planned_limits": {}}, "needs the time_zone UTC"),
+        ({"channels": [f"c{n}" for n in range(21)]}, "channels accepts at most 20"),
     ],
 )
 async def test_bad_fields_are_named(registry: Registry, fields: dict[str, Any], message: str) -> None:

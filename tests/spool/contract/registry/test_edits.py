@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import NotAllowed
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
@@ -38,9 +38,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     """Return for each table an edit that changes a row when it is made for the first time."""
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
-    draft = BudgetDraft(
-        name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
-    )
+    draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
     budget = await registry.table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     bill = await registry.connections.create(
@@ -102,9 +100,7 @@ async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: M
 async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) -> None:
     """If two people edit the same version, the second is refused and finds the first edit."""
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
-    draft = BudgetDraft(
-        name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
-    )
+    draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
     budget = await registry.table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import AlreadyThere, NotAllowed
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft, Finding
@@ -44,9 +44,7 @@ async def budgets(registry: Registry) -> tuple[Make, Delete]:
     view = registry.views.named("all") or await registry.views.create(draft, known=KNOWN, most=1, actor=ADA)
 
     async def make(name: str, by: Actor) -> str:
-        draft = BudgetDraft(
-            name=name, view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
-        )
+        draft = NewBudget(name=name, view=ViewName(id=view.id), default_amount="5")
         return (await registry.table(BudgetTable).create(draft, known=KNOWN, most=MOST, actor=by)).id
 
     return make, lambda id: registry.table(BudgetTable).delete(id, actor=ADA)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 import pytest
 
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.list import declared_tables
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, NotCertain, NotThere
@@ -63,9 +63,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     await registry.keys.create(name="key", scopes=[INGEST], actor=ACTOR)
     draft = ViewDraft(name="budgeted", principal_dimension="model")
     under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
-    planned = BudgetDraft(
-        name="budget", view_id=under.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
-    )
+    planned = NewBudget(name="budget", view=ViewName(id=under.id), default_amount="5")
     budget = await registry.table(BudgetTable).create(planned, known=KNOWN, most=9, actor=ACTOR)
     view = await registry.views.create(
         ViewDraft(name="view", principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.list import declared_tables
 from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.registry import store
@@ -128,9 +128,7 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
     view = await here.views.create(
         ViewDraft(name="all", principal_dimension="team"), known=("team",), most=10, actor=ACTOR
     )
-    draft = BudgetDraft(
-        name="b", view_id=view.id, planned={}, default_amount="10", alerts={"100": "Y"}, forecast_alerts={}
-    )
+    draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="10", alerts={"100": "Y"})
     budget = await here.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
     await there.follow()
     assert [budget] == there.table(BudgetTable).all()
@@ -156,9 +154,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     here, there = nodes
     await make_view(here)
     [view] = here.views.all()
-    draft = BudgetDraft(
-        name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
-    )
+    draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
     budget = await here.table(BudgetTable).create(draft, known=("model",), most=9, actor=ACTOR)
     role = await here.roles.create(
         RoleDraft(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
