@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import msgspec
 
 from docs.generate import api_words as words
 from docs.generate.api_fields import FIELDS
-from gateway.bills.connections.declared import ConnectionItem
-from gateway.bills.plans.declared import PlanItem
-from gateway.money.allocation.declared import NamespaceItem
-from gateway.money.budgets.declared import BudgetItem
-from gateway.money.views.declared import ViewItem
-from gateway.operations.money.annotations import AnnotationItem
-from gateway.operations.money.reports.declared import ScheduledReportItem
-from gateway.people.roles.declared import RoleItem
 
 MAX_VALUES = 12  # maximum number of values of an enumeration that are shown
 MAX_DEPTH = 3  # maximum levels of fields below a body
-_REF = "#/components/schemas/{name}"
-_ITEMS = (
-    AnnotationItem, BudgetItem, ConnectionItem, NamespaceItem, PlanItem, RoleItem, ScheduledReportItem, ViewItem,
-)  # fmt: skip
-ITEM_SCHEMAS: Mapping[str, Any] = msgspec.json.schema_components(_ITEMS, ref_template=_REF)[1]
-RESOURCES = {
-    re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): f"{name}Item"
-    for name in (item.__name__.removesuffix("Item") for item in _ITEMS)
-}
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list"}
 _SEEN_TYPES = {
     str: "string",
@@ -74,6 +55,7 @@ class FieldContext(NamedTuple):
     schemas: Mapping[str, Any]
     meanings: Mapping[str, str]
     bodies_have_formats: bool
+    described: Collection[str] = ()  # names of the schemas whose fields must have words of their own
     item: str = "item"  # noun of the resource that an operation is about
 
 
@@ -106,16 +88,11 @@ def meanings(
 def or_seen(schema: Mapping[str, Any], value: Any, name: str = "") -> Mapping[str, Any]:
     """
     Return `schema`, with the fields of an example added to each object whose fields the document does not name.
-
-    If an example has all fields of the resource called `name`, the fields of that resource are added instead.
     """
     if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
         return schema
     if isinstance(value, dict):
         known = schema.get("properties", {})
-        resource = RESOURCES.get(name.removesuffix("s"))
-        if resource and not known and value.keys() >= {*ITEM_SCHEMAS[resource]["required"]}:
-            return {"$ref": _REF.format(name=resource)}
         fields = {
             name: known.get(name, {}) if name in _MAPS else or_seen(known.get(name, {}), item, name)
             for name, item in value.items()
@@ -180,6 +157,7 @@ def table(title: str, schema: Mapping[str, Any], context: FieldContext, *, is_bo
 def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is_body: bool) -> Iterator[str]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
     held = _resolved(schema, context.schemas)
+    own = held.get("title") if held.get("title") in context.described else None
     if held.get("type") == "array":
         yield from _fields(held.get("items", {}), context, prefix + "[]", is_body=is_body)
         return
@@ -190,6 +168,8 @@ def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is
             notes.append(f"default `{json.dumps(field['default'])}`")
         place = f"{prefix}.{name}" if prefix else name
         description = field.get("description") or inner.get("description")
+        if own and not description:
+            raise ValueError(f"{own}.{name} has no words: add words(...) to the field")
         description = description or _words_of(place, inner, context, is_body=is_body)
         meaning = from_page(" ".join(description.split()))
         yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"

@@ -2,7 +2,7 @@
 The HTTP API as Markdown pages, one for each group of addresses.
 
 Parameters and fields come from the OpenAPI document that `/openapi.json` returns. Examples come from
-`examples.json`: requests and answers of a real server, shortened.
+fields, or from `examples.json`: requests and answers of a real server, shortened.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from docs.generate import api_tables as tables
+from docs.generate.field_examples import composed, described
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 
 WIDTH = 96  # maximum columns of a line of JSON
-EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
+_STORED = json.loads((Path(__file__).parent / "examples.json").read_text())
+EXAMPLES: Mapping[str, Any] = {**_STORED, **dict(composed(ADDRESSES, without=_STORED.keys()))}
 # left out on the other pages, because the index states it once
 _IGNORES_KEY = "The Idempotency-Key header is ignored."
 _OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock", "-H 'X-Tollhouse-As: ada@example.com'"]
@@ -284,7 +286,7 @@ def pages() -> Mapping[str, str]:
         if page is None:
             raise ValueError(f"no page of docs/generate/http_api.py has {path}; add its first part to a page")
         operations[page] += [(method.upper(), path, operation) for method, operation in methods.items()]
-    schemas = {**tables.ITEM_SCHEMAS, **found["components"]["schemas"]}
+    schemas = found["components"]["schemas"]
     return {
         "http-api.md": _index(operations),
         **{f"api/{page.name}.md": _page(page, rows, schemas) for page, rows in operations.items()},
@@ -330,7 +332,7 @@ def _page(
 ) -> str:
     about = f"{tables.from_page(page.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
     context = tables.FieldContext(
-        schemas, tables.meanings(rows, schemas), bodies_have_formats=page.name == "telemetry"
+        schemas, tables.meanings(rows, schemas), page.name == "telemetry", described(ADDRESSES)
     )
     operations = "".join(_operation(method, path, found, context) for method, path, found in rows)
     return f"# {page.title}\n\n{about}\n" + operations

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -38,15 +39,47 @@ def words(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
+@dataclass(frozen=True, slots=True, eq=False)  # compared as objects, because a type's notes must have a hash
+class Example:
+    """
+    The value of a field in the examples of the reference. A creation states it if it differs from the default.
+    `changed` is the value in the example of a change.
+    """
+
+    value: Any
+    changed: Any = UNSET
+
+
+def example(value: Any, *, changed: Any = UNSET) -> Example:
+    """Give the example of a field: `Annotated[str, words("..."), example("Ada Park")]`."""
+    return Example(value, changed)
+
+
+def example_id(noun: str) -> str:
+    """Return the id in all examples about a resource, such as `view`."""
+    return blake2b(noun.encode(), digest_size=16).hexdigest()
+
+
 _WITH_VERSION = """
     Omitted fields stay unchanged. With the `version` from your last read, the change is rejected if another
     change was made since.
     """
-# Fields in every answer about a resource that has versions.
+_CREATED, _UPDATED = words("When the {item} was created."), words("When the {item} was last changed.")
+_VERSION = words("Changes with each edit; send it back with your edit.")
+_READ_VERSION = words("The version that you read. If the item has changed since, the change is rejected.")
+# Fields in every answer about a resource that has versions, with times in RFC 3339.
 KEPT: Mapping[str, Any] = {
-    "created": str,
-    "last_updated": str,
-    "version": Annotated[str, words("Changes with each edit; send it back with your edit.")],
+    "created": Annotated[str, _CREATED, example("2026-11-27T01:45:14.016Z")],
+    "last_updated": Annotated[str, _UPDATED, example("2026-11-27T01:45:14.016Z")],
+    "version": Annotated[
+        str, _VERSION, example("e2c0ceb8d0d8c5ac106bc6b5", changed="7edf03e3a74ddc0c294fe697")
+    ],
+}
+# The same fields, with times in epoch seconds as text.
+KEPT_IN_SECONDS: Mapping[str, Any] = {
+    **KEPT,
+    "created": Annotated[str, _CREATED, example("1795743905.009")],
+    "last_updated": Annotated[str, _UPDATED, example("1795743905.009")],
 }
 
 
@@ -65,10 +98,11 @@ def changes_of(
     """
     fields: list[Any] = []
     if has_version:
-        fields.append(("version", str | None, None))
+        fields.append(("version", Annotated[str | None, _READ_VERSION], None))
     for field in msgspec.structs.fields(new):
         if field.name not in once:
-            fields.append((field.name, (types or {}).get(field.name, field.type) | UnsetType, UNSET))
+            kind = _with_notes_of(field.type, (types or {}).get(field.name, field.type))
+            fields.append((field.name, kind | UnsetType, UNSET))
     name = f"{_noun(new)}Changes"
     return msgspec.defstruct(
         name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about}
@@ -86,10 +120,36 @@ def item_of(
     """
     Return the struct of an answer: the id, the fields of a new resource and the fields in `answered`.
 
-    An answer may lack a field whose type includes UnsetType.
+    A field in `types` has another type and, unless that states its own, the words of the new resource. An answer may
+    lack a field whose type includes UnsetType.
     """
-    stated = {field.name: field.type for field in msgspec.structs.fields(new) if field.name not in without}
-    return _answered(f"{_noun(new)}Item", about, {"id": str, **stated, **(types or {}), **answered})
+    noun = _snake_case(_noun(new))
+    id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]
+    fields = {field.name: field.type for field in msgspec.structs.fields(new) if field.name not in without}
+    replaced = {name: _with_notes_of(fields.get(name), kind) for name, kind in (types or {}).items()}
+    members = {"id": id_type, **fields, **replaced, **answered}
+    item = noun.replace("_", " ")
+    return _answered(f"{_noun(new)}Item", about, {name: _about(kind, item) for name, kind in members.items()})
+
+
+def _with_notes_of(declared: Any, kind: Any) -> Any:
+    if get_origin(kind) is Annotated or get_origin(declared) is not Annotated:
+        return kind
+    return Annotated[(kind, *get_args(declared)[1:])]
+
+
+def _about(kind: Any, item: str) -> Any:
+    """Write the noun of a resource into the words of a field."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    plain, *notes = get_args(kind)
+    own = [
+        words(note.description.replace("{item}", item))
+        if isinstance(note, msgspec.Meta) and note.description
+        else note
+        for note in notes
+    ]
+    return Annotated[(plain, *own)]
 
 
 def one_of(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:

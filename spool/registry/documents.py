@@ -97,7 +97,7 @@ class DocumentKind(Generic[Row]):
 
 def stored(row: Any) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(row)
-    forms = _forms(type(row))
+    forms = _forms(row.__class__)
     if not forms:
         return body
     members: dict[str, Any] = {}

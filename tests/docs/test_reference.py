@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from docs.generate.__main__ import reference
-from docs.generate.api_tables import ITEM_SCHEMAS, RESOURCES
+from docs.generate.api_tables import FieldContext, table
 from docs.generate.configuration import tables
+from docs.generate.field_examples import composed, described
 from docs.generate.http_api import EXAMPLES
 from gateway.configuration.in_effect import ConfigurationKey
 from gateway.configuration.reader import load
+from gateway.core.fields import words
 from gateway.http.openapi import document
+from gateway.money.budgets.declared import BudgetItem
 from gateway.service.addresses.table import ADDRESSES
 from tests.documents import blocks
 
@@ -99,7 +104,7 @@ def test_the_schema_accepts_the_examples() -> None:
 
 
 def test_every_operation_has_an_example() -> None:
-    """A new operation needs a request and its response in docs/generate/examples.json."""
+    """The fields of a new operation have examples, or docs/generate/examples.json has its request and response."""
     assert OPERATIONS.keys() == EXAMPLES.keys()
 
 
@@ -124,19 +129,26 @@ def _faults(content: Any, value: Any) -> list[str]:
     return [error.message for error in Draft202012Validator(schema).iter_errors(value)]
 
 
-def test_resources_in_answers_to_operators_have_the_fields_of_their_tables() -> None:
-    """The document does not describe them, so the pages take their fields from the type of the resource."""
-    compared = 0
-    for example in EXAMPLES.values():
-        answer = example.get("answer")
-        for name, value in answer.items() if isinstance(answer, dict) else ():
-            resource = RESOURCES.get(name.removesuffix("s"), "")
-            item = value[0] if isinstance(value, list) and value else value
-            if resource and isinstance(item, dict) and item.keys() >= {*ITEM_SCHEMAS[resource]["required"]}:
-                schema = {**ITEM_SCHEMAS[resource], "components": {"schemas": ITEM_SCHEMAS}}
-                assert [] == [error.message for error in Draft202012Validator(schema).iter_errors(item)]
-                compared += 1
-    assert compared > len(RESOURCES)
+def with_a_field(kind: Any, **field: Any) -> Any:
+    """Return a copy of a type of a resource, with one more field."""
+    return msgspec.defstruct(kind.__name__, list(field.items()), bases=(kind,), kw_only=True)
+
+
+def test_a_field_without_words_is_named() -> None:
+    """The reference takes no words from another field of the same name. It fails, and names the field."""
+    longer = with_a_field(BudgetItem, time_span=str)
+    listed = next(row for row in ADDRESSES if row.item is BudgetItem)
+    schemas = document([replace(listed, item=longer)], version="")["components"]["schemas"]
+    context = FieldContext(schemas, {"time_span": "The span of an outage."}, False, described(ADDRESSES))
+    with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):
+        table("answer field", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
+
+
+def test_a_field_without_an_example_is_named() -> None:
+    longer = with_a_field(BudgetItem, time_span=Annotated[str, words("The span.")])
+    listed = next(row for row in ADDRESSES if row.item is BudgetItem)
+    with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no example"):
+        dict(composed([replace(listed, item=longer)], without=()))
 
 
 def test_examples_have_no_secrets_and_nothing_of_a_machine() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 
 
@@ -73,18 +73,18 @@ ConnectionItem = item_of(
     "A stored connection. Times are epoch seconds as text.",
     types={"connection_id": str},
     answered={
-        "connection_name": str,
-        "connection_type": str,
-        "capabilities": list[str],
-        "is_draft": bool,
+        "connection_name": Annotated[str, words("The name of the connection.")],
+        "connection_type": Annotated[str, words("The kind of connection.")],
+        "capabilities": Annotated[list[str], words("What the connection accepts.")],
+        "is_draft": Annotated[bool, words("Whether the connection is a draft.")],
         "state": Annotated[str, words("Whether the connection is enabled and has received an hourly file.")],
-        "created": str,
-        "creation_date": str,
-        "in_costs": bool,
+        "created": KEPT["created"],
+        "creation_date": KEPT["created"],
+        "in_costs": Annotated[bool, words("Whether billed costs include the rows.")],
         "in_costs_reason": Annotated[
             str | None, words("Reason why its rows would count twice; null in lists, or if they would not.")
         ],
-        "last_updated": str,
+        "last_updated": KEPT["last_updated"],
     },
 )
 OneConnection = one_of(NewConnection, ConnectionItem)

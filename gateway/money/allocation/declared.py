@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, changes_of, item_of, one_of, words
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
@@ -198,10 +198,10 @@ NamespaceItem = item_of(
     types={"name": str},
     answered={
         "version": Annotated[str | None, words("The newest version of its definition.")],
-        "dimensions": list[str],
+        "dimensions": Annotated[list[str], words("The dimensions of the namespace.")],
         "broken": Annotated[str | None, words("Why its newest version is not in force.")],
-        "created": str,
-        "last_updated": str,
+        "created": KEPT["created"],
+        "last_updated": KEPT["last_updated"],
         "definition": Annotated[
             str | msgspec.UnsetType | None, words("The text of the newest version, if one namespace is read.")
         ],

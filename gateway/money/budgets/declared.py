@@ -18,7 +18,16 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import (
+    KEPT_IN_SECONDS,
+    Option,
+    changes_of,
+    example,
+    example_id,
+    item_of,
+    one_of,
+    words,
+)
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import beginning
@@ -69,20 +78,20 @@ else:
 
 
 class ViewName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
+    id: Annotated[str, words("The id of the view.")]
 
 
 class PlannedAmount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An amount as decimal text or as a whole number."""
 
-    amount: str | int
+    amount: Annotated[str | int, words("The amount of the period.")]
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A time until which crossings are shown but not sent. `until` is a day (UTC) or an RFC 3339 time."""
 
-    until: str
-    reason: str = ""
+    until: Annotated[str, words("Until when nothing is sent.")]
+    reason: Annotated[str, words("Why nothing is sent.")] = ""
 
 
 PlannedLimits = dict[str, dict[str, PlannedAmount]]  # planned amounts by granularity and first day
@@ -127,16 +136,20 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     name: Annotated[
-        str, words(f"Unique within its view, ignoring case. 1 to {MAX_NAME} printable characters.")
+        str,
+        words(f"Unique within its view, ignoring case. 1 to {MAX_NAME} printable characters."),
+        example("search-monthly"),
     ]
     view: Annotated[
         ViewName,
         words("The view whose calls count."),
+        example({"id": example_id("view")}),
         StoredForm(lambda view: {"view_id": view["id"]}, lambda document: {"id": document["view_id"]}),
     ]
     planned_limits: Annotated[
         PlannedLimits,
         words(f"Amounts by granularity and first day, for at most {MAX_PLANNED} periods."),
+        example({"monthly": {"2026-12-01": {"amount": "7.50"}}}),
         StoredForm(_planned_members, _planned_limits),
     ] = {}
     alerts: Annotated[
@@ -145,6 +158,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             f"Thresholds for actual spend: at most {MAX_ALERTS} percentages of the amount, up to "
             f"{MAX_PERCENT}."
         ),
+        example({"80": "Y", "100": "Y"}),
     ] = {}
     cost_type: Annotated[
         BudgetMoney,
@@ -155,6 +169,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
             "bill."
         ),
+        example(REAL_COST),
         Option(
             help=(
                 "Costs that count: real_cost for all calls, metered_cost for calls that no plan of an "
@@ -167,11 +182,13 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     granularity: Annotated[
         Granularity | None,
         words("The length of a period. Default: the granularity of `planned_limits`, otherwise monthly."),
+        example(MONTHLY),
         Option("--every", help="Length of a period; default: monthly."),
     ] = None
     default_amount: Annotated[
         str | int | None,
         words("Amount of each period that has no amount in `planned_limits`."),
+        example("5", changed="6"),
         Option("--amount", help="Limit per period, in the currency (or tokens, calls with --measure)."),
     ] = None
     currency: Annotated[
@@ -180,6 +197,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "ISO 4217 code of the amounts. Spend is converted at the [rate](../currencies.md) of each day; "
             "default: USD."
         ),
+        example(CURRENCY),
         Option(metavar="CODE"),
     ] = "USD"
     time_zone: Annotated[
@@ -187,11 +205,13 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         words(
             "Periods begin at midnight in this zone. Its offset from UTC must be whole hours. Default: UTC."
         ),
+        example(UTC_ZONE),
         Option("--tz"),
     ] = "UTC"
     measure: Annotated[
         str,
         words("The quantity to count: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
+        example(COST),
         Option(
             metavar="MEASURE", help="Quantity to count: cost, tokens, calls, or a meter such as web_searches."
         ),
@@ -199,11 +219,13 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     per: Annotated[
         str | None,
         words("A dimension. Each of its values is an owner with the whole amount."),
+        example(None),
         Option(metavar="DIMENSION"),
     ] = None
     forecast_alerts: Annotated[
         dict[str, YesNo],
         words(f"Thresholds for the forecast of the period: at most {MAX_ALERTS} percentages of the amount."),
+        example({"100": "Y"}),
     ] = {}
     channels: Annotated[
         list[str],
@@ -211,11 +233,13 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             f"Channels for alerts, at most {MAX_CHANNELS}. Default: the channels of the view, otherwise "
             "all channels."
         ),
+        example(["finops"]),
         Option("--channel", "NAME", help="Channel for alerts."),
     ] = []
     silence: Annotated[
         Silence | None,
         words("Time until which crossings are shown but not sent, and the reason."),
+        example(None),
         StoredForm(_silence_members, _silence),
     ] = None
 
@@ -581,30 +605,37 @@ class BudgetTable(ManagedTable[SpendBudget]):
 CURRENT, HISTORY, BURNUP = "current", "history", "burnup"
 EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
-BudgetChanges = changes_of(
-    NewBudget,
-    types={"granularity": Annotated[Granularity, words("The length of a period.")]},
-)
+# Without the default of a new budget.
+_Granularity = Annotated[Granularity, words("The length of a period."), example(MONTHLY)]
+BudgetChanges = changes_of(NewBudget, types={"granularity": _Granularity})
 Expansion = dict[str, Any] | UnsetType | None
+_RUNNING_PERIOD = {
+    "actual": "4.3096606", "planned": "5", "percent": 86,
+    "start": "2026-11-01T00:00:00Z", "end": "2026-12-01T00:00:00Z",
+    "calls": 4547, "unpriced_calls": 79, "unconverted": {}, "is_whole": True,
+}  # fmt: skip
 BudgetItem = item_of(
     NewBudget,
     """
     A budget in a response. Times of the published interface are epoch seconds as text. `problem` is the reason why
     it is not evaluated. `current`, `history`, `burnup` and `forecast` are included if they were requested.
     """,
-    types={"cost_type": str, "granularity": Granularity, "default_amount": str | None},
+    types={"cost_type": str, "granularity": _Granularity, "default_amount": str | None},
     answered={
-        "per_label": Annotated[str | None, words("Label of the dimension `per`.")],
-        "problem": Annotated[str | None, words("Why it is not evaluated.")],
+        "per_label": Annotated[str | None, words("Label of the dimension `per`."), example(None)],
+        "problem": Annotated[str | None, words("Why it is not evaluated."), example(None)],
         "state": Annotated[
             str,
             words(
                 "State of the spend as of the last evaluation: `over` the amount, `over_threshold`, `within`, "
                 "`no_amount`, `not_evaluated` or `not_evaluated_yet`. With owners, the highest spend decides."
             ),
+            example("over_threshold", changed="within"),
         ],
         "billed_through": Annotated[
-            str | None, words("For billed money: the last day with a bill, as of the last evaluation.")
+            str | None,
+            words("For billed money: the last day with a bill, as of the last evaluation."),
+            example(None),
         ],
         "percent": Annotated[
             int | None,
@@ -612,9 +643,12 @@ BudgetItem = item_of(
                 "Percentage of the amount, as of the last evaluation with these rules. For a budget with "
                 "owners, the highest percentage of an owner."
             ),
+            example(86, changed=72),
         ],
-        **KEPT,
-        CURRENT: Annotated[Expansion, words("Spend and planned amount of the running period.")],
+        **KEPT_IN_SECONDS,
+        CURRENT: Annotated[
+            Expansion, words("Spend and planned amount of the running period."), example(_RUNNING_PERIOD)
+        ],
         HISTORY: Annotated[Expansion, words("Spend and planned amounts of earlier periods.")],
         BURNUP: Annotated[Expansion, words("Accumulated spend by day of the running period.")],
         FORECAST: Annotated[Expansion, words("Forecast for the running period.")],
@@ -625,31 +659,43 @@ OneBudget = one_of(
     BudgetItem,
     "`already_past` appears after a creation or a change. It lists the percentages that are already "
     "crossed, which fire no alert.",
-    already_past=list[int] | UnsetType | None,
+    already_past=Annotated[
+        list[int] | UnsetType | None,
+        words("The thresholds that are already passed; no alert is sent for them."),
+        example([80]),
+    ],
 )
 
 
 class OwnerItem(msgspec.Struct, kw_only=True):
-    owner: str | None
-    actual: str
-    planned: str | None
-    percent: int | None
-    forecast: str | None
-    calls: int
-    unpriced_calls: int
-    unconverted: dict[str, str]
-    fired: list[int]
+    owner: Annotated[str | None, words("The owner: a value of the dimension in `per`."), example("search")]
+    actual: Annotated[str, words("The amount so far."), example("4.3096606")]
+    planned: Annotated[str | None, words("The amount that the budget plans."), example("5")]
+    percent: Annotated[int | None, words("The percentage of the amount."), example(86)]
+    forecast: Annotated[str | None, words("The expected amount of the whole period."), example("5.12")]
+    calls: Annotated[int, words("The number of calls."), example(4547)]
+    unpriced_calls: Annotated[int, words("The number of calls without a known cost."), example(79)]
+    unconverted: Annotated[
+        dict[str, str],
+        words("Amounts in currencies without a rate, by currency."),
+        example({}),
+    ]
+    fired: Annotated[list[int], words("The thresholds that are passed."), example([80])]
 
 
 class AlertItem(msgspec.Struct, kw_only=True):
-    period: str
-    owner: str | None
-    kind: str
-    percent: int
-    state: str
-    since: str
-    fired_at: str | None
-    value: str
-    planned: str
-    told: bool
-    corrected_at: str | None
+    period: Annotated[str, words("The first day of the period."), example("2026-11-01")]
+    owner: Annotated[str | None, words("The owner: a value of the dimension in `per`."), example("search")]
+    kind: Annotated[
+        str, words("What passed the threshold: `actual` spend or the `forecast`."), example(ACTUAL)
+    ]
+    percent: Annotated[int, words("The percentage of the amount."), example(80)]
+    state: Annotated[str, words("The state of the alert."), example(FIRED)]
+    since: Annotated[str, words("When the threshold was passed."), example("1795743905.7")]
+    fired_at: Annotated[str | None, words("When the alert was raised."), example("1795743905.7")]
+    value: Annotated[str, words("The spend or forecast that passed it."), example("4.3096606")]
+    planned: Annotated[str, words("The amount that the budget plans."), example("5")]
+    told: Annotated[bool, words("Whether a notification was sent."), example(True)]
+    corrected_at: Annotated[
+        str | None, words("When a later report took the alert back, or null."), example(None)
+    ]

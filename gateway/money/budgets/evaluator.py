@@ -12,8 +12,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from gateway.bills.plans.declared import PlanTable
+from gateway.core.fields import example, words
 from gateway.core.first_use import imported
 from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
@@ -38,18 +42,16 @@ _log = logging.getLogger(__name__)
 MAX_OWNERS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetRun:
+class BudgetRun(msgspec.Struct, frozen=True, kw_only=True):
     """
     The number of budgets that were evaluated, of budgets that cannot be evaluated, and of alerts that were sent.
     """
 
-    evaluated: int
-    broken: int
-    told: int
-    # Reason why nothing was evaluated, or None. For example, while totals are counted again, the sums
-    # are too low.
-    waits: str | None = None
+    evaluated: Annotated[int, words("The number of evaluated budgets."), example(1)]
+    broken: Annotated[int, words("The number of budgets that cannot be evaluated."), example(0)]
+    told: Annotated[int, words("The number of alerts that were sent."), example(0)]
+    # For example, while totals are counted again, the sums are too low.
+    waits: Annotated[str | None, words("Why nothing was evaluated, or null."), example(None)] = None
 
 
 _WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the totals are being counted again")

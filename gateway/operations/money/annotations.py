@@ -15,6 +15,8 @@ from gateway.core.fields import (
     Option,
     answer,
     changes_of,
+    example,
+    example_id,
     item_of,
     one_of,
     stated,
@@ -37,14 +39,24 @@ MAX_TEXT = 200
 
 
 class NewAnnotation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    day: Annotated[str, words("The day on which charts show it, such as 2026-11-20."), Option(metavar="DATE")]
-    text: Annotated[str, words(f"A description of what happened, 1 to {MAX_TEXT} printable characters.")]
+    day: Annotated[
+        str,
+        words("The day on which charts show it, such as 2026-11-20."),
+        example("2026-11-20"),
+        Option(metavar="DATE"),
+    ]
+    text: Annotated[
+        str,
+        words(f"A description of what happened, 1 to {MAX_TEXT} printable characters."),
+        example("Checkout moved to gpt-4o", changed="Checkout moved from gpt-4.1 to gpt-4o"),
+    ]
     view: Annotated[
         str,
         words(
             "The view whose calls it concerns, by id or name. Empty means all calls. People who may "
             "not see all of these calls do not see the annotation."
         ),
+        example(example_id("view")),
     ] = ""
 
 
@@ -73,8 +85,10 @@ AnnotationItem = item_of(
     NewAnnotation,
     "An annotation in a response. Times are RFC 3339.",
     answered={
-        "view_name": Annotated[str | None, words("The name of the view, or null without a view.")],
-        "author": Annotated[str, words("The creator of the annotation.")],
+        "view_name": Annotated[
+            str | None, words("The name of the view, or null without a view."), example("Search")
+        ],
+        "author": Annotated[str, words("The creator of the annotation."), example("ada@example.com")],
         **KEPT,
     },
 )

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import answer, stated
+from gateway.core.fields import answer, stated, words
 from gateway.core.schemas import TEXT, closed
 from gateway.core.visible import SLICED
 from gateway.http.address import key_call
+from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import (
@@ -41,7 +43,7 @@ from gateway.money.budgets.declared import (
     PeriodAlerts,
     SpendBudget,
 )
-from gateway.money.budgets.evaluator import BudgetEvaluator
+from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.money.budgets.expansion import expanded, forecast_text, percent_of
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, problem_of
 from gateway.money.budgets.forecast import Forecast, TooEarly
@@ -493,7 +495,17 @@ class BudgetEvaluation(RequestBody):
     """An empty JSON object."""
 
 
-@call("POST", "/budgets/evaluate", MODIFY_VIEWS_AND_BUDGETS, "Evaluate all budgets now")
+class EvaluatedBudgets(msgspec.Struct, kw_only=True):
+    evaluation: Annotated[BudgetRun, words("The result of the evaluation.")]
+
+
+@call(
+    "POST",
+    "/budgets/evaluate",
+    MODIFY_VIEWS_AND_BUDGETS,
+    "Evaluate all budgets now",
+    gives={JSON: EvaluatedBudgets},
+)
 async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
     """
     Evaluate all budgets and answer when that is done. Otherwise a command without a server would exit before
@@ -501,7 +513,7 @@ async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) ->
     """
     async with request.audited("budgets.evaluate", "budgets", {}):
         done = await request.services.require_budgets().evaluate()
-    return {"evaluation": asdict(done)}
+    return {"evaluation": msgspec.to_builtins(done)}
 
 
 @call(
@@ -510,6 +522,7 @@ async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) ->
     VIEW_COSTS,
     "List the owners of a budget",
     lists=OWNERS,
+    item=OwnerItem,
     shows=SLICED,
     in_turn=True,
 )
@@ -524,6 +537,7 @@ async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
     VIEW_COSTS,
     "List the alerts of a budget",
     lists=ALERTS,
+    item=AlertItem,
     shows=SLICED,
     in_turn=True,
 )

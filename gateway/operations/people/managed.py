@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.core.mounts import OPERATOR_API
-from gateway.core.schemas import OBJECT, TEXT, closed
+from gateway.core.schemas import TEXT, closed
 from gateway.core.visible import Visible
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
@@ -203,10 +203,11 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
             **more,
         )
 
-    content: Content = {JSON: OBJECT}
+    content: Content = {JSON: resource.one}
+    gone = closed({root: closed({"id": TEXT})} if by.is_shown_when_deleted else {"deleted": TEXT})
     required = ("confirm",) if by.is_confirmed else ()
-    yield row(LIST, "GET", listed, by.reads, lists=resource.lists, in_turn=by.in_turn)
+    yield row(LIST, "GET", listed, by.reads, lists=resource.lists, item=resource.item, in_turn=by.in_turn)
     yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})
     yield row(SHOW, "GET", show, by.reads, gives={200: content}, repeated=by.repeated, in_turn=by.in_turn)
     yield row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: content})
-    yield row(DELETE, "DELETE", delete, by.changes, gives={200: content}, required=required)
+    yield row(DELETE, "DELETE", delete, by.changes, gives={200: {JSON: gone}}, required=required)

@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.core.mounts import OPERATOR_API
 from gateway.core.schemas import OBJECT, Schema
 from gateway.core.visible import NOTHING, SLICED, WHOLE
-from gateway.http.address import CSRF, SESSION, Address
+from gateway.http.address import CSRF, SESSION, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
 from gateway.http.lists import List
@@ -96,12 +96,13 @@ def call(
     summary: str,
     *,
     lists: List[Any] | None = None,
+    item: type | Schema = OBJECT,
     required: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
     repeated: tuple[str, ...] = (),
     status: int = 200,
     takes: Mapping[str, Schema] | None = None,
-    gives: Mapping[str, Schema] | None = None,
+    gives: Content | None = None,
     checks_query: bool = True,
     shows: str = WHOLE,
     asks_cost_type: bool = False,
@@ -121,6 +122,7 @@ def call(
         takes=takes or {},
         gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
         lists=lists,
+        item=item,
         required=required,
         optional=optional,
         repeated=repeated,

@@ -84,9 +84,9 @@ RoleItem = item_of(
         "broken": Annotated[
             str | None, words("Why its filters match nothing: a dimension is no longer part of the totals.")
         ],
-        "created": str | None,
-        "last_updated": str | None,
-        "last_updated_by": str | None,
+        "created": Annotated[str | None, words("When the role was created.")],
+        "last_updated": Annotated[str | None, words("When the role was last changed.")],
+        "last_updated_by": Annotated[str | None, words("Who changed the role last.")],
         "version": Annotated[str | None, words("Changes with each edit; send it back with your edit.")],
     },
 )

@@ -51,11 +51,13 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
 # Documents with every field, and the version of each, as written by the first release.
 WHOLE: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "annotation": (
-        {"id": "a", "day": "2026-11-20", "text": "4.2 went live", "view_id": "v", "author": "ada", **_MADE}, "50299d78f32e84493ee006f3",
+        {"id": "a", "day": "2026-11-20", "text": "4.2 went live", "view_id": "v", "author": "ada", **_MADE},
+        "50299d78f32e84493ee006f3",
     ),
     "budget": (
         {
-            "name": "Search", "view_id": "v", "granularity": "weekly", "planned": {"2026-11-02": "5", "2026-11-09": "7.50"},
+            "name": "Search", "view_id": "v", "granularity": "weekly",
+            "planned": {"2026-11-02": "5", "2026-11-09": "7.50"},
             "default_amount": "9", "time_zone": "Europe/Berlin", "measure": "cost", "per": "team",
             "alerts": {"80": "Y", "100": "N"}, "forecast_alerts": {"90": "Y"}, "channels": ["desk"],
             "silent_until": 1793000000.123456, "silent_reason": "move", "cost_type": "metered_cost", "currency": "EUR",

@@ -1,0 +1,166 @@
+"""Requests and answers that are composed from the examples of fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.core.fields import Example, example_id
+from gateway.http.address import Address
+from gateway.http.answers import JSON
+from gateway.http.lists import List, envelope_of
+from spool.listing import ListPage
+
+_PARAMETER = re.compile(r"([\w-]+)s/\{\w+\}")  # the id of a resource in a path, after its noun
+
+
+def composed(rows: Sequence[Address], *, without: Collection[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """
+    Yield the name and the example of each operation that is not in `without` and whose answer has a type.
+
+    Raises ValueError, with the name of the field, if a field has no example.
+    """
+    kinds = {row.documented_path: kind for row in rows if (kind := _answer_type(row))}
+    for row in rows:
+        for method in row.operations:
+            name = f"{method} {row.documented_path}"
+            kind = _answer_type(row) or kinds.get(
+                row.documented_path
+            )  # a deletion has the fields of its resource
+            if name not in without and kind is not None:
+                yield name, _operation(row, method, kind)
+
+
+def described(rows: Sequence[Address]) -> frozenset[str]:
+    """Return the names of the types of each resource that `item_of` derives: of creations, changes and answers."""
+    items = [row.item for row in rows if isinstance(row.item, type) and issubclass(row.item, msgspec.Struct)]
+    nouns = {item.__name__.removesuffix("Item") for item in items if _has_example_id(item)}
+    return frozenset(
+        name for noun in nouns for name in (f"New{noun}", f"{noun}Changes", f"{noun}Item", f"One{noun}")
+    )
+
+
+def _has_example_id(item: type[msgspec.Struct]) -> bool:
+    return any(field.name == "id" and _example(field.type) for field in msgspec.structs.fields(item))
+
+
+def _answer_type(row: Address) -> type[msgspec.Struct] | None:
+    kind = row.item if row.lists else next(iter(row.gives.values()), {}).get(JSON)
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+def _operation(row: Address, method: str, kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    found = _PARAMETER.search(row.documented_path)
+    id = example_id(found[1].replace("-", "_")) if found else ""
+    has_sections = method == "GET" and not row.lists and bool(row.repeated)
+    query = ["limit=1"] if row.lists else []
+    query += [f"{name}={_member(kind, 'name')}" for name in row.required]
+    query += [f"{name}={field}" for name in row.repeated if has_sections for field in _optional(kind)]
+    path = _PARAMETER.sub(rf"\1s/{id}", row.documented_path)
+    example = {"path": f"{path}?{'&'.join(query)}".removesuffix("?"), "status": next(iter(row.gives), 200)}
+    if (body := row.takes.get(JSON)) is not None:
+        example["body"] = _body(body)
+    return {**example, "answer": _answer(row, method, kind, id, has_sections=has_sections)}
+
+
+def _body(kind: Any) -> Mapping[str, Any]:
+    """Return the body of a creation, or of a change if no field has to be stated."""
+    examples = {field.name: (_example(field.type), field) for field in msgspec.structs.fields(kind)}
+    if kind.__name__.endswith("Changes"):
+        stated = {name: found.changed for name, (found, _) in examples.items() if found}
+        return {name: value for name, value in stated.items() if value is not UNSET}
+    return {
+        name: found.value
+        for name, (found, field) in examples.items()
+        if found and found.value not in (field.default, _made(field))
+    }
+
+
+def _answer(row: Address, method: str, kind: type[msgspec.Struct], id: str, *, has_sections: bool) -> Any:
+    if row.lists:
+        return _page(row.lists, kind, id)
+    schema = next(iter(row.gives.values()))[JSON]
+    if not isinstance(schema, type):
+        return _of_schema(schema, id)
+    is_change = method == "PATCH"
+    return _values(kind, is_change=is_change, optional=(method in ("POST", "PATCH"), has_sections))
+
+
+def _page(listed: List[Any], kind: type[msgspec.Struct], id: str) -> Mapping[str, Any]:
+    page: ListPage[Any] = ListPage(rows=(), keys=(), before=False, after=False, total=1)
+    beside = envelope_of(listed, page, limit=1)
+    del beside["filtering"]["available"][1:]
+    rows = {listed.root: [_values(kind, optional=(False,))]}
+    return {**{name: _of_schema(each, id) for name, each in listed.beside.items()}, **rows, **beside}
+
+
+def _values(
+    kind: type[msgspec.Struct], *, is_change: bool = False, optional: tuple[bool, ...]
+) -> Mapping[str, Any]:
+    """
+    Return an object with the example of each field.
+
+    `optional`: whether fields that an answer may lack are included, for the object, then for objects in it.
+    """
+    has_optional, *below = optional
+    values = {}
+    for field in msgspec.structs.fields(kind):
+        found, plain = _example(field.type), _plain(field.type)
+        if field.default is UNSET and not (has_optional and found):
+            continue
+        if found:
+            values[field.name] = found.changed if is_change and found.changed is not UNSET else found.value
+        elif isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+            values[field.name] = _values(plain, is_change=is_change, optional=tuple(below) or (False,))
+        else:
+            raise ValueError(f"{kind.__name__}.{field.name} has no example: add example(...) to the field")
+    return values
+
+
+def _optional(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the fields with an example that an answer of this type, or an object in it, may lack."""
+    for field in msgspec.structs.fields(kind):
+        plain = _plain(field.type)
+        for inner in (
+            msgspec.structs.fields(plain) if isinstance(plain, type) and _example(field.type) is None else ()
+        ):
+            if inner.default is UNSET and _example(inner.type):
+                yield inner.name
+
+
+def _member(kind: type[msgspec.Struct], name: str) -> Any:
+    return next(iter(_values(kind, optional=(False,)).values()))[name]
+
+
+def _of_schema(schema: Mapping[str, Any], id: str) -> Any:
+    """Return an object whose texts are all the id."""
+    return (
+        {name: _of_schema(each, id) for name, each in schema["properties"].items()}
+        if "properties" in schema
+        else id
+    )
+
+
+def _made(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
+def _example(kind: Any) -> Example | None:
+    """Return the example in a type. The type of a change is a union of the annotated type and UnsetType."""
+    return next(
+        (
+            note
+            for part in (kind, *get_args(kind))
+            for note in get_args(part)[1:]
+            if isinstance(note, Example)
+        ),
+        None,
+    )
+
+
+def _plain(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
