@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generate import commands, configuration, connect, http_api, json_schema, published
+from docs.generate import commands, configuration, connect, console_fields, http_api, json_schema, published
 
 _LIMITS = "limits.md"
-_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # a path in the same checkout as the docs
+_CONSOLE = "../gateway/console/static"  # a path in the same checkout as the docs
 _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 
@@ -26,7 +26,8 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/commands.md": commands.page(),
         **{f"reference/{name}": text for name, text in http_api.pages().items()},
         "reference/published.md": published.page(),
-        _CONNECT: connect.module(docs),
+        f"{_CONSOLE}/pages/connect_texts.mjs": connect.module(docs),
+        f"{_CONSOLE}/lib/resource_fields.mjs": console_fields.module(),
         _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
     }
 

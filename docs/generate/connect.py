@@ -38,7 +38,7 @@ def _page(path: Path) -> dict[str, object]:
     text = path.read_text()
     source = re.search(r"^\| source \| (.*) \|$", text, re.MULTILINE)
     settings = text.partition("\n## Settings\n")[2].partition("\n## ")[0]
-    return {"source": _plain(source[1]) if source else "", "steps": list(_steps(settings))}
+    return {"source": plain(source[1]) if source else "", "steps": list(_steps(settings))}
 
 
 def _steps(settings: str) -> Iterator[dict[str, str]]:
@@ -56,14 +56,15 @@ def _paragraphs(text: str) -> Iterator[dict[str, str]]:
         if part.strip().startswith("|"):
             yield from _rows(part)
         elif part.strip():
-            yield {"text": _plain(" ".join(part.split()))}
+            yield {"text": plain(" ".join(part.split()))}
 
 
 def _rows(table: str) -> Iterator[dict[str, str]]:
     for line in table.strip().splitlines()[2:]:
         name, *rest = (cell.strip() for cell in line.split("|")[1:-1])
-        yield {"text": _plain(f"{name}: {' '.join(rest)}")}
+        yield {"text": plain(f"{name}: {' '.join(rest)}")}
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return the text of a page without links and marks of code."""
     return _LINK.sub(r"\1", text).replace("`", "")

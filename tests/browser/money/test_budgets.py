@@ -5,7 +5,11 @@ its exact name.
 
 from __future__ import annotations
 
-from playwright.sync_api import Browser, expect
+import json
+import re
+from typing import Any
+
+from playwright.sync_api import Browser, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
@@ -253,3 +257,38 @@ def test_a_budget_in_another_currency(busy: Tollhouse, open_console: OpenConsole
     dialog.get_by_role("button", name="Edit").click()
     expect(row).to_contain_text("$1,500.50 per team")
     expect(row).not_to_contain_text("not evaluated")
+
+
+def test_a_field_without_a_place_of_its_own_is_shown(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Neither the panel nor the form lists the fields of the API, so a field of a newer release appears in both."""
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    busy.run("views", "create", "--name", "Everything", "--principal", "team")
+    busy.run("budgets", "create", "--name", "Search", "--view", "Everything", "--amount", "100")
+    contact = {"name": "contact", "type": "text", "note": "The person to ask about it."}
+
+    def with_contact(route: Route) -> None:
+        answer = route.fetch()
+        before, mark, after = answer.text().partition('"budget": [')
+        route.fulfill(response=answer, body=f"{before}{mark}{json.dumps(contact)}, {after}")
+
+    def with_value(route: Route) -> None:
+        if route.request.method == "PATCH":
+            changes.append(route.request.post_data_json)
+            route.fulfill(json={"budget": {"alerts": {}}})
+            return
+        answer = route.fetch()
+        route.fulfill(response=answer, json={"budget": {**answer.json()["budget"], "contact": "Ada Park"}})
+
+    changes: list[Any] = []
+    page.route("**/lib/resource_fields.mjs", with_contact)
+    page.route(re.compile(r"/console/api/budgets/\w{32}(\?|$)"), with_value)
+    console.open("/budgets")
+    page.locator("main tbody tr").get_by_role("link").first.click()
+    expect(dialog.locator("dl.fields").filter(has_text="for each")).to_contain_text("Ada Park")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_label("contact")).to_have_value("Ada Park")
+    dialog.get_by_label("contact").fill("Eva Lind")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog).to_have_count(0)
+    assert ["Eva Lind"] == [change["contact"] for change in changes]

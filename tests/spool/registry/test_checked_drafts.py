@@ -40,7 +40,7 @@ def test_a_field_more_of_a_draft_is_kept(
 
 
 def longer(draft: type[Any]) -> Any:
-    options = {"frozen": True, "kw_only": True}
+    options: dict[str, Any] = {"frozen": True, "kw_only": True}
     if issubclass(draft, msgspec.Struct):
         return msgspec.defstruct("Longer", [("note", str, "")], bases=(draft,), **options)
     return make_dataclass("Longer", [("note", str, "")], bases=(draft,), slots=True, **options)

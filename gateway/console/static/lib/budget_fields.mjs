@@ -1,7 +1,7 @@
 /** The form of a budget, and its conversion to the API's fields. */
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
-import {ChannelBoxes, addChannel, asText, labelsIn} from "./shared_fields.mjs";
+import {ChannelBoxes, addChannel, asText, labelsIn, typedOthers, withAllFields} from "./shared_fields.mjs";
 import {FAMILY} from "./dimensions.mjs";
 import {html} from "./html.mjs";
 import {COUNTED, KINDS, PLAN_KINDS} from "./measures.mjs";
@@ -17,13 +17,13 @@ const wanted = (text) => Object.fromEntries(words(text).map((each) => [each.repl
 const amounts = (row) => Object.fromEntries(Object.values(row.planned_limits ?? {}).flatMap((each) => Object.entries(each).map(([first, {amount}]) => [first, amount])));
 
 /** Build the form fields of a budget. `dimensions` are choices; `channels` are names. */
-export const budgetFields = (row, views, dimensions, channels) => [
+export const budgetFields = (row, views, dimensions, channels) => withAllFields("budget", row, [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "View", type: "select", options: views.map((each) => each.name), value: views.find((each) => each.id === row.view?.id)?.name},
-  {name: "amount", label: "Limit", value: row.default_amount, note: "per period, in the currency (or in tokens or calls), such as 1000.00"},
+  {name: "amount", of: "default_amount", label: "Limit", value: row.default_amount, note: "per period, in the currency (or in tokens or calls), such as 1000.00"},
   {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "spending is converted at the exchange rate of each day"},
   {name: "granularity", label: "Period", type: "select", options: PERIODS, value: row.granularity ?? PERIODS[0]},
-  {name: "planned", label: "Different amounts for certain periods", type: "area", rows: 3, value: asText(amounts(row)), note: "one per line: the first day of the period, =, and the amount, such as 2026-12-01=1500"},
+  {name: "planned", of: "planned_limits", label: "Different amounts for certain periods", type: "area", rows: 3, value: asText(amounts(row)), note: "one per line: the first day of the period, =, and the amount, such as 2026-12-01=1500"},
   {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "separated by commas"},
   {name: "forecast_alerts", label: "Alert at percent of the forecast", value: numbers(row.forecast_alerts), note: "separated by commas"},
   {name: "measure", label: "Measure", value: row.measure ?? "cost", note: "cost, tokens, calls, or a meter such as web_searches"},
@@ -31,15 +31,15 @@ export const budgetFields = (row, views, dimensions, channels) => [
   {name: "per", label: "One budget for each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
   {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "leave all unchecked to use the view's channels, or every channel if the view has none"},
-  {name: "until", label: "Mute alerts until", value: row.silence?.until, note: "a day, such as 2026-12-31 (optional)"},
-  {name: "reason", label: "Why alerts are muted", value: row.silence?.reason},
-];
+  {name: "until", of: "silence", label: "Mute alerts until", value: row.silence?.until, note: "a day, such as 2026-12-31 (optional)"},
+  {name: "reason", of: "silence", label: "Why alerts are muted", value: row.silence?.reason},
+]);
 
 /** Convert the form values to the API's fields. */
-export function typedBudget({name, view, amount, currency, granularity, planned, alerts, forecast_alerts, measure, cost_type, per, time_zone, channels, until, reason}, views) {
+export function typedBudget({name, view, amount, currency, granularity, planned, alerts, forecast_alerts, measure, cost_type, per, time_zone, channels, until, reason, ...others}, views) {
   const limits = Object.entries(labelsIn(planned)).map(([first, each]) => [first, {amount: each}]);
   return {
-    name, granularity, measure, cost_type, time_zone, currency: currency.trim().toUpperCase(), view: {id: views.find((each) => each.name === view)?.id ?? ""},
+    ...typedOthers("budget", others), name, granularity, measure, cost_type, time_zone, currency: currency.trim().toUpperCase(), view: {id: views.find((each) => each.name === view)?.id ?? ""},
     default_amount: amount.trim() || null, per: per === TOGETHER ? null : per, channels,
     planned_limits: limits.length ? {[granularity]: Object.fromEntries(limits)} : {},
     alerts: wanted(alerts), forecast_alerts: wanted(forecast_alerts), silence: until ? {until, reason} : null,

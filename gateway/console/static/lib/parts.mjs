@@ -265,7 +265,8 @@ export function Fields({of, leads}) {
 
 const SECONDS = /_s$/;
 const NAMES = /^(id|number|port|status|version|first|last|progress)$/; // these numbers are names, so they get no thousands separators
-const titleOf = (name) => name.replace(SECONDS, "").replaceAll("_", " ");
+/** Return the title of a field without a title of its own. */
+export const titleOf = (name) => name.replace(SECONDS, "").replaceAll("_", " ");
 
 function plain(value, name = "") {
   if (value === null || value === undefined || value === "") return html`<span class="faint">none</span>`;

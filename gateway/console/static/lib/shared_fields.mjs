@@ -1,7 +1,8 @@
-/** Form fields that several pages share: channels, annotations, and labels as lines of name=value. */
+/** Form fields that several pages share: channels, annotations, labels as lines of name=value, and all other fields of a resource. */
 import {to} from "./address.mjs";
 import {html} from "./html.mjs";
-import {isOpen} from "./parts.mjs";
+import {isOpen, titleOf} from "./parts.mjs";
+import {FIELDS} from "./resource_fields.mjs";
 
 /** A link to the page where channels are added, for people who may open it. */
 export const addChannel = (session) => (isOpen(session, {needs: "view_operation", isWhole: true})
@@ -24,13 +25,29 @@ export function ChannelBoxes({name, label, note, value, options}) {
     : html`<p role="status" class="wrong">Nobody will be notified: there is no channel.</p>`}</fieldset>`;
 }
 
+/**
+ * Add the fields of a resource that a form does not list, each in a box of its own. An entry of the form that is named otherwise
+ * has the name of its field as `of`.
+ */
+export function withAllFields(noun, row, listed) {
+  const names = listed.map(({name, of}) => of ?? name);
+  const others = FIELDS[noun].filter(({name}) => !names.includes(name));
+  return [...listed, ...others.map((each) => ({...each, label: titleOf(each.name), value: row[each.name] ?? ""}))];
+}
+
+/** Convert the values of such fields to the API's types. An empty box of a number is null. */
+export const typedOthers = (noun, values) => Object.fromEntries(Object.entries(values).map(([name, value]) => {
+  const isNumber = FIELDS[noun].find((each) => each.name === name).type === "number";
+  return [name, isNumber ? (value === "" ? null : Number(value)) : value];
+}));
+
 /** The form fields of an annotation, named as in the API. */
-export const annotationFields = (row, views, session) => [
+export const annotationFields = (row, views, session) => withAllFields("annotation", row, [
   {name: "day", label: "Day", type: "date", value: row.day, required: true},
   {name: "text", label: "What happened", value: row.text, required: true, note: "such as a release, an incident or a contract"},
   {name: "view", label: "Shown in charts of", type: "select", value: row.view ?? "", note: "people who may not see all of these calls do not see the annotation",
     options: [...(session.is_limited ? [] : [["", "all calls"]]), ...views.map(({id, name}) => [id, name])]},
-];
+]);
 
 export const asText = (labels) => Object.entries(labels).map(([name, value]) => `${name}=${value}`).join("\n");
 

@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {annotationFields} from "../lib/shared_fields.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Problem} from "../lib/parts.mjs";
+import {Fields, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 import {Thing} from "../lib/things.mjs";
@@ -17,6 +17,9 @@ const place = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const viewOf = (row) => (row.view_name ? html`<${Thing} kind="view" id=${row.view} name=${row.view_name} />` : row.view ? "a deleted view" : "all calls");
 const around = (row) => to("/costs", {from: day(daysBefore(new Date(row.day), AROUND)), to: day(daysBefore(new Date(row.day), -AROUND)), view: row.view_name ? row.view : null});
 
+/** The fields that the sentence of the panel does not name. */
+const others = ({id, day, text, view, view_name, author, created, last_updated, version, ...rest}) => rest;
+
 const list = (views, session) => ({
   path: PATH, root: "annotations", at: PATH, caption: "annotations", what: ["annotations", "views"], hints: {day: "2026-11-20"},
   identity: (row) => row.id, heading: (row) => row.text, show: place, one: (answer) => answer.annotation,
@@ -27,7 +30,7 @@ const list = (views, session) => ({
     {title: "Written by", wide: true, sort: "author", value: (row) => row.author},
   ],
   Details: ({row}) => html`<p>${row.day}, shown in charts of ${viewOf(row)}. Written by ${row.author}.</p>
-    <p><a href=${around(row)}>Costs of these weeks</a></p>`,
+    <${Fields} of=${others(row)} /><p><a href=${around(row)}>Costs of these weeks</a></p>`,
   create: {title: "Annotate a day", needs, fields: () => annotationFields({day: day(new Date())}, views, session),
     run: (_, given) => send("POST", PATH, given).then(() => null)},
   actions: [

@@ -92,8 +92,13 @@ function Details({row, titles}) {
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
     ${row.history && html`<h3>Periods</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
-    <h3>Settings</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, currency: row.currency, planned: planned(row), time_zone: row.time_zone,
-      channels: row.channels, silence: row.silence, id: row.id}} />`;
+    <h3>Settings</h3><${Fields} of=${settings(row, titles)} />`;
+}
+
+/** Every field that the panel shows in no other place, some of them under another name. */
+function settings({name, view, granularity, alerts, forecast_alerts, problem, percent, current, forecast, history, burnup, created, last_updated, version, per, per_label,
+  cost_type, default_amount, planned_limits, ...others}, titles) {
+  return {money: cost_type, for_each: titleOf(titles, per), amount: default_amount, planned: planned({planned_limits}), ...others};
 }
 
 function Running({row, format, titles}) {
