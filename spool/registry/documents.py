@@ -97,13 +97,9 @@ class DocumentKind(Generic[Row]):
 
 def stored(row: Any) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(row)
-    forms = _forms(row.__class__)
-    if not forms:
-        return body
-    members: dict[str, Any] = {}
-    for name, value in body.items():
-        members |= forms[name].to(value) if name in forms else {name: value}
-    return members
+    for name, form in _forms(row.__class__).items():
+        body |= form.to(body.pop(name))
+    return body
 
 
 @cache

@@ -12,7 +12,7 @@ import pytest
 
 import spool.registry
 from gateway.operations.list import RESOURCES
-from spool.registry.documents import DocumentKind, stored, version_of
+from spool.registry.documents import DocumentKind, stored
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
 
@@ -48,22 +48,19 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
     "work_link": {"id": "w", "session": "0123456789abcdef", "pull_request": "acme/shop#42", "author": "ada", **_MADE},
 }  # fmt: skip
 
-# Documents with every field, and the version of each, as written by the first release.
-WHOLE: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "annotation": (
-        {"id": "a", "day": "2026-11-20", "text": "4.2 went live", "view_id": "v", "author": "ada", **_MADE},
-        "50299d78f32e84493ee006f3",
-    ),
-    "budget": (
-        {
-            "name": "Search", "view_id": "v", "granularity": "weekly",
-            "planned": {"2026-11-02": "5", "2026-11-09": "7.50"},
-            "default_amount": "9", "time_zone": "Europe/Berlin", "measure": "cost", "per": "team",
-            "alerts": {"80": "Y", "100": "N"}, "forecast_alerts": {"90": "Y"}, "channels": ["desk"],
-            "silent_until": 1793000000.123456, "silent_reason": "move", "cost_type": "metered_cost", "currency": "EUR",
-            "id": "b", "rules_since": 2.0, **_MADE,
-        }, "d84a5b0ecc00355c3f12facd",
-    ),
+# Documents with every field of the first release.
+WHOLE: Mapping[str, Mapping[str, Any]] = {
+    "annotation": {
+        "id": "a", "day": "2026-11-20", "text": "4.2 went live", "view_id": "v", "author": "ada", **_MADE,
+    },
+    "budget": {
+        "name": "Search", "view_id": "v", "granularity": "weekly",
+        "planned": {"2026-11-02": "5", "2026-11-09": "7.50"},
+        "default_amount": "9", "time_zone": "Europe/Berlin", "measure": "cost", "per": "team",
+        "alerts": {"80": "Y", "100": "N"}, "forecast_alerts": {"90": "Y"}, "channels": ["desk"],
+        "silent_until": 1793000000.123456, "silent_reason": "move", "cost_type": "metered_cost", "currency": "EUR",
+        "id": "b", "rules_since": 2.0, **_MADE,
+    },
 }  # fmt: skip
 
 
@@ -94,10 +91,8 @@ def test_what_was_kept_before_is_read(kind: DocumentKind[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_document_keeps_its_form_and_version(name: str) -> None:
-    """A row that is read and stored again gives the same document and the same version."""
+def test_a_document_keeps_its_form(name: str) -> None:
+    """A row that is read and stored again gives the same members. A later release may add fields."""
     [kind, *_] = [kind for kind in kinds() if kind.name == name]
-    document, version = WHOLE[name]
-    row = kind.restore(document)
-    assert document == json.loads(json.dumps(stored(row)))
-    assert version == version_of(row)
+    again = json.loads(json.dumps(stored(kind.restore(WHOLE[name]))))
+    assert WHOLE[name] == {member: again[member] for member in WHOLE[name]}
