@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -260,7 +261,7 @@ RULES = (
 )
 
 
-class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=False, dict=True):
     """
     A stored budget. Times are epoch seconds. `rules_since` is the time of the last change of one of RULES.
     """
@@ -274,7 +275,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     last_updated: float
     rules_since: float
 
-    @property
+    @cached_property
     def version(self) -> str:
         return version_of(self)
 
@@ -282,12 +283,12 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     def view_id(self) -> str:
         return self.view.id
 
-    @property
+    @cached_property
     def planned(self) -> Mapping[str, str]:
         """Return the amount of each planned period, by its first day."""
         return {day: str(limit.amount) for day, limit in planned_amounts(self.planned_limits)}
 
-    @property
+    @cached_property
     def silent_until(self) -> float:
         """Return until when crossings are only shown, in epoch seconds. 0 means that they are sent."""
         return datetime.fromisoformat(self.silence.until).timestamp() if self.silence else 0.0
