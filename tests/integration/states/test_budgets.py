@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gateway.money.budgets.declared import BudgetDraft, BudgetTable
+from gateway.money.budgets.declared import BudgetTable, NewBudget, Silence, ViewName
 from gateway.money.budgets.states import (
     NO_AMOUNT,
     NOT_EVALUATED,
@@ -18,26 +17,28 @@ from gateway.money.budgets.states import (
     WITHIN,
     state_of_budget,
 )
+from spool.registry.documents import replaced
 from spool.registry.views import ViewDraft
+from tests.gateway.money.budgets.house import monthly
 from tests.integration.conftest import ACTOR
 from tests.integration.states.conftest import Faces
 from tests.spool.contract.examples import add, call
 
 SPENT = "88.36"
-EMPTY = BudgetDraft(name="b", view_id="", planned={}, alerts={}, forecast_alerts={})
+EMPTY = NewBudget(name="b", view=ViewName(id=""))
 
 
 @pytest.mark.parametrize(
     ("fields", "percent", "state"),
     [
         ({"default_amount": "4", "forecast_alerts": {"100": "Y"}}, 2209, OVER),
-        ({"default_amount": "4", "silent_until": 4e9, "silent_reason": "holiday"}, 2209, OVER),
+        ({"default_amount": "4", "silence": Silence(until="2096-10-02", reason="holiday")}, 2209, OVER),
         ({"default_amount": SPENT, "forecast_alerts": {"100": "Y"}}, 100, OVER),
         ({"default_amount": "4", "per": "team", "forecast_alerts": {"100": "Y"}}, 2209, OVER),
         ({"default_amount": "100", "alerts": {"80": "Y", "100": "N"}}, 88, OVER_THRESHOLD),
         ({"default_amount": "100", "alerts": {"80": "N", "100": "Y"}}, 88, WITHIN),
         ({"default_amount": "100", "forecast_alerts": {"1": "Y"}}, 88, WITHIN),
-        ({"planned": {"2020-01-01": "4"}}, None, NO_AMOUNT),
+        ({"planned_limits": monthly({"2020-01-01": "4"})}, None, NO_AMOUNT),
     ],
 )
 async def test_every_face_shows_the_state(
@@ -50,7 +51,7 @@ async def test_every_face_shows_the_state(
     view = await registry.views.create(
         ViewDraft(name="all", principal_dimension="model"), known=("model",), most=10, actor=ACTOR
     )
-    draft = replace(EMPTY, view_id=view.id, **fields)
+    draft = replaced(EMPTY, view=ViewName(id=view.id), **fields)
     await registry.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
     assert (await faces.server.app.services.operators.money.require_budgets().evaluate()).waits is None
     [listed] = (await faces.api("/budgets"))["budgets"]
