@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -238,22 +239,22 @@ class CostQuery:
         """Return the group under which the query shows a stored group."""
         return group if self.kept is None or group in self.kept else (OTHER,) * len(group)
 
-    @property
+    @cached_property
     def named(self) -> Sequence[str]:
         """All dimensions that the query uses."""
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
-    @property
+    @cached_property
     def unit(self) -> str | None:
         """A unit of work that the query uses, None for sums without units (see `spool.ledger.work`)."""
         return work.asked(self.group_by, self.named)
 
-    @property
+    @cached_property
     def unit_place(self) -> int | None:
         """The position of the unit of work among the dimensions that the query groups by, or None."""
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
-    @property
+    @cached_property
     def filters_units(self) -> bool:
         """Whether the query filters by units of work."""
         is_filtered = any(values for name, values in self.exclude.items() if name in work.UNITS)

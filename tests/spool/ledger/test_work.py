@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from spool.ledger import work
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
@@ -121,6 +122,26 @@ def by_tree(calls: Mapping[bytes, Inference], unit: str) -> dict[tuple[str | Non
 async def asked(ledger: Ledger, *by: str, **query: Any) -> dict[tuple[str | None, ...], tuple[int, Decimal]]:
     rows = await ledger.costs(CostQuery(**EVER, granularity=TOTAL, group_by=by, **query))
     return {row.group: (row.calls, Decimal(row.cost)) for row in rows}
+
+
+@pytest.mark.parametrize("by", ["session", "team"])
+async def test_a_query_finds_its_unit_once(
+    ledgers: Ledgers, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query derives its unit of work once, although each step of its evaluation needs the unit."""
+    ledger = await ledgers.open(clock=FakeClock(BEGIN + 4 * DAY))
+    log = FakeLog()
+    log.add([made_call(random.Random(1), 1)])
+    await ledger.catch_up(log)
+    derive, derived = work.asked, Counter[tuple[str, ...]]()
+
+    def counted(group_by: Sequence[str], named: Iterable[str]) -> str | None:
+        derived[tuple(group_by)] += 1
+        return derive(group_by, named)
+
+    monkeypatch.setattr(work, "asked", counted)
+    assert 1 == len(await asked(ledger, by))
+    assert 1 == derived[(by,)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
