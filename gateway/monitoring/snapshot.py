@@ -5,9 +5,9 @@ built from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -117,6 +117,8 @@ class Snapshot:
     unheard_budgets: int = 0  # budgets with alerts that no channel would send
     scheduled_reports: Mapping[str, int] = field(default_factory=dict)  # by state
     reconciled: Sequence[ReconciledRatio] = ()
+    # open insights by detector and severity
+    insights: Mapping[tuple[str, str], int] = field(default_factory=dict)
     spend: SpendCounts | None = None
     senders: SenderGauges | None = None
     keys: KeyGauges | None = None
@@ -125,454 +127,491 @@ class Snapshot:
     lakes: Sequence[LakeState] = ()
 
 
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]  # values, each with the values of its labels
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A metric family. `samples` returns None if the family is left out."""
+
+    name: str  # without the prefix tollhouse_
+    help: str
+    labels: Sequence[str]
+    samples: Callable[[Snapshot], Samples | None]
+    is_counter: bool = False
+
+    def family(self, samples: Samples) -> Metric:
+        kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
+        family = kind(f"tollhouse_{self.name}", self.help, labels=self.labels)
+        for labels, value in samples:
+            family.add_metric(labels, value)
+        return family
+
+
 class SnapshotCollector:
     snapshot: Snapshot | None = None
 
     def collect(self) -> Iterator[Metric]:
         if self.snapshot is None:
             return
-        stats = self.snapshot.stats
-        yield _installation(self.snapshot.installation)
-        yield _gauge(
-            "tollhouse_storage_answers",
-            "1 if the storage responds; 0 if it does not, and its figures are old",
-            float(self.snapshot.answers),
-        )
-        if self.snapshot.database is not None:
-            yield from _database(self.snapshot.database)
-        yield _gauge("tollhouse_spool_entries", "Entries in the log", stats.entries)
-        yield _gauge("tollhouse_spool_bytes", "Size of the spool on disk in bytes", stats.bytes)
-        yield _gauge("tollhouse_spool_free_bytes", "Bytes that the spool may still use", stats.free_bytes)
-        yield _gauge("tollhouse_spool_wal_bytes", "Size of the write-ahead log in bytes", stats.wal_bytes)
-        yield _gauge(
-            "tollhouse_spool_cache_bytes",
-            "Memory used by the cache of recently read entries, in bytes",
-            stats.cache_bytes,
-        )
-        stuck = float(bool(stats.wal_problem))
-        yield _gauge(
-            "tollhouse_spool_checkpoint_failed",
-            "1 while the write-ahead log cannot be moved into the spool file",
-            stuck,
-        )
-        step_s = self.snapshot.clock_step_s
-        held_s = self.snapshot.clock_held_s
-        yield _gauge(
-            "tollhouse_clock_step_seconds",
-            "Seconds by which the wall clock is ahead of the time that Tollhouse uses",
-            step_s,
-        )
-        yield _gauge(
-            "tollhouse_clock_held_seconds",
-            "Seconds for which nothing has been deleted for its age, because the clock is not trusted",
-            held_s,
-        )
-        yield _gauge(
-            "tollhouse_ledger_missed_records",
-            "Records missing in totals, because they were deleted before they were counted",
-            self.snapshot.missed,
-        )
-        differing = self.snapshot.differing
-        yield _gauge(
-            "tollhouse_ledger_differing_periods",
-            "Hours and days whose totals differ from the stored records",
-            differing,
-        )
-        yield from _storage(stats)
-        yield _gauge(
-            "tollhouse_commit_in_hand_seconds",
-            "Seconds that the running commit has taken so far",
-            stats.commit_s,
-        )
-        yield _gauge(
-            "tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting
-        )
-        window_s = stats.duplicate_window_s
-        yield _gauge(
-            "tollhouse_duplicate_window_seconds",
-            "How far back repeated reports are recognized, in seconds",
-            window_s,
-        )
-        failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")
-        failed.add_metric([], self.snapshot.failed_attempts)
-        yield failed
-        fenced = CounterMetricFamily(
-            "tollhouse_deliveries_fenced",
-            "Results of deliveries that arrived after another gateway had taken over the route",
-        )
-        fenced.add_metric([], self.snapshot.fenced)
-        yield fenced
-        pushed_out = CounterMetricFamily(
-            "tollhouse_senders_pushed_out",
-            "Senders forgotten early for lack of space: their counters are then counted in addition "
-            "to their calls",
-        )
-        pushed_out.add_metric([], self.snapshot.senders_pushed_out)
-        yield pushed_out
-        forgotten = CounterMetricFamily(
-            "tollhouse_series_pushed_out",
-            "Cumulative counters forgotten for lack of space: if one returns, its first value is not counted",
-        )
-        forgotten.add_metric([], stats.series_pushed_out)
-        yield forgotten
-        yield from self._routes(self.snapshot.routes)
-        yield _by_state("devices", "Devices by state", self.snapshot.devices)
-        yield _by_state(
-            "fleet_devices",
-            "Machines of the inventory by state, or all devices if there is no inventory",
-            self.snapshot.fleet_states,
-        )
-        assistants = GaugeMetricFamily(
-            "tollhouse_fleet_assistants",
-            "Devices by coding assistant and its state",
-            labels=["assistant", "state"],
-        )
-        for assistant, states in self.snapshot.assistants.items():
-            for state, count in states.items():
-                assistants.add_metric([assistant, state], count)
-        yield assistants
-        yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)
-        if self.snapshot.waiting_files is not None:
-            yield from _container_files(self.snapshot.waiting_files, self.snapshot.now)
-        yield from self._limits(self.snapshot.limits)
-        held = GaugeMetricFamily(
-            "tollhouse_limit_held_by_key",
-            "Use of a limit by one key, if it is 80 % or more of the key's share",
-            labels=["name", "key"],
-        )
-        for share in self.snapshot.shares:
-            held.add_metric([share.limit, share.key], share.held)
-        yield held
-        yield from _notifications(self.snapshot.channels, self.snapshot.now)
-        yield from _budgets(self.snapshot.budgets)
-        yield _gauge(
-            "tollhouse_budgets_without_channel",
-            "Budgets with alerts that reach nobody, because there is no channel or all of theirs are parked",
-            self.snapshot.unheard_budgets,
-        )
-        yield _by_state("scheduled_reports", "Scheduled reports by state", self.snapshot.scheduled_reports)
-        yield from _reconciled(self.snapshot.reconciled)
-        yield from _lakes(self.snapshot.lakes)
-        if self.snapshot.senders is not None:
-            yield from _senders(self.snapshot.senders, self.snapshot.now)
-        if self.snapshot.keys is not None:
-            yield from _keys(self.snapshot.keys)
-        yield _certificates(self.snapshot.certificates)
+        for figure in FIGURES:
+            samples = figure.samples(self.snapshot)
+            if samples is not None:
+                yield figure.family(samples)
         if self.snapshot.spend is not None:
             yield from self.snapshot.spend.families()
 
-    @staticmethod
-    def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:
-        allowed = GaugeMetricFamily(
-            "tollhouse_limit", "Value of a limit in the configuration", labels=["name"]
-        )
-        used = GaugeMetricFamily("tollhouse_limit_used", "Current use of a limit", labels=["name"])
-        for limit in limits:
-            allowed.add_metric([limit.name], limit.allowed)
-            used.add_metric([limit.name], limit.used)
-        yield from (allowed, used)
 
-    @staticmethod
-    def _routes(routes: Sequence[RouteState]) -> Iterator[Metric]:
-        delivered = _route_counter("delivered", "Delivered records")
-        dead = _route_counter("dead", "Records that the destination rejected for good")
-        refused = _route_counter("refused", "Records rejected in a partly successful response")
-        ambiguous = _route_counter(
-            "ambiguous", "Records sent without a clear answer and sent again under the same idempotency key"
-        )
-        queued = _route_gauge("queued_records", "Records waiting for delivery")
-        oldest = _route_gauge("oldest_age_seconds", "Age of the oldest waiting record")
-        unknown = _route_gauge(
-            "unknown", "Records sent without an answer: report by hand whether they arrived"
-        )
-        state = _route_gauge("state", "1 for the current state of the route, 0 for all others", "state")
-        for route in routes:
-            delivered.add_metric([route.name], route.delivered)
-            dead.add_metric([route.name], route.dead)
-            refused.add_metric([route.name], route.refused)
-            ambiguous.add_metric([route.name], route.ambiguous)
-            queued.add_metric([route.name], route.queued)
-            oldest.add_metric([route.name], route.oldest_age_s or 0.0)
-            unknown.add_metric([route.name], route.unknown)
-            for name in ROUTE_STATES:
-                state.add_metric([route.name, name], float(name == route.state))
-        yield from (delivered, dead, refused, ambiguous, queued, oldest, unknown, state)
+def _plain(
+    name: str, help: str, value: Callable[[Snapshot], float | None], *, is_counter: bool = False
+) -> Figure:
+    return Figure(name, help, (), lambda snapshot: _single(value(snapshot)), is_counter)
 
 
-def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Metric]:
-    ended = CounterMetricFamily(
-        "tollhouse_notifications",
-        "Notifications that were sent, failed or discarded",
-        labels=["channel", "state"],
+def _of_database(
+    name: str, help: str, value: Callable[[DatabaseHealth], float | None], *, is_counter: bool = False
+) -> Figure:
+    """Return a figure of the database. Figures that the database role may not read are left out."""
+    return _plain(
+        name, help, lambda shown: value(shown.database) if shown.database else None, is_counter=is_counter
     )
-    waiting = GaugeMetricFamily(
-        "tollhouse_notifications_waiting", "Notifications waiting to be sent", labels=["channel"]
-    )
-    oldest = GaugeMetricFamily(
-        "tollhouse_notification_oldest_age_seconds",
-        "Age of the oldest waiting notification",
-        labels=["channel"],
-    )
-    states = ["channel", "state"]
-    state = GaugeMetricFamily(
-        "tollhouse_notification_channel_state",
-        "1 for the current state of the channel, 0 for all others",
-        labels=states,
-    )
-    down = GaugeMetricFamily(
-        "tollhouse_notification_channel_down",
-        "1 if the channel is parked, has failed for 15 minutes or holds a critical notice back, else 0",
-        labels=["channel"],
-    )
-    for channel in channels:
-        down.add_metric([channel.name], float(channel.is_down(now)))
-        ended.add_metric([channel.name, SENT], channel.counts.sent)
-        ended.add_metric([channel.name, FAILED], channel.counts.failed)
-        waiting.add_metric([channel.name], channel.counts.waiting)
-        oldest.add_metric([channel.name], 0.0 if channel.oldest is None else max(0.0, now - channel.oldest))
-        for name in CHANNEL_STATES:
-            state.add_metric([channel.name, name], float(name == channel.state))
-    yield from (ended, waiting, oldest, state, down)
 
 
-def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
-    labels = ["budget", "view", "owner"]
-    spent = GaugeMetricFamily(
-        "tollhouse_budget_spent_dollars", "Dollars spent in the running period", labels=labels
-    )
-    limit = GaugeMetricFamily(
-        "tollhouse_budget_limit_dollars", "Dollars planned for the running period", labels=labels
-    )
-    forecast = GaugeMetricFamily(
-        "tollhouse_budget_forecast_dollars", "Forecast for the whole period in dollars", labels=labels
-    )
-    ratio = GaugeMetricFamily(
-        "tollhouse_budget_ratio", "Amount spent divided by the planned amount", labels=labels
-    )
-    for gauge in gauges:
-        pairs = ((spent, gauge.spent), (limit, gauge.limit), (forecast, gauge.forecast), (ratio, gauge.ratio))
-        for family, value in pairs:
-            if value is not None:
-                family.add_metric([gauge.budget, gauge.view, gauge.owner], value)
-    yield from (spent, limit, forecast, ratio)
+def _of_standbys(name: str, help: str, value: Callable[[Standby], float]) -> Figure:
+    def samples(snapshot: Snapshot) -> Samples | None:
+        if snapshot.database is None or snapshot.database.standbys is None:
+            return None
+        return [((standby.name,), value(standby)) for standby in snapshot.database.standbys]
+
+    return Figure(name, help, ("standby",), samples)
 
 
-def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
-    help = "Counted divided by billed, in closed days of the newest month that has such days"
-    family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
-    for reconciled_ratio in ratios:
-        family.add_metric([reconciled_ratio.provider, reconciled_ratio.measure], reconciled_ratio.ratio)
-    yield family
+def _of_routes(
+    name: str, help: str, value: Callable[[RouteState], float], *, is_counter: bool = False
+) -> Figure:
+    def samples(snapshot: Snapshot) -> Samples:
+        return [((route.name,), value(route)) for route in snapshot.routes]
+
+    return Figure(f"route_{name}", help, ("route",), samples, is_counter)
 
 
-def _lakes(states: Sequence[LakeState]) -> Iterator[Metric]:
-    """Yield metrics of data lakes. A series begins after the first landing or the first verification."""
-    landed = _route_gauge_of("lake_landed_timestamp_seconds", "Time of the last delivery to the data lake")
-    verified = _route_gauge_of(
-        "lake_verified_timestamp_seconds", "Time of the last verification of the data lake"
-    )
-    differs = _route_gauge_of("lake_differs", "Differences found by the last verification of the data lake")
-    for state in states:
-        if state.landed_at is not None:
-            landed.add_metric([state.route], state.landed_at)
-        if state.verdict is not None:
-            verified.add_metric([state.route], state.verdict.at)
-            differs.add_metric([state.route], sum(state.verdict.differences.values()))
-    yield from (landed, verified, differs)
+def _of_channels(name: str, help: str, value: Callable[[ChannelState, float], float]) -> Figure:
+    def samples(snapshot: Snapshot) -> Samples:
+        return [((channel.name,), value(channel, snapshot.now)) for channel in snapshot.channels]
+
+    return Figure(name, help, ("channel",), samples)
 
 
-def _senders(senders: SenderGauges, now: float) -> Iterator[Metric]:
-    """Yield the age of the newest record by source and by key, and the senders that stopped."""
-    for name, label, newest in (
-        ("last_record_seconds", "source", senders.sources),
-        ("key_last_record_seconds", "key", senders.keys),
-    ):
-        help = f"Seconds since the newest record of the {label} arrived"
-        family = GaugeMetricFamily(f"tollhouse_{name}", help, labels=[label])
-        for value, at in newest.items():
-            family.add_metric([value], max(0.0, now - at))
-        yield family
-    stopped = GaugeMetricFamily(
-        "tollhouse_sender_stopped",
-        "1 for each source or key that is silent for much longer than usual",
-        labels=["kind", "sender"],
-    )
-    for kind, sender in senders.stopped:
-        stopped.add_metric([kind, sender], 1.0)
-    yield stopped
+def _of_budgets(name: str, help: str, value: Callable[[BudgetGauge], float | None]) -> Figure:
+    def samples(snapshot: Snapshot) -> Samples:
+        pairs = [(gauge, value(gauge)) for gauge in snapshot.budgets]
+        return [((gauge.budget, gauge.view, gauge.owner), n) for gauge, n in pairs if n is not None]
+
+    return Figure(f"budget_{name}", help, ("budget", "view", "owner"), samples)
 
 
-def _keys(keys: KeyGauges) -> Iterator[Metric]:
-    yield _by_state("keys", "API keys by state", keys.states)
-    ends = GaugeMetricFamily(
-        "tollhouse_key_end_timestamp_seconds", "Time at which an API key in use expires", labels=["key"]
-    )
-    for name, at in keys.ends.items():
-        ends.add_metric([name], at)
-    tries = GaugeMetricFamily(
-        "tollhouse_expired_key_requests", "Refused requests since the API key expired", labels=["key"]
-    )
-    for name, count in keys.tries.items():
-        tries.add_metric([name], count)
-    yield from (ends, tries)
+def _of_lakes(name: str, help: str, value: Callable[[LakeState], float | None]) -> Figure:
+    """Return a figure of data lakes. A series begins after the first landing or the first verification."""
+
+    def samples(snapshot: Snapshot) -> Samples:
+        pairs = [(lake.route, value(lake)) for lake in snapshot.lakes]
+        return [((route,), n) for route, n in pairs if n is not None]
+
+    return Figure(f"lake_{name}", help, ("route",), samples)
 
 
-def _certificates(ends: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(
-        "tollhouse_certificate_end_timestamp_seconds",
-        "Time at which the certificate of a setting expires; 0 if it cannot be read",
-        labels=["setting"],
-    )
-    for setting, at in ends.items():
-        family.add_metric([setting], at)
-    return family
+def _single(value: float | None) -> Samples | None:
+    return None if value is None else [((), value)]
 
 
-def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(f"tollhouse_{name}", help, labels=["state"])
-    for state, n in counts.items():
-        family.add_metric([state], n)
-    return family
+def _by(values: Mapping[str, float]) -> Samples:
+    return [((label,), value) for label, value in values.items()]
 
 
-def _container_files(waiting: WaitingFiles, now: float) -> Iterator[Metric]:
-    age_s = 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest)
-    yield _gauge(
-        "tollhouse_container_waiting_files",
-        "Container files that wait to be sent to your cost service",
-        waiting.files,
-    )
-    yield _gauge("tollhouse_container_waiting_bytes", "Their bytes", waiting.bytes)
-    yield _gauge("tollhouse_container_oldest_age_seconds", "Age of the oldest waiting container file", age_s)
+def _ages(times: Mapping[str, float], now: float) -> Samples:
+    return [((name,), _age(at, now)) for name, at in times.items()]
 
 
-def _storage(stats: LogStats) -> Iterator[Metric]:
-    """Yield the file system of the data directory as labels of a gauge with the value 1."""
-    if stats.mount is not None:
-        labels = ["mount", "durability"]
-        family = GaugeMetricFamily("tollhouse_storage", "File system of the data directory", labels=labels)
-        family.add_metric([stats.mount.kind, stats.mount.durability], 1.0)
-        yield family
+def _age(at: float | None, now: float) -> float:
+    return 0.0 if at is None else max(0.0, now - at)
 
 
-def _database(health: DatabaseHealth) -> Iterator[Metric]:
-    for figure in figures(health):
-        labels = [figure.label] if figure.label else []
-        kind = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
-        family = kind(f"tollhouse_{figure.name}", figure.help, labels=labels)
-        for label, value in figure.values:
-            family.add_metric([label] if labels else [], value)
-        yield family
+def _mount(snapshot: Snapshot) -> Samples | None:
+    mount = snapshot.stats.mount
+    return None if mount is None else [((mount.kind, mount.durability), 1.0)]
 
 
-def _installation(installation: str) -> Metric:
-    """
-    Return the installation's id as a label. With it, figures that several gateways report about one storage
-    can be counted once.
-    """
-    help = "Id that is the same for all gateways on one storage"
-    family = GaugeMetricFamily("tollhouse_installation", help, labels=["installation"])
-    family.add_metric([installation], 1.0)
-    return family
+def _synchronous(health: DatabaseHealth) -> int | None:
+    """Count the standbys that confirm commits. Return None if no standby is required."""
+    if health.standbys is None or not health.needs_standby:
+        return None
+    return sum(standby.is_synchronous for standby in health.standbys)
 
 
-def _route_counter(name: str, help: str) -> CounterMetricFamily:
-    return CounterMetricFamily(f"tollhouse_route_{name}", help, labels=["route"])
+def _leases(snapshot: Snapshot) -> Samples | None:
+    health = snapshot.database
+    return None if health is None else _by({"held": health.leases_held, "free": health.leases_free})
 
 
-def _route_gauge(name: str, help: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"tollhouse_route_{name}", help, labels=["route", *labels])
+def _states(rows: Iterable[RouteState | ChannelState], states: Sequence[str]) -> Samples:
+    return [((row.name, state), float(state == row.state)) for row in rows for state in states]
 
 
-def _route_gauge_of(name: str, help: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"tollhouse_{name}", help, labels=["route"])
+def _notifications(snapshot: Snapshot) -> Samples:
+    for channel in snapshot.channels:
+        yield (channel.name, SENT), channel.counts.sent
+        yield (channel.name, FAILED), channel.counts.failed
 
 
-def _gauge(name: str, help: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, help, value=value)
+def _assistants(snapshot: Snapshot) -> Samples:
+    for assistant, states in snapshot.assistants.items():
+        for state, count in states.items():
+            yield (assistant, state), count
 
 
-# -- a database that several gateways share --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseFigure:
-    """A metric of the database. `values` maps values of its single label to figures; "" means no label."""
-
-    name: str
-    help: str
-    values: Sequence[tuple[str, float]]
-    label: str = ""
-    is_counter: bool = False
-
-
-def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
-    """
-    Yield the figures of the database. Figures that the database role may not read are left out. Figures of
-    standbys are left out if no standby is required.
-    """
-    if health.standbys is not None:
-        yield from _standbys(health.standbys, needs_standby=health.needs_standby)
-    yield _figure("postgres_standby_waits", "Commits that wait for a standby", health.standby_waits)
-    yield _figure(
+FIGURES: Sequence[Figure] = (
+    # With this id, figures that several gateways report about one storage can be counted once.
+    Figure(
+        "installation",
+        "Id that is the same for all gateways on one storage",
+        ("installation",),
+        lambda shown: _by({shown.installation: 1.0}),
+    ),
+    _plain(
+        "storage_answers",
+        "1 if the storage responds; 0 if it does not, and its figures are old",
+        lambda shown: float(shown.answers),
+    ),
+    # -- a database that several gateways share --
+    _of_database("postgres_synchronous_standbys", "Connected standbys that confirm commits", _synchronous),
+    _of_standbys(
+        "postgres_standby_lag_bytes",
+        "Bytes that the standby has not flushed yet",
+        lambda standby: standby.lag_bytes,
+    ),
+    _of_standbys(
+        "postgres_standby_lag_seconds", "Seconds that the standby is behind", lambda standby: standby.lag_s
+    ),
+    _of_database(
+        "postgres_standby_waits", "Commits that wait for a standby", lambda health: health.standby_waits
+    ),
+    _of_database(
         "postgres_standby_wait_seconds",
         "Seconds that the longest of these commits has waited",
-        health.standby_wait_s,
-    )
-    yield _figure("postgres_head_waits", "Gateways that wait for another gateway's commit", health.head_waits)
-    yield _figure(
+        lambda health: health.standby_wait_s,
+    ),
+    _of_database(
+        "postgres_head_waits",
+        "Gateways that wait for another gateway's commit",
+        lambda health: health.head_waits,
+    ),
+    _of_database(
         "postgres_head_wait_seconds",
         "Seconds that the longest of these gateways has waited",
-        health.head_wait_s,
-    )
-    oldest_s = health.oldest_transaction_s
-    if oldest_s is not None:
-        yield _figure(
-            "postgres_oldest_transaction_seconds",
-            "Age of the oldest transaction in the database, in seconds",
-            oldest_s,
-        )
-    yield _figure("postgres_connections", "Connections to the server, by all programs", health.connections)
-    yield _figure(
-        "postgres_max_connections", "Maximum number of connections to the server", health.max_connections
-    )
-    yield DatabaseFigure(
-        name="postgres_connect_failures",
-        help="Failed attempts of this gateway to connect",
-        values=[("", health.failed_connections)],
+        lambda health: health.head_wait_s,
+    ),
+    _of_database(
+        "postgres_oldest_transaction_seconds",
+        "Age of the oldest transaction in the database, in seconds",
+        lambda health: health.oldest_transaction_s,
+    ),
+    _of_database(
+        "postgres_connections",
+        "Connections to the server, by all programs",
+        lambda health: health.connections,
+    ),
+    _of_database(
+        "postgres_max_connections",
+        "Maximum number of connections to the server",
+        lambda health: health.max_connections,
+    ),
+    _of_database(
+        "postgres_connect_failures",
+        "Failed attempts of this gateway to connect",
+        lambda health: health.failed_connections,
         is_counter=True,
-    )
-    yield _figure("nodes", "Gateways that share the storage", health.nodes)
-    yield DatabaseFigure(
-        name="leases",
-        help="Routes and tasks that only one gateway runs at a time: held by one, or free",
-        values=[("held", health.leases_held), ("free", health.leases_free)],
-        label="state",
-    )
-    yield _figure(
+    ),
+    _of_database("nodes", "Gateways that share the storage", lambda health: health.nodes),
+    Figure(
+        "leases",
+        "Routes and tasks that only one gateway runs at a time: held by one, or free",
+        ("state",),
+        _leases,
+    ),
+    _of_database(
         "postgres_reporters",
         "Senders of calls that the database remembers, so that their counters are not counted as well",
-        health.reporters,
-    )
-
-
-def _standbys(standbys: Sequence[Standby], *, needs_standby: bool) -> Iterator[DatabaseFigure]:
-    if needs_standby:
-        synchronous = sum(standby.is_synchronous for standby in standbys)
-        yield _figure("postgres_synchronous_standbys", "Connected standbys that confirm commits", synchronous)
-    yield DatabaseFigure(
-        name="postgres_standby_lag_bytes",
-        help="Bytes that the standby has not flushed yet",
-        values=[(standby.name, standby.lag_bytes) for standby in standbys],
-        label="standby",
-    )
-    yield DatabaseFigure(
-        name="postgres_standby_lag_seconds",
-        help="Seconds that the standby is behind",
-        values=[(standby.name, standby.lag_s) for standby in standbys],
-        label="standby",
-    )
-
-
-def _figure(name: str, help: str, value: float) -> DatabaseFigure:
-    return DatabaseFigure(name=name, help=help, values=[("", value)])
+        lambda health: health.reporters,
+    ),
+    # -- the log and the totals --
+    _plain("spool_entries", "Entries in the log", lambda shown: shown.stats.entries),
+    _plain("spool_bytes", "Size of the spool on disk in bytes", lambda shown: shown.stats.bytes),
+    _plain("spool_free_bytes", "Bytes that the spool may still use", lambda shown: shown.stats.free_bytes),
+    _plain("spool_wal_bytes", "Size of the write-ahead log in bytes", lambda shown: shown.stats.wal_bytes),
+    _plain(
+        "spool_cache_bytes",
+        "Memory used by the cache of recently read entries, in bytes",
+        lambda shown: shown.stats.cache_bytes,
+    ),
+    _plain(
+        "spool_checkpoint_failed",
+        "1 while the write-ahead log cannot be moved into the spool file",
+        lambda shown: float(bool(shown.stats.wal_problem)),
+    ),
+    _plain(
+        "clock_step_seconds",
+        "Seconds by which the wall clock is ahead of the time that Tollhouse uses",
+        lambda shown: shown.clock_step_s,
+    ),
+    _plain(
+        "clock_held_seconds",
+        "Seconds for which nothing has been deleted for its age, because the clock is not trusted",
+        lambda shown: shown.clock_held_s,
+    ),
+    _plain(
+        "ledger_missed_records",
+        "Records missing in totals, because they were deleted before they were counted",
+        lambda shown: shown.missed,
+    ),
+    _plain(
+        "ledger_differing_periods",
+        "Hours and days whose totals differ from the stored records",
+        lambda shown: shown.differing,
+    ),
+    Figure("storage", "File system of the data directory", ("mount", "durability"), _mount),
+    _plain(
+        "commit_in_hand_seconds",
+        "Seconds that the running commit has taken so far",
+        lambda shown: shown.stats.commit_s,
+    ),
+    _plain(
+        "submissions_waiting",
+        "Submissions that wait for the next commit",
+        lambda shown: shown.stats.waiting,
+    ),
+    _plain(
+        "duplicate_window_seconds",
+        "How far back repeated reports are recognized, in seconds",
+        lambda shown: shown.stats.duplicate_window_s,
+    ),
+    _plain(
+        "failed_attempts",
+        "Requests without a valid key",
+        lambda shown: shown.failed_attempts,
+        is_counter=True,
+    ),
+    _plain(
+        "senders_pushed_out",
+        "Senders forgotten early for lack of space: their counters are then counted in addition to their calls",
+        lambda shown: shown.senders_pushed_out,
+        is_counter=True,
+    ),
+    _plain(
+        "series_pushed_out",
+        "Cumulative counters forgotten for lack of space: if one returns, its first value is not counted",
+        lambda shown: shown.stats.series_pushed_out,
+        is_counter=True,
+    ),
+    # -- deliveries --
+    _plain(
+        "deliveries_fenced",
+        "Results of deliveries that arrived after another gateway had taken over the route",
+        lambda shown: shown.fenced,
+        is_counter=True,
+    ),
+    _of_routes("delivered", "Delivered records", lambda route: route.delivered, is_counter=True),
+    _of_routes(
+        "dead",
+        "Records that the destination rejected for good",
+        lambda route: route.dead,
+        is_counter=True,
+    ),
+    _of_routes(
+        "refused",
+        "Records rejected in a partly successful response",
+        lambda route: route.refused,
+        is_counter=True,
+    ),
+    _of_routes(
+        "ambiguous",
+        "Records sent without a clear answer and sent again under the same idempotency key",
+        lambda route: route.ambiguous,
+        is_counter=True,
+    ),
+    _of_routes("queued_records", "Records waiting for delivery", lambda route: route.queued),
+    _of_routes(
+        "oldest_age_seconds", "Age of the oldest waiting record", lambda route: route.oldest_age_s or 0.0
+    ),
+    _of_routes(
+        "unknown",
+        "Records sent without an answer: report by hand whether they arrived",
+        lambda route: route.unknown,
+    ),
+    Figure(
+        "route_state",
+        "1 for the current state of the route, 0 for all others",
+        ("route", "state"),
+        lambda shown: _states(shown.routes, ROUTE_STATES),
+    ),
+    _of_lakes(
+        "landed_timestamp_seconds", "Time of the last delivery to the data lake", lambda lake: lake.landed_at
+    ),
+    _of_lakes(
+        "verified_timestamp_seconds",
+        "Time of the last verification of the data lake",
+        lambda lake: lake.verdict.at if lake.verdict else None,
+    ),
+    _of_lakes(
+        "differs",
+        "Differences found by the last verification of the data lake",
+        lambda lake: sum(lake.verdict.differences.values()) if lake.verdict else None,
+    ),
+    # -- devices and clusters --
+    Figure("devices", "Devices by state", ("state",), lambda shown: _by(shown.devices)),
+    Figure(
+        "fleet_devices",
+        "Machines of the inventory by state, or all devices if there is no inventory",
+        ("state",),
+        lambda shown: _by(shown.fleet_states),
+    ),
+    Figure(
+        "fleet_assistants",
+        "Devices by coding assistant and its state",
+        ("assistant", "state"),
+        _assistants,
+    ),
+    Figure("clusters", "Clusters by state", ("state",), lambda shown: _by(shown.clusters)),
+    _plain(
+        "container_waiting_files",
+        "Container files that wait to be sent to your cost service",
+        lambda shown: shown.waiting_files.files if shown.waiting_files else None,
+    ),
+    _plain(
+        "container_waiting_bytes",
+        "Their bytes",
+        lambda shown: shown.waiting_files.bytes if shown.waiting_files else None,
+    ),
+    _plain(
+        "container_oldest_age_seconds",
+        "Age of the oldest waiting container file",
+        lambda shown: _age(shown.waiting_files.oldest, shown.now) if shown.waiting_files else None,
+    ),
+    # -- limits --
+    Figure(
+        "limit",
+        "Value of a limit in the configuration",
+        ("name",),
+        lambda shown: [((limit.name,), limit.allowed) for limit in shown.limits],
+    ),
+    Figure(
+        "limit_used",
+        "Current use of a limit",
+        ("name",),
+        lambda shown: [((limit.name,), limit.used) for limit in shown.limits],
+    ),
+    Figure(
+        "limit_held_by_key",
+        "Use of a limit by one key, if it is 80 % or more of the key's share",
+        ("name", "key"),
+        lambda shown: [((share.limit, share.key), share.held) for share in shown.shares],
+    ),
+    # -- notifications, budgets and insights --
+    Figure(
+        "notifications",
+        "Notifications that were sent, failed or discarded",
+        ("channel", "state"),
+        _notifications,
+        is_counter=True,
+    ),
+    _of_channels(
+        "notifications_waiting",
+        "Notifications waiting to be sent",
+        lambda channel, _: channel.counts.waiting,
+    ),
+    _of_channels(
+        "notification_oldest_age_seconds",
+        "Age of the oldest waiting notification",
+        lambda channel, now: _age(channel.oldest, now),
+    ),
+    Figure(
+        "notification_channel_state",
+        "1 for the current state of the channel, 0 for all others",
+        ("channel", "state"),
+        lambda shown: _states(shown.channels, CHANNEL_STATES),
+    ),
+    _of_channels(
+        "notification_channel_down",
+        "1 if the channel is parked, has failed for 15 minutes or holds a critical notice back, else 0",
+        lambda channel, now: float(channel.is_down(now)),
+    ),
+    _of_budgets("spent_dollars", "Dollars spent in the running period", lambda gauge: gauge.spent),
+    _of_budgets("limit_dollars", "Dollars planned for the running period", lambda gauge: gauge.limit),
+    _of_budgets("forecast_dollars", "Forecast for the whole period in dollars", lambda gauge: gauge.forecast),
+    _of_budgets("ratio", "Amount spent divided by the planned amount", lambda gauge: gauge.ratio),
+    _plain(
+        "budgets_without_channel",
+        "Budgets with alerts that reach nobody, because there is no channel or all of theirs are parked",
+        lambda shown: shown.unheard_budgets,
+    ),
+    Figure(
+        "scheduled_reports",
+        "Scheduled reports by state",
+        ("state",),
+        lambda shown: _by(shown.scheduled_reports),
+    ),
+    Figure(
+        "reconciled_ratio",
+        "Counted divided by billed, in closed days of the newest month that has such days",
+        ("provider", "measure"),
+        lambda shown: [((row.provider, row.measure), row.ratio) for row in shown.reconciled],
+    ),
+    Figure(
+        "insights",
+        "Open insights by detector and severity",
+        ("detector", "severity"),
+        lambda shown: shown.insights.items(),
+    ),
+    # -- senders, keys and certificates --
+    Figure(
+        "last_record_seconds",
+        "Seconds since the newest record of the source arrived",
+        ("source",),
+        lambda shown: _ages(shown.senders.sources, shown.now) if shown.senders else None,
+    ),
+    Figure(
+        "key_last_record_seconds",
+        "Seconds since the newest record of the key arrived",
+        ("key",),
+        lambda shown: _ages(shown.senders.keys, shown.now) if shown.senders else None,
+    ),
+    Figure(
+        "sender_stopped",
+        "1 for each source or key that is silent for much longer than usual",
+        ("kind", "sender"),
+        lambda shown: [(sender, 1.0) for sender in shown.senders.stopped] if shown.senders else None,
+    ),
+    Figure(
+        "keys",
+        "API keys by state",
+        ("state",),
+        lambda shown: _by(shown.keys.states) if shown.keys else None,
+    ),
+    Figure(
+        "key_end_timestamp_seconds",
+        "Time at which an API key in use expires",
+        ("key",),
+        lambda shown: _by(shown.keys.ends) if shown.keys else None,
+    ),
+    Figure(
+        "expired_key_requests",
+        "Refused requests since the API key expired",
+        ("key",),
+        lambda shown: _by(shown.keys.tries) if shown.keys else None,
+    ),
+    Figure(
+        "certificate_end_timestamp_seconds",
+        "Time at which the certificate of a setting expires; 0 if it cannot be read",
+        ("setting",),
+        lambda shown: _by(shown.certificates),
+    ),
+)

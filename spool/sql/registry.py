@@ -12,7 +12,7 @@ from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
-from spool.registry.insights import Comment, Insight
+from spool.registry.insights import OPEN, Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.registry_rows import ROW_IDS
@@ -72,6 +72,7 @@ _TAKE_LINK = f"{_LINK.delete} RETURNING {', '.join(_LINK.columns.names)}"
 _DELETE_FINDINGS = """
     DELETE FROM {schema}.insights
      WHERE finding IS NOT NULL AND NOT present AND NOT touched AND found_at < :found_at"""
+_OPEN_INSIGHTS = f"{_INSIGHT.select} WHERE status IN {OPEN}"
 _COMMENTS = f"{_COMMENT.select} WHERE insight = :insight ORDER BY id"
 _ADD_COMMENT = f"{insert('comments', _COMMENT.columns.names)} RETURNING id"
 _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
@@ -180,6 +181,9 @@ class SqlRegistryRows:
     def findings(self) -> Sequence[Insight]:
         rows = self._all(f"{_INSIGHT.select} WHERE finding IS NOT NULL ORDER BY id")
         return [_INSIGHT.columns.read(row) for row in rows]
+
+    def open_insights(self) -> Sequence[Insight]:
+        return [_INSIGHT.columns.read(row) for row in self._all(_OPEN_INSIGHTS)]
 
     def put_insights(self, insights: Iterable[Insight]) -> None:
         rows = [

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from gateway.monitoring.snapshot import figures
+from gateway.monitoring.snapshot import FIGURES, Snapshot
 from gateway.monitoring.spend import SpendCounts
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
-from tests.gateway.monitoring.test_metrics import DATABASE
+from tests.gateway.monitoring.test_metrics import DATABASE, STATS
 from tests.processes.copied import run_process
 from tests.tools import program
 
@@ -23,16 +23,18 @@ CASES = ("rules.test.yaml", "rules.hours.test.yaml")
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 METRIC = re.compile(r"\btollhouse_\w+")
-# metrics that exist only with TLS, a budget, a channel, a sender that stopped, `server.metrics_names`, or a shared
-# PostgreSQL
+# the series of the code's table by figure, some of which exist only with a budget, a channel or a shared PostgreSQL
+SERIES = {figure: f"tollhouse_{figure.name}{'_total' if figure.is_counter else ''}" for figure in FIGURES}
+OF_DATABASE = {
+    name
+    for figure, name in SERIES.items()
+    if figure.samples(Snapshot(stats=STATS)) is None
+    and figure.samples(Snapshot(stats=STATS, database=DATABASE)) is not None
+}
+# metrics that exist only with `server.metrics_names` or with the compiled module
 ONLY_SOMETIMES = {
-    "tollhouse_certificate_end_timestamp_seconds",
-    "tollhouse_budget_ratio",
-    "tollhouse_notification_channel_state",
-    "tollhouse_sender_stopped",
-    "tollhouse_memory_compared_total",  # only the compiled module has this metric
+    "tollhouse_memory_compared_total",
     *(f"{one.name}{'_total' if one.type == 'counter' else ''}" for one in SpendCounts(1).families()),
-    *(f"tollhouse_{one.name}{'_total' if one.is_counter else ''}" for one in figures(DATABASE)),
 }
 
 
@@ -89,8 +91,8 @@ def test_what_only_a_shared_storage_has_is_folded() -> None:
     """Without PostgreSQL these panels would be empty, so they are in a collapsed row."""
     shown = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     assert shown
-    database = {f"tollhouse_{one.name}" for one in figures(DATABASE)}
-    assert set() == {name for expr in shown for name in METRIC.findall(expr)} & database
+    assert OF_DATABASE
+    assert set() == {name for expr in shown for name in METRIC.findall(expr)} & OF_DATABASE
     folded = [panel for panel in dashboard()["panels"] if panel.get("collapsed")]
     assert folded and all(panel["panels"] for panel in folded)
 
@@ -120,7 +122,7 @@ def test_alerts_and_dashboards_name_metrics_that_exist(installations: Any) -> No
     named = {
         name for text in (*(alert["expr"] for alert in ALERTS), *queries()) for name in METRIC.findall(text)
     }
-    assert set() == named - shown - ONLY_SOMETIMES
+    assert set() == named - shown - {*SERIES.values()} - ONLY_SOMETIMES
 
 
 def test_the_commands_of_the_runbooks_exist() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from aiohttp import ClientSession
 
+from gateway.monitoring.metrics import CACHE_S
 from gateway.operations.money.insights import inspector
 from gateway.service.app import App
 from spool.registry.insights import Insight
@@ -15,6 +17,7 @@ from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_internet_receiver import operator
 
 STOPPED = 'tollhouse_sender_stopped{kind="key",sender="sender"} 1.0'
+OPEN = 'tollhouse_insights{detector="stopped_sender",severity="warning"} 1.0'
 
 
 async def insights(app: App) -> list[Insight]:
@@ -57,6 +60,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert ("The API key sender has stopped sending", True) == (insight.title, insight.present)
     shown = await metrics(serving.app)
     assert STOPPED in shown
+    assert OPEN in shown
     [age] = [
         line for line in shown.splitlines() if line.startswith('tollhouse_last_record_seconds{source="otel"}')
     ]
@@ -76,6 +80,8 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert (0, 1) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
     assert not insight.present
+    await asyncio.sleep(CACHE_S)
+    assert OPEN not in await metrics(serving.app)
     [key] = await serving.app.services.operators.senders.access.listed_keys()
     assert time.time() - 60 < getattr(key, "last_record", 0.0) <= time.time()
 

@@ -19,10 +19,12 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
 from spool.registry import changes
+from spool.registry.insights import ADDRESSED, Draft
+from spool.registry.notices import NOT_ARRIVING
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import LOCAL, POSTGRES, REPLICATED, SpoolSettings, StorageSettings
-from tests.integration.conftest import Serve, Serving
+from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_topics import DROPS, ROW, SUM, body, usage, writer
 from tests.spool.postgres_cluster import Pair, Schema
@@ -102,11 +104,11 @@ async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> N
 
 
 async def metrics(gateway: Serving) -> dict[str, float]:
-    """Return the metrics that have only one series, and the metric that names the installation."""
+    """Return the metrics that have only one series, the metric that names the installation, and open insights."""
     text = (await gateway.send("/metrics", b"", method="GET", key=None)).body.decode()
     return {
         name: float(value)
-        for name, value in re.findall(r"^([a-z_]+(?:{installation=.*})?) (\S+)$", text, re.M)
+        for name, value in re.findall(r"^([a-z_]+(?:{(?:installation|detector)=.*})?) (\S+)$", text, re.M)
     }
 
 
@@ -128,6 +130,22 @@ async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serv
     assert installation in other
     assert one["tollhouse_postgres_max_connections"] == other["tollhouse_postgres_max_connections"]
     assert "tollhouse_postgres_synchronous_standbys" not in one  # durability = "local" needs no standby
+
+
+async def test_both_show_the_same_open_insights(gateways: tuple[Serving, Serving]) -> None:
+    """An insight that one gateway stores is in the metrics of both, until it is addressed at the other."""
+    one, other = (gateway.app.services.storage.registry for gateway in gateways)
+    assert one is not None
+    assert other is not None
+
+    async def both_show(open_insights: float) -> bool:
+        series = 'tollhouse_insights{detector="",severity="critical"}'
+        return [open_insights] * 2 == [(await metrics(each)).get(series, 0.0) for each in gateways]
+
+    note = await one.insights.create(Draft(title="a note", category=NOT_ARRIVING), actor=ACTOR)
+    await until(lambda: both_show(1.0))
+    await other.insights.change(note.id, status=ADDRESSED, actor=ACTOR)
+    await until(lambda: both_show(0.0))
 
 
 async def tells_that_storage_answers(node: Serving) -> bool:

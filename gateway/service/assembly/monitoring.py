@@ -84,6 +84,7 @@ def exposition(
             failed_attempts=receivers.access.failed_attempts,
             budgets=_standing(budgets.made) if budgets and budgets.made else (),
             reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
+            insights=await storage.registry.insights.open_counts() if storage.registry else {},
             spend=spend.counts if spend else None,
             lakes=await lake_states(parts.config, storage),
             senders=await _senders(parts, receivers),

@@ -8,6 +8,7 @@ recalculated or lost.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
@@ -35,7 +36,13 @@ from spool.registry.insights import (
     check_status,
     stored_concern,
 )
-from spool.registry.notices import InsightSubscription, NoticeTable, add_anomaly_notices, add_insight_notices
+from spool.registry.notices import (
+    InsightSubscription,
+    NoticeTable,
+    add_anomaly_notices,
+    add_insight_notices,
+    insight_severity,
+)
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
@@ -52,6 +59,8 @@ class InsightTable:
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
         self._notices = notices
+        self._counts: Mapping[tuple[str, str], int] = {}
+        self._counted_at: int | None = None  # version of the registry before `_counts` was read
 
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _read(rows, id))
@@ -71,6 +80,18 @@ class InsightTable:
     async def found(self) -> Sequence[Insight]:
         """Return the insights that detectors found."""
         return await self._changes.read(lambda rows: list(rows.findings()))
+
+    async def open_counts(self) -> Mapping[tuple[str, str], int]:
+        """
+        Return the number of open insights by detector and severity. The detector is "" if no detector found them.
+        The insights are read again only after a change of the registry.
+        """
+        version = self._changes.version
+        if version != self._counted_at:
+            insights = await self._changes.read(lambda rows: rows.open_insights())
+            self._counts = Counter((_detector(insight), insight_severity(insight)) for insight in insights)
+            self._counted_at = version
+        return self._counts
 
     async def comments(self, id: str) -> Sequence[Comment]:
         """Return the comments on an insight, oldest first. Raises NotThere if the insight does not exist."""

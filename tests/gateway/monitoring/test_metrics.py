@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.monitoring import metrics
 from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
-from gateway.monitoring.snapshot import Limit, Snapshot
+from gateway.monitoring.snapshot import FIGURES, Limit, Snapshot
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
@@ -260,6 +260,20 @@ DATABASE = DatabaseHealth(
     leases_free=1,
     reporters=7,
 )
+
+
+def test_open_insights_are_shown_by_detector_and_severity() -> None:
+    """An insight that no detector found has an empty detector. Without insights, there is no series."""
+    insights = {("spend_spike", "warning"): 2, ("", "info"): 1}
+    shown = samples(Metrics().render(Snapshot(stats=STATS, insights=insights)))
+    assert 2 == shown["tollhouse_insights", (("detector", "spend_spike"), ("severity", "warning"))]
+    assert 1 == shown["tollhouse_insights", (("detector", ""), ("severity", "info"))]
+    empty = samples(Metrics().render(Snapshot(stats=STATS)))
+    assert [] == [name for name, _ in empty if name == "tollhouse_insights"]
+
+
+def test_each_figure_has_its_own_name() -> None:
+    assert len(FIGURES) == len({figure.name for figure in FIGURES})
 
 
 def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:

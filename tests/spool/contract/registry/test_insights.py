@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.insights import Concerned, Draft, Finding, Insight, Merged
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables import insights as tables
 from spool.registry.tables.insights import KEPT_S, InsightTable
 from tests.moved_clock import MovedClock
@@ -284,6 +288,49 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
     with pytest.raises(NotAllowed, match="1 insights"):
         await insights.table.log(Draft(title="two"), actor=ADA)
     assert one == await insights.table.log(Draft(title="one"), actor=ADA)
+
+
+@pytest.mark.every_engine
+async def test_open_insights_are_counted_by_detector_and_severity(insights: Insights) -> None:
+    """Only open insights count, also those of people, which no detector found. Each change updates the counts."""
+    table = insights.table
+    assert {} == await table.open_counts()
+    await insights.look(found("spike:a"), found("spike:b"), found("spike:c", impact="100"), found("key:d"))
+    note = await table.create(Draft(title="a note", category="delivery"), actor=ADA)
+    present = {("spike", "info"): 2, ("spike", "warning"): 1, ("key", "info"): 1, ("", "critical"): 1}
+    assert present == await table.open_counts()
+    rows = await insights.all()
+    await table.change(rows["spike:a"].id, status="on_hold", actor=ADA)
+    assert present == await table.open_counts()
+    await table.change(rows["spike:b"].id, status="ignored", actor=ADA)
+    await table.change(rows["key:d"].id, status="addressed", actor=ADA)
+    await table.delete(note.id, actor=ADA)
+    assert {("spike", "info"): 1, ("spike", "warning"): 1} == await table.open_counts()
+    await insights.look()
+    assert {} == await table.open_counts()
+
+
+async def test_open_insights_are_read_again_only_after_a_change(
+    insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further counts without a change read no rows."""
+    await insights.look(found("spike:a"))
+    counts = await insights.table.open_counts()
+    changes = insights.registry._changes
+    read, reads = changes.read, Counter[str]()
+
+    async def counted(work: Callable[[RegistryRows], Any]) -> Any:
+        reads["all"] += 1
+        return await read(work)
+
+    monkeypatch.setattr(changes, "read", counted)
+    for _ in range(3):
+        assert counts == await insights.table.open_counts()
+    assert 0 == reads["all"]
+    await insights.look(found("spike:a"), found("spike:b"))
+    for _ in range(3):
+        assert {("spike", "info"): 2} == await insights.table.open_counts()
+    assert 1 == reads["all"]
 
 
 @pytest.mark.every_engine
