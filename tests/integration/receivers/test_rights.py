@@ -18,7 +18,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from gateway.configuration.sections import Config
-from gateway.http import endpoint
+from gateway.operations import services
 from gateway.operations.receivers import otlp_grpc
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.access import Bearer
@@ -66,7 +66,7 @@ async def test_no_way_in_has_a_right_that_nobody_granted(
         seen.append(await admit(*given))
         return seen[-1]
 
-    monkeypatch.setattr(endpoint, "KeyRequest", noted)
+    monkeypatch.setattr(services, "KeyRequest", noted)
     monkeypatch.setattr(otlp_grpc, "_admit", admitted)
     (tmp_path / "deployment.key").write_text("of-the-deployment-0123456789abcdef")
     server: dict[str, Any] = {

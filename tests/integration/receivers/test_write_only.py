@@ -53,6 +53,8 @@ SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
     "langfuse_ingestion": (BATCH, b"{"),
     "langfuse_traces": (TRACES, b"{"),
     "langwatch_traces": (TRACES, b"{"),
+    "honeyhive_traces": (TRACES, b"{"),
+    "keywords_ai_traces": (TRACES, b"{"),
     "langfuse_projects": (b"",),
     "openmeter_events": (EVENT, b"{"),
     "create_billing_drop": (DROP, {**DROP, "month": "never"}, b"["),

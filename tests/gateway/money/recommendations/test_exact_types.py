@@ -60,10 +60,10 @@ async def test_standard_calls_are_left_alone() -> None:
 
 
 async def test_a_region_costs_a_tenth_more() -> None:
-    """By hand: Sonnet 4.5 costs $3.30 + $1.65 in the US and $3 + $1.50 under the global name."""
+    """By hand: Sonnet 4.5 above 200k tokens costs $6.60 + $2.475 in the US and $6 + $2.25 under the global name."""
     [saving] = await found(regional_surcharge, [call(**BEDROCK)])
-    assert saving.monthly_savings == "0.45"
-    assert saving.spent == "4.95"
+    assert saving.monthly_savings == "0.825"
+    assert saving.spent == "9.075"
     assert "global.anthropic.claude-sonnet-4-5-20250929-v1:0" == saving.recommended.model
 
 

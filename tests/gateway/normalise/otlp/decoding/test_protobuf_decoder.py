@@ -240,7 +240,7 @@ def test_values_of_every_kind() -> None:
     pairs = {
         "flag": AnyValue(bool_value=False), "double": AnyValue(double_value=0.5), "bytes": AnyValue(bytes_value=b"x"),
         "empty": AnyValue(), "nested": nested, "tag.tags": tags, "gen_ai.prompt": AnyValue(string_value="secret"),
-        "user.email": AnyValue(string_value="a@b.c"),
+        "contact.email": AnyValue(string_value="a@b.c"),
     }  # fmt: skip
     encoded = [KeyValue(key=key, value=value) for key, value in pairs.items()]
     for _ in range(2):
@@ -275,7 +275,7 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_content_is_never_remembered() -> None:
     """Prompts and e-mail addresses are never cached."""
     for _ in range(3):
-        for name in ("gen_ai.prompt", "input.value", "user.email"):
+        for name in ("gen_ai.prompt", "input.value", "contact.email"):
             for value in ("secret words", "secret words " * 40):
                 assert {} == attributes_of(KeyValue(key=name, value=AnyValue(string_value=value)))
     assert not [raw for raw in protobuf_decoder._known if b"secret" in raw]
