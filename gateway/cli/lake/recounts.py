@@ -12,7 +12,7 @@ from pathlib import Path
 from random import random
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from gateway.cli import fail, fail_because
+from gateway.cli import fail
 from gateway.cli.output import JsonObject
 from spool.record import CURRENCY
 
@@ -249,9 +249,9 @@ def refuse_options(type: str, given: Mapping[str, object]) -> None:
 def result_of(work: Coroutine[Any, Any, T]) -> T:
     """Run the work and return its result. Exits if the destination or the storage fails."""
     from exporters.errors import SendError
-    from spool.errors import SpoolError
+    from spool.errors import OtherSchema, SpoolError
 
     try:
         return asyncio.run(work)
     except (SendError, SpoolError, ValueError, OSError) as error:
-        fail_because(error)
+        fail(str(error), 2 if isinstance(error, OtherSchema) else 1)

@@ -293,7 +293,7 @@ async def test_a_late_span_of_an_agent_gives_its_run_to_a_closed_call(
     await add(log, (record, below(known_as, agent)), heard_by="key")
     clock.move(hold + 1)
     for _ in range(2):
-        await add(log, heard_by="key", steps=[(trace, agent, None, RUN)])
+        await add(log, heard_by="key", steps=[(trace, agent, None, RUN, None)])
         clock.move(hold + 1)
 
     _, correction = await everything(log)
