@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -552,8 +552,10 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     page = console.page
     console.open("/costs?from=last-month&by=team&measure=tokens&bin=hourly")
     picker, total = page.get_by_label("money"), page.locator("tfoot td").first
-    query = f"from={since(console)}&to={until(console)}&cost_type=billed_cost"
-    last = until(console)  # bills are divided over the calls in the background, day by day
+    end = datetime.now(UTC).date().replace(day=1) - timedelta(days=1)
+    last = end.isoformat()
+    query = f"from={end.replace(day=1).isoformat()}&to={last}&cost_type=billed_cost"
+    # bills are divided over the calls in the background, day by day
     wait_for(lambda: report(console, query)["billed"]["through"] == last, 120, "the bill of last month")
     console.more()
     picker.select_option("billed_cost")
@@ -706,9 +708,9 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     asked = ("report", "--by", "team", "--where", f"pull_request={name}", "--json")
     wait_for(lambda: house.json(*asked)["total"]["calls"] == 3, 60, "the calls are counted")
     shown = house.run("work", "show", "pull_request", name)
-    assert re.search(rf"\n  \w+ +- +1 +0 +\$0.03 +\$0.03\n\(no run\).*\npull request {name} +- +3 ", shown), (
-        shown
-    )
+    assert re.search(
+        rf"\n  run:\w+ +- +1 +0 +\$0.03 +\$0.03\n\(no run\).*\npull request {name} +- +3 ", shown
+    ), shown
     console = open_console(house)
     console.open("/costs")
     page = console.page

@@ -27,9 +27,10 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     row = page.get_by_role("row", name="Search only")
     expect(page.get_by_role("rowheader")).to_have_text(["Member", "Operator", "Admin"])
     page.get_by_role("button", name="Create a role").click()
-    dialog.get_by_role("textbox", name="Name").fill("Search only")
-    # continue held requests: the form gets its checkboxes even if they load after the form was opened
+    # continue held requests: the form opens when its checkboxes have loaded
+    expect(dialog).to_have_count(0)
     page.unroute_all()
+    dialog.get_by_role("textbox", name="Name").fill("Search only")
     dialog.get_by_role("textbox", name="Filters").fill("teem=search")
     dialog.get_by_role("checkbox", name=re.compile("^View Costs")).check()
     dialog.get_by_role("textbox", name="Members").fill(ANN)
