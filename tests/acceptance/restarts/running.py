@@ -70,6 +70,8 @@ pending_window = "{window}"
 max_bytes = "1GiB"
 [devices]
 heartbeat_interval = "1d"
+[work]
+retention = "1095d"  # calls of the cases would reach the end of their retention between two runs
 [mcp]
 daily_calls = {daily_calls}
 [upstream]
