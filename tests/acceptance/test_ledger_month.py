@@ -151,8 +151,19 @@ def _epoch(text: str) -> float:
 
 
 def _value(record: dict[str, Any], name: str) -> str:
+    if name == "cost_source":
+        return _counted_source(record)
     value = record["response_model"] or record["request_model"] if name == "model" else record[name]
     return value or ""
+
+
+def _counted_source(record: dict[str, Any]) -> str:
+    """Return what totals state instead of the own source of cached calls and of calls that used nothing."""
+    if record["status"] == "cached":
+        return "free"
+    if record["input_tokens"] or record["output_tokens"] or Decimal(record["cost"] or 0):
+        return str(record["cost_source"])
+    return "free" if record["status"] == "error" else "without_usage"
 
 
 def reported(tollhouse: Any, per: str, *dimensions: str) -> dict[Group, Sums]:

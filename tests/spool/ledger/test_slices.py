@@ -69,7 +69,7 @@ def records() -> list[Inference]:
 def value_of(record: Inference, name: str) -> str:
     if name == PLACE.name:
         return PLACE.value(tuple(value_of(record, source) for source in PLACE.sources))
-    found = record.tags.get("service") if name == "tag:service" else getattr(record, name)
+    found = record.tags.get(name[4:]) if name.startswith("tag:") else getattr(record, name)
     return found or ""
 
 

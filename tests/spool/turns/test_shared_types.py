@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from spool.registry import documents
 from spool.registry.documents import DocumentKind
 from tests.spool.registry.test_kept_documents import kinds
 
@@ -47,9 +49,14 @@ def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
 @pytest.mark.parametrize(
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
-def test_every_kind_of_documents_is_prepared(kind: DocumentKind[Any]) -> None:
+def test_every_kind_of_documents_is_prepared(
+    kind: DocumentKind[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Every kind of documents is prepared before use, because the connection's thread reads documents while the
     event loop reads others.
     """
-    assert hasattr(kind.row, "__msgspec_cache__")
+    prepared: list[Any] = []
+    monkeypatch.setattr(documents, "prepare", prepared.append)
+    assert replace(kind) == kind
+    assert prepared == [kind.row]
