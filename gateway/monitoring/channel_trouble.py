@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from typing import Final
 
 from spool.registry.notices import ChannelState
+
+# Start of an error that quotes the receiver's response: a status, after the mail recipient if there is one,
+# or a report that there was no answer.
+_ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
+
+
+def without_answer(error: str) -> str:
+    """
+    Return an error without the text of the receiver's response. A channel may send to a host that readers of
+    the error cannot reach themselves, so its response must stay hidden from them.
+    """
+    answered = _ANSWERED.match(error)
+    return error if answered is None else answered[0]
 
 
 def trouble_of_channel(channel: ChannelState, now: float) -> tuple[str, str] | None:

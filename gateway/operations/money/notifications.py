@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.monitoring.channel_trouble import without_answer
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -26,10 +26,6 @@ from spool.registry.permission_sets import (
     OPERATE_SPOOL,
     VIEW_OPERATION,
 )
-
-# Start of an error that quotes the receiver's response: a status, after the mail recipient if there is one,
-# or a report that there was no answer.
-_ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
 
 
 class ChosenNotifications(RequestBody):
@@ -123,14 +119,9 @@ def shown_error(request: OperatorRequest[Any, None], error: str) -> str:
     """
     Return why a message did not arrive. People who may not change channels do not see the text of
     the receiver's response.
-
-    The reason is that a channel may send to a host that these people cannot reach themselves, so its response
-    must stay hidden.
     """
-    answered = _ANSWERED.match(error)
-    if answered is None or INSTALLATION_ADMINISTRATION in request.rights.permission_sets:
-        return error
-    return answered[0]
+    may_change = INSTALLATION_ADMINISTRATION in request.rights.permission_sets
+    return error if may_change else without_answer(error)
 
 
 async def _all(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from gateway.configuration.certificates import certificate_troubles
 from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import CATEGORY_OF, finding, named
-from gateway.monitoring.channel_trouble import trouble_of_channel
+from gateway.monitoring.channel_trouble import trouble_of_channel, without_answer
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 from spool.registry.notices import NOT_ARRIVING
@@ -26,7 +27,9 @@ def channel_down(facts: Facts) -> Sequence[Finding]:
 
 def _channels_down(facts: Facts) -> Iterator[Finding]:
     for channel in facts.channels:
-        if trouble := trouble_of_channel(channel, facts.now):
+        # everybody who may view costs reads insights, and other channels send them
+        shown = replace(channel, reason=without_answer(channel.reason))
+        if trouble := trouble_of_channel(shown, facts.now):
             title, text = trouble
             yield finding(
                 "channel_down",

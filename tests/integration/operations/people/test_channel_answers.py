@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from gateway.money.insights.detectors.service import channel_down
+from gateway.money.insights.facts import Facts
 from spool.registry.notices import FAILED, PARKED, ChannelCounts, ChannelState
-from tests.exporters.notifications.examples import notice
+from tests.exporters.notifications.examples import NOW, notice
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 
 SAID = "root:x:0:0 of an inner service"
 
 
-@pytest.mark.parametrize(
+answers = pytest.mark.parametrize(
     ("error", "status"),
     [
         (f"403 {SAID}", "403"),
@@ -32,25 +34,16 @@ SAID = "root:x:0:0 of an inner service"
         ),
     ],
 )
+
+
+@answers
 async def test_members_see_the_status_of_an_answer_and_no_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, status: str
 ) -> None:
     """People who may change channels, and the operator socket, also see the text of the answer."""
 
-    states = [
-        ChannelState(
-            name="one",
-            type="webhook",
-            state=PARKED,
-            reason=error,
-            insights="info",
-            counts=ChannelCounts(),
-            oldest=None,
-        )
-    ]
-
     async def channels() -> list[ChannelState]:
-        return states
+        return [parked(error)]
 
     async with operator_server(tmp_path) as server:
         monkeypatch.setattr(server.services.installation, "channels", channels)
@@ -61,6 +54,26 @@ async def test_members_see_the_status_of_an_answer_and_no_word(
             assert {expected} == await seen(server, await signed_in(server, role, f"{role}@example.com"))
         found = await server.ask("GET", "/notifications/one:n1")
     assert error == found.payload["notification"]["error"]
+
+
+@answers
+def test_an_insight_has_the_status_of_an_answer_and_no_word(error: str, status: str) -> None:
+    """Everybody who may view costs reads insights, and other channels send them."""
+    [finding] = channel_down(Facts(now=NOW, channels=[parked(error)]))
+    assert status in finding.draft.description
+    assert SAID not in finding.draft.description
+
+
+def parked(reason: str) -> ChannelState:
+    return ChannelState(
+        name="one",
+        type="webhook",
+        state=PARKED,
+        reason=reason,
+        insights="info",
+        counts=ChannelCounts(),
+        oldest=None,
+    )
 
 
 async def seen(server: OperatorServer, headers: dict[str, str]) -> set[Any]:
