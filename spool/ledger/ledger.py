@@ -159,7 +159,7 @@ class Ledger:
         work: WorkLimits = WORK_LIMITS,
     ) -> None:
         self.tags = tuple(tags)
-        self._stored_tags = (*self.tags, USER_EMAIL)
+        self.stored_tags = (*self.tags, USER_EMAIL)  # tags in the dimensions of stored sums
         self._store = store
         self._clock = clock
         self._placement = Placement(max_rows)
@@ -301,7 +301,7 @@ class Ledger:
         def is_counted(number: int, hour: int) -> bool:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
-        sums = HourlySums(self._stored_tags, digests=self.digests, skip=is_counted if frozen else None)
+        sums = HourlySums(self.stored_tags, digests=self.digests, skip=is_counted if frozen else None)
         packed = None if frozen or self._packed is None or not self._packed.is_on else self._packed
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
@@ -543,7 +543,7 @@ class Ledger:
         Replace the sums of a period by a recount of the log. Return False if the log has changed
         since the comparison.
         """
-        recount = comparing.PeriodRecount(compared, place, self._stored_tags, self.digests)
+        recount = comparing.PeriodRecount(compared, place, self.stored_tags, self.digests)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:

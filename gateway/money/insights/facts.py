@@ -176,7 +176,7 @@ _Detector = TypeVar("_Detector", bound=Detector)
 
 
 def no_plant(reason: str) -> Callable[[_Detector], _Detector]:
-    """State why no problem that a demo month can plant is found by a detector."""
+    """Mark a detector whose problem a demo month cannot plant. "it" in the reason is the demo month."""
 
     def state(detector: _Detector) -> _Detector:
         vars(detector)[_NO_PLANT] = reason

@@ -35,6 +35,10 @@ class KeyTrouble:
     newest: float | None = None
 
     @property
+    def text(self) -> str:
+        return f"{self.title}. {self.seen}"
+
+    @property
     def subject(self) -> tuple[str, ...]:
         return (str(self.key.id), self.severity)
 

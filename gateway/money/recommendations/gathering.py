@@ -74,7 +74,7 @@ async def gather(
         now=now,
         uses=uses,
         hours=await _hours(sources.ledger, now),
-        recent=await asyncio.to_thread(_placed, calls, uses, sources.ledger.tags),
+        recent=await asyncio.to_thread(_placed, calls, uses, sources.ledger.stored_tags),
         estimate=of_sum(book),
         estimate_call=_of_call(book),
         newer=book.followers,

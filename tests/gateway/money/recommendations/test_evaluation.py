@@ -11,6 +11,7 @@ from gateway.money.recommendations.evaluation import GRACE_S, MOST, Known, evalu
 from gateway.money.recommendations.facts import DAY_S
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import newer_model, priority_tier
+from spool.people import USER_EMAIL
 from spool.record import Inference
 from spool.registry.insights import ADDRESSED, IGNORED
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
@@ -86,3 +87,11 @@ async def test_the_largest_of_a_type() -> None:
     """Of each type, only the twenty largest recommendations are shown."""
     calls = [priority(1, team=f"team {number}") for number in range(MOST + 1)]
     assert MOST == len(await found(priority_tier, calls))
+
+
+async def test_recent_calls_of_people_with_two_names_are_known() -> None:
+    """A call that states an account and an address belongs to its use, as a call with one name does."""
+    tags = {"service": "answers"}
+    calls = [call(user="u-1", tags={**tags, USER_EMAIL: "email:1"}), call(user="u-2", tags=tags)]
+    facts = await facts_of(calls)
+    assert ["u-1", "u-2"] == sorted(recent.call.user or "" for recent in facts.recent)
