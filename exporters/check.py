@@ -28,6 +28,7 @@ from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.billing_drops import try_validation
 from exporters.service.container_metrics import STREAMS as CONTAINER_STREAMS
+from exporters.service.container_metrics import TOPIC as CONTAINER_TOPIC
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.paths import STREAMS, UPSTREAM, Paths
 from exporters.service.unit_cost import STREAM as UNIT_COST
@@ -48,7 +49,7 @@ _TOPICS = {
     EVENTS: (USAGE_EVENTS,),
     UNIT_COST: (UNIT_COST_TOPIC, USAGE_EVENTS),
     BILLING_DROPS: (BILLING_DATA, "billing-hours"),
-    **dict.fromkeys(CONTAINER_STREAMS, ("container-metrics",)),
+    **dict.fromkeys(CONTAINER_STREAMS, (CONTAINER_TOPIC,)),
 }
 
 

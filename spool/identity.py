@@ -642,7 +642,7 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
 
 def in_trace(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
     """
-    Add to the dedup key of a span with a short or shared id what joins it to spans of other scopes in its trace.
+    Add names to the dedup key of a span with a short or shared id. They join it to spans of other scopes in its trace.
     """
     call = f"{record.trace_id}\0{_call_under(record, chosen)}"
     same, *near = [digest(3, f"{call}{step}\0in trace") for step in _steps(record)]

@@ -178,12 +178,12 @@ class ChannelSender:
                 for notification in group
             ]
             in_group = {notification.id for notification in group}
-            mended = [
+            recovered = [
                 replace(notification, failing_since=None)
                 for notification in waiting
                 if notification.failing_since is not None and notification.id not in in_group
             ]
-            await self._table.update([*sent, *mended])
+            await self._table.update([*sent, *recovered])
 
     async def _put_off(
         self,

@@ -199,8 +199,27 @@ data_option = click.option(
 WIDEST = max(map(len, COMMANDS))  # so that the groups share one column
 
 
-class Program(click.Group):
-    """A program whose output may end on a full disk. Then it says so in one sentence, and exits with 1."""
+def _is_raised_by_echo(error: OSError) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code is click.echo.__code__
+
+
+def _flush_fails() -> bool:
+    """Flush the output. Return whether that failed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+class Commands(click.Group):
+    """
+    The commands of `tollhouse`. The module of a command is loaded when the command is called. If the output cannot be
+    written, for example on a full disk, the program says so and exits with 1.
+    """
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
@@ -209,29 +228,11 @@ class Program(click.Group):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            if not _is_of_output(error):
+            if not (_is_raised_by_echo(error) or _flush_fails()):
                 raise
-            # At its exit, the interpreter writes the rest of the output again.
+            # At exit, the interpreter flushes the output again. Without this, that would fail with a second message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fail(f"the output cannot be written: {error.strerror}")
-
-
-def _is_of_output(error: OSError) -> bool:
-    """Return whether an error is one of the output: click.echo raised it, or the rest cannot be written."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is not None and traceback.tb_frame.f_code is click.echo.__code__:
-        return True
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
-class Commands(Program):
-    """The commands of `tollhouse`. The module of a command is loaded when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

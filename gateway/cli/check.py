@@ -81,7 +81,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     server = asyncio.run(ask_server(settings))
     problems += server.problems
     certificates = certificate_troubles(certificate_ends(settings), now=SystemClock().now())
-    problems += [f"{each.title}. {each.seen}" for each in certificates if each.severity == CRITICAL]
+    problems += [each.text for each in certificates if each.severity == CRITICAL]
     streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
     problems += unlisted(server.stopped, streams, destinations)
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
@@ -93,7 +93,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     ]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in statuses)
     warned = [*_warnings(settings), *server.warnings]
-    warned += [f"{each.title}. {each.seen}" for each in certificates if each.severity != CRITICAL]
+    warned += [each.text for each in certificates if each.severity != CRITICAL]
     warned += asyncio.run(key_warnings(settings))
     if as_json:
         report = {
@@ -124,8 +124,8 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
 @dataclass(frozen=True, kw_only=True)
 class ServerState:
     """
-    What the running server reports: problems and warnings of keys, and the reason why a route delivers nothing, by the
-    name of the route. Empty if no server runs.
+    State of the running server: problems and warnings of API keys, and the reason why each stopped route delivers
+    nothing, by route name. Empty if no server runs.
     """
 
     problems: Sequence[str] = ()

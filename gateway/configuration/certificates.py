@@ -1,6 +1,6 @@
 """
-The ends of all certificates that the configuration names. Every list, command, metric and insight about certificates
-asks here.
+The ends of all certificates that the configuration names. All lists, commands, metrics and insights about
+certificates use this module.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from gateway.configuration.sections import Config
 from spool.engines import certificate_files
 from spool.record import moment
 from spool.registry.notices import CRITICAL, WARNING
-from spool.settings import DATABASE_AUTHORITIES
+from spool.settings import DATABASE_AUTHORITIES, DAY_S
 
-DAY_S = 86400.0
 SOON_S = 14 * DAY_S
 CRITICAL_S = 3 * DAY_S
 OWN, AUTHORITIES = "cert_file", "ca_file"  # how the names of these settings end
@@ -35,6 +34,10 @@ class CertificateTrouble:
     severity: str
     title: str
     seen: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.title}. {self.seen}"
 
 
 def certificate_ends(config: Config, in_use: Mapping[str, bytes] | None = None) -> Sequence[CertificateEnd]:

@@ -1,1 +1,1 @@
-"""Errors, schemas and declarations of fields that every room uses."""
+"""Modules that all folders of the gateway may import: errors, schemas, fields, paths, limits and Parquet."""

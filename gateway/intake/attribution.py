@@ -65,19 +65,17 @@ class Attribution:
 
     def steps_of(self, steps: list[SpanStep]) -> list[SpanStep]:
         """Return spans with the values that they give as records have them, without the labels of keys and devices."""
-        if all(step[4] is None for step in steps):
+        attributed = {
+            given: self._attributed(given) for given in {step[4] for step in steps} if given is not None
+        }
+        if not attributed:
             return steps
-        attributed: dict[Given | None, Given | None] = {None: None}
-        found = list[SpanStep]()
-        for trace, span, above, kind, given in steps:
-            if given not in attributed:
-                attributed[given] = self._attributed(given)
-            found.append((trace, span, above, kind, attributed[given]))
-        return found
+        return [
+            (trace, span, above, kind, None if given is None else attributed[given])
+            for trace, span, above, kind, given in steps
+        ]
 
-    def _attributed(self, given: Given | None) -> Given | None:
-        if given is None:
-            return None
+    def _attributed(self, given: Given) -> Given:
         user, team, session, api_key, tags = given
         record = Inference(
             id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)

@@ -12,8 +12,9 @@ from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteSt
 
 _UPSTREAM = "upstream"  # the destination name of the [upstream] section
 _WRONG_KEY = ("401", "403")
-_PATH = "its path, the permissions there or the disk"
-_STORE = "its bucket, its address or its credentials"
+_PATH = "the path, the permissions there or the disk"
+_HTTP = "the address, the headers or the secret"
+_STORE = "the bucket, the address or the credentials"
 # What an operator may have to correct, by type of the destination.
 TO_CORRECT = {
     _UPSTREAM: "the address or a key of [upstream]",
@@ -23,10 +24,10 @@ TO_CORRECT = {
     "s3": _STORE,
     "gcs": _STORE,
     "azure": _STORE,
-    "otlp": "its address, its headers or its secret",
-    "webhook": "its address, its headers or its secret",
-    "kafka": "its brokers, its topic or its credentials",
-    "clickhouse": "its address, its table or its password",
+    "otlp": _HTTP,
+    "webhook": _HTTP,
+    "kafka": "the brokers, the topic or the credentials",
+    "clickhouse": "the address, the table or the password",
 }
 _STATUS = re.compile(r"\d{3}\b")
 _KEY = re.compile(r"\(key ([^()]+)\)$")
@@ -77,11 +78,10 @@ def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
     destination = route.name.rpartition("/")[0]
     type = types.get(destination, _UPSTREAM)
     whose = "" if type == _UPSTREAM else f" of the destination {destination}"
-    fix = TO_CORRECT[type].replace("its ", "the ") if whose else TO_CORRECT[type]
     keys = " and shows the scopes of each key" if type == _UPSTREAM else ""
     return (
-        f"Correct {fix}{whose}, as the error says. `tollhouse check` tests the destination{keys}. Nothing is lost, "
-        "and the route resumes by itself."
+        f"Correct {TO_CORRECT[type]}{whose}, as the error says. `tollhouse check` tests the destination{keys}. "
+        "Nothing is lost, and the route resumes by itself."
     )
 
 

@@ -58,37 +58,37 @@ def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
     return since, until or end_of_hour(now)
 
 
-def _days(count: int) -> Callable[[datetime], tuple[datetime, None]]:
+def _days_until_now(count: int) -> Callable[[datetime], tuple[datetime, None]]:
     return lambda midnight: (midnight - timedelta(days=count - 1), None)
 
 
-def _this(granularity: str) -> Callable[[datetime], tuple[datetime, None]]:
+def _period_until_now(granularity: str) -> Callable[[datetime], tuple[datetime, None]]:
     return lambda midnight: (beginning(midnight, granularity), None)
 
 
-def _last(granularity: str) -> Callable[[datetime], Span]:
-    def last(midnight: datetime) -> Span:
+def _previous_period(granularity: str) -> Callable[[datetime], Span]:
+    def previous_period(midnight: datetime) -> Span:
         end = beginning(midnight, granularity)
         return beginning(end - timedelta(days=1), granularity), end
 
-    return last
+    return previous_period
 
 
 # Each function gets the start of today. A range without an end includes today, until now.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
-    "mtd": _this("monthly"),
-    "this_month": _this("monthly"),
-    "last_month": _last("monthly"),
-    "last_7d": _days(7),
-    "last_30d": _days(30),
-    "last_90d": _days(90),
-    "today": _this("daily"),
-    "yesterday": _last("daily"),
-    "this_week": _this("weekly"),
-    "last_week": _last("weekly"),
-    "this_quarter": _this("quarterly"),
-    "last_quarter": _last("quarterly"),
-    "ytd": _this("yearly"),
+    "mtd": _period_until_now("monthly"),
+    "this_month": _period_until_now("monthly"),
+    "last_month": _previous_period("monthly"),
+    "last_7d": _days_until_now(7),
+    "last_30d": _days_until_now(30),
+    "last_90d": _days_until_now(90),
+    "today": _period_until_now("daily"),
+    "yesterday": _previous_period("daily"),
+    "this_week": _period_until_now("weekly"),
+    "last_week": _previous_period("weekly"),
+    "this_quarter": _period_until_now("quarterly"),
+    "last_quarter": _previous_period("quarterly"),
+    "ytd": _period_until_now("yearly"),
 }
 RANGES = tuple(_SPANS)
 _DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}

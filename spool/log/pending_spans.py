@@ -56,7 +56,7 @@ class Given(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def beyond(self, further: Given) -> Given:
-        """Return these values, and those of a span further above that they lack."""
+        """Return these values. A missing value is taken from `further`, the values of a span above."""
         return Given(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
@@ -92,7 +92,7 @@ class LinkedSpan(NamedTuple):
 
 
 class Siblings(NamedTuple):
-    """Places of calls directly below one span: those that a scope wrote next to others, and the others."""
+    """Places of the calls directly below one span. A scope that repeats calls of other scopes wrote `besides`."""
 
     besides: Sequence[int]
     others: Sequence[int]
@@ -186,7 +186,7 @@ _Trace = bytes | _Index  # the items of a trace, or their index if there are man
 
 
 class _Sender:
-    """The spans of one key by trace, its stored rows, oldest first, and what the spans give."""
+    """The spans of one key by trace, the values that the spans give, and the stored rows, oldest first."""
 
     def __init__(self) -> None:
         self.traces: dict[str, _Trace] = {}
@@ -371,8 +371,8 @@ class PendingSpans:
 
     def calls_below(self, span: LinkedSpan, new: Container[LinkedSpan] = ()) -> Iterator[tuple[int, Around]]:
         """
-        Yield the places of calls below a new span, with what is around each call, if there is anything. The calls
-        that lack only values are those of the uppermost of the spans that are new.
+        Yield the places of calls below a new span, with what is around each call, if there is anything. Only the
+        uppermost new span also yields calls that lack nothing but values.
         """
         sender = self._senders.get(span.sender)
         found = None if sender is None else sender.traces.get(span.trace)
@@ -382,17 +382,13 @@ class PendingSpans:
         if span.id not in index.below:
             return
         around = index.around(span.id, sender.given)
+        # a dict keeps the order of the calls
+        with_runs = dict.fromkeys(islice(index.calls_below(span.id), MOST_PLACED)) if around.runs else {}
         is_uppermost = span._replace(id=index.spans[span.id][0]) not in new
-        if is_uppermost and around.given != NOTHING_GIVEN:
-            calls = index.all_calls_below(span.id)
-        elif around.runs:
-            calls = index.calls_below(span.id)
-        else:
-            return
-        stating_runs = set(islice(index.calls_below(span.id), MOST_PLACED)) if around.runs else set[bytes]()
-        for call in islice(calls, MOST_PLACED):
+        gives_values = is_uppermost and around.given != NOTHING_GIVEN
+        for call in islice(index.all_calls_below(span.id), MOST_PLACED) if gives_values else with_runs:
             runs, given = index.around(call, sender.given)
-            yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if call in stating_runs else (), given)
+            yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if call in with_runs else (), given)
 
     def places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
         """Yield the places of calls that spans may link to their runs, before the spans are added."""

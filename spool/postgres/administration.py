@@ -21,7 +21,14 @@ from spool.postgres.address import (
 )
 from spool.postgres.database import Connection, Database
 from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
-from spool.postgres.migrations import VERSION, FoundSchema, found_schema, found_version, migrate
+from spool.postgres.migrations import (
+    VERSION,
+    FoundSchema,
+    found_schema,
+    found_version,
+    migrate,
+    usable_schema,
+)
 from spool.postgres.transfer.unfinished import is_marked
 from spool.settings import NO_POOLER, REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
@@ -131,8 +138,7 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
             f"spool.{unknown[0]} is not shared by the nodes: change it in the configuration of each node"
         )
     async with _opened(storage) as database:
-        found = await found_schema(database)
-        found.check()
+        found = await usable_schema(database)
         if not found.version:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         before = await read_settings(database)
@@ -148,8 +154,7 @@ async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
     to this node.
     """
     async with _opened(storage) as database:
-        found = await found_schema(database)
-        found.check()
+        found = await usable_schema(database)
         if not found.version:
             return []
         incarnation = await read_incarnation(database)

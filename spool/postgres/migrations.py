@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 
 from spool.errors import BeingMigrated, NotAllowed, OtherSchema
@@ -122,6 +122,7 @@ def digests_of(versions: Sequence[Migration]) -> list[str]:
     return digests([FACTS, *(version.statements() for version in versions)])[1:]
 
 
+@cache
 def script(name: str) -> str:
     return files(__package__).joinpath("schema", name).read_text("utf-8")
 
@@ -132,7 +133,14 @@ async def found_version(database: Database) -> int:
 
 
 async def found_schema(database: Database) -> FoundSchema:
-    return await database.read(partial(_found, database))
+    return await database.read(partial(_stored_schema, database))
+
+
+async def usable_schema(database: Database) -> FoundSchema:
+    """Return the facts of the schema. Raises OtherSchema if this build cannot use it."""
+    found = await found_schema(database)
+    found.check()
+    return found
 
 
 async def migrate(
@@ -182,7 +190,7 @@ def joining(own: int = VERSION) -> dict[str, list[bytes]]:
 
 def check_joining(database: Database, connection: Connection) -> None:
     """Raise OtherSchema if the schema was upgraded too far for this release after it was opened."""
-    _found(database, connection).check()
+    _stored_schema(database, connection).check()
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
@@ -213,7 +221,7 @@ def _wait_for_others(connection: Connection) -> None:
 def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
     _wait_for_others(connection)
     connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-    found = _found(database, connection)
+    found = _stored_schema(database, connection)
     found.check(versions)
     if len(found.digests) >= len(versions):
         return
@@ -246,7 +254,7 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
         )
 
 
-def _found(database: Database, connection: Connection) -> FoundSchema:
+def _stored_schema(database: Database, connection: Connection) -> FoundSchema:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
         return FoundSchema()
     facts: dict[str, bytes] = dict(connection.execute(database.sql(READ)).fetchall())

@@ -270,7 +270,7 @@ class DocumentTable(Generic[Row]):
             self.kind.put(rows, after)
             old, new = self._shown(before), self._shown(after)
             names = [name for name in new if old[name] != new[name]]
-            old, new = self._shown(before, names), self._shown(after, names)
+            old, new = ({name: members[name] for name in names} for members in (old, new))
             rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 

@@ -144,8 +144,8 @@ class ChannelState:
 
     def is_down(self, now: float) -> bool:
         """
-        Return True if people must mend the channel: it is parked, it has failed for FAILING_TOO_LONG_S, or a critical
-        notice waits for a channel that fails or was removed.
+        Return True if people must repair the channel, because it is parked, has failed for FAILING_TOO_LONG_S, or
+        fails or was removed while a critical notice waits.
         """
         if self.state == PARKED:
             return True

@@ -54,7 +54,7 @@ def statements(file: str) -> Sequence[str]:
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     """
-    Migrate the file to the last version. Raises OtherSchema if a build with other versions wrote it.
+    Migrate the file to the newest version. Raises OtherSchema if the file has the tables of another build.
 
     The header stores the version twice. So a flipped bit is recognized as damage, and not taken
     for another version.
@@ -121,7 +121,7 @@ def _check_known(current: int, versions: Sequence[str]) -> None:
             f"{own}): upgrade, or restore a backup from before the upgrade"
         )
     raise OtherSchema(
-        f"the data was written by another build of Tollhouse, whose tables differ ({current:08x}; this one has "
+        f"another build of Tollhouse with other tables wrote the data ({current:08x}; this build has "
         f"{known[-1]:08x}): use that build, or start with an empty data directory"
     )
 

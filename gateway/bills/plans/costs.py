@@ -31,7 +31,7 @@ from gateway.bills.plans.sums import (
     month_of_plan,
     used_of,
 )
-from gateway.bills.plans.unmet import calls_without_seats
+from gateway.bills.plans.unmet import unmet_sentences
 from gateway.bills.plans.uses import UseReader
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.fields import words
@@ -91,7 +91,9 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
     ]
     unmet: Annotated[
         str | None,
-        words("The number of calls without a seat, if no person with a seat made a call. Else null."),
+        words(
+            "A sentence if nobody with a seat made a call, but calls of the view have no seat. Null otherwise."
+        ),
     ]
 
 
@@ -200,7 +202,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     if not asking.ledger.is_whole:
         used = await reader.read(asking.whole)
     billers = [plan.billed_by for plan in known]
-    unmet = await calls_without_seats(asking.ledger, coverage, plans, used, month, asking.registry.people)
+    unmet = await unmet_sentences(asking.ledger, coverage, plans, used, month, asking.registry.people)
     inputs = _Asked(
         plans=known,
         unmet=unmet,

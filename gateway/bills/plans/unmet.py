@@ -17,7 +17,7 @@ from spool.statements import day_text
 PlanAndView = tuple[AssistantPlan, View]
 
 
-async def calls_without_seats(
+async def unmet_sentences(
     ledger: AskedLedger,
     coverage: Coverage,
     plans: Sequence[PlanAndView],
@@ -26,8 +26,9 @@ async def calls_without_seats(
     people: People,
 ) -> Mapping[str, str]:
     """
-    Return a sentence for each plan, by id, in whose view no call has a seat of the month. Calls of people whom
-    another plan covers are no reason.
+    Return a sentence by plan id for each plan without a call of a seat in the month, if calls of its view have no seat.
+
+    A plan is left out if one of its people made a call under another plan.
     """
     sentences = {}
     for plan, view in _unmet(plans, used, month, people):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,11 +162,10 @@ async def gather(
         has_foreign = has_foreign or any(map(is_foreign, billed))
         uses = by_provider.get(name, ())
         hours = await _hours(sources.ledger, name, month, now) if has_hours else {}
-        side = await _sides(sources, inputs, now, name, billed, uses, prices, hours)
+        failed_hours: Mapping[int, int] = {}
         if hours and any(map(has_failed, uses)):
             failed_hours = await _hours(sources.ledger, name, month, now, {"status": ("error",)})
-            side = dataclasses.replace(side, failed_hours=failed_hours)
-        sides.append(side)
+        sides.append(await _sides(sources, inputs, now, name, billed, uses, prices, hours, failed_hours))
     return Gathered(sides=sides, without=without, is_foreign=has_foreign)
 
 
@@ -224,6 +222,7 @@ async def _sides(
     uses: Sequence[CountedUse],
     prices: TokenPrices,
     hours: Mapping[int, int],
+    failed_hours: Mapping[int, int],
 ) -> BothSides:
     month = inputs.month
     rows = await exchanged(sources.ledger, statement_rows)
@@ -246,6 +245,7 @@ async def _sides(
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         hours=hours,
+        failed_hours=failed_hours,
         owners=inputs.owners,
         tolerance=inputs.tolerance,
         conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),

@@ -403,10 +403,12 @@ def families_of(
         if row.meter is not None:
             billed_tokens[family_of[row.model]][row.day] += row.quantity
     counted_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    without_failed: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    succeeded_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for use in counted:
-        for by_name in (counted_tokens, *([] if use.errors else [without_failed])):
-            by_name[family_of[use.model]][use.day] += sum(use.tokens.values())
+        used = sum(use.tokens.values())
+        counted_tokens[family_of[use.model]][use.day] += used
+        if not use.errors:
+            succeeded_tokens[family_of[use.model]][use.day] += used
     unmatched = ours - theirs - set(joined.values())
     pairs = [
         (name, own_name)
@@ -414,7 +416,8 @@ def families_of(
         for own_name in sorted(unmatched)
         if len(billed_tokens[name]) >= LEAST_DAYS
         and any(
-            are_alike(billed_tokens[name], by_name[own_name]) for by_name in (counted_tokens, without_failed)
+            are_alike(billed_tokens[name], by_name[own_name])
+            for by_name in (counted_tokens, succeeded_tokens)
         )
     ]
     for name, own_name in pairs:

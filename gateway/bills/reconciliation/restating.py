@@ -36,8 +36,8 @@ from spool.currencies import SCALE
 EXCHANGE_RATE = "exchange_rate"
 _Vector = dict[tuple[str, bool], int]  # tokens by model, and whether they are output
 _Vectors = dict[str, dict[int, _Vector]]  # by key and day
-_Owner = tuple[str, str]  # key and model
-_ByOwner = dict[_Owner, dict[int, list[int]]]  # tokens of input and output, by day
+_KeyAndModel = tuple[str, str]  # key and model
+_ByKeyAndModel = dict[_KeyAndModel, dict[int, list[int]]]  # tokens of input and output, by day
 _NOTHING = [0, 0]
 ExchangedKeys = Mapping[
     tuple[int, str], str
@@ -140,16 +140,21 @@ def _undone(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
 @dataclass(frozen=True, kw_only=True)
 class LateRows:
     """
-    Days whose rows the bill has on a later day: by the day and its key and model, that day. `is_exact` means that the
-    tokens of each key and model show it.
+    Days whose rows the bill has on a later day. `posted` maps a day with its key and model to the later day. `is_exact`
+    means that the tokens of each key and model show it.
     """
 
-    posted: Mapping[tuple[int, _Owner], int]
+    posted: Mapping[tuple[int, _KeyAndModel], int]
     is_exact: bool = True
 
     def restated(self, counted: Iterable[CountedUse], levels: Levels) -> list[CountedUse]:
         """Return the uses on the days on which they are billed."""
-        return [replace(use, day=self.posted.get((use.day, _owner(use, levels)), use.day)) for use in counted]
+        if not self.posted:
+            return [*counted]
+        return [
+            replace(use, day=self.posted.get((use.day, _key_and_model(use, levels)), use.day))
+            for use in counted
+        ]
 
 
 def late_rows(
@@ -166,15 +171,15 @@ def late_rows(
     may be several days a. If the bill has no row of any key and model on the days a, one of them is enough for all.
     The amounts must be late as well, and most other days of keys and models must agree: otherwise a clock may differ.
     """
-    theirs: _ByOwner = defaultdict(dict)
-    ours: _ByOwner = defaultdict(dict)
+    theirs: _ByKeyAndModel = defaultdict(dict)
+    ours: _ByKeyAndModel = defaultdict(dict)
     for row in tokens:
         if row.meter is not None and row.quantity:
             _add(theirs, row, levels, row.meter, row.quantity)
     for use in counted:
         for meter, count in use.tokens.items():
             _add(ours, use, levels, meter, count)
-    posted: dict[tuple[int, _Owner], int] = {}
+    posted: dict[tuple[int, _KeyAndModel], int] = {}
     agreeing = differing = 0
     for owner, own in ours.items():
         waiting: list[int] = []
@@ -189,7 +194,7 @@ def late_rows(
                 posted |= {(late_day, owner): day for late_day in waiting}
             agreeing, differing = agreeing + is_whole, differing + (not is_whole)
             waiting = []
-    if agreeing <= differing:
+    if not posted or agreeing <= differing:
         return LateRows(posted={})
     billed_days = {day for by_day in theirs.values() for day in by_day}
     of_all = {late_day: day for (late_day, _), day in posted.items() if late_day not in billed_days}
@@ -200,7 +205,7 @@ def late_rows(
     posted = every | posted
     calls = Counter[int]()
     for use in counted:
-        calls[use.day] += use.calls if (use.day, _owner(use, levels)) in posted else 0
+        calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
     in_time = _paid_in_time(amounts, counted, levels, posted)
     return LateRows(
         posted={
@@ -213,12 +218,12 @@ def late_rows(
 
 
 def _add(
-    by_owner: _ByOwner, row: BilledTokens | CountedUse, levels: Levels, meter: str, quantity: int
+    by_owner: _ByKeyAndModel, row: BilledTokens | CountedUse, levels: Levels, meter: str, quantity: int
 ) -> None:
-    by_owner[_owner(row, levels)].setdefault(row.day, [0, 0])[meter == OUTPUT] += quantity
+    by_owner[_key_and_model(row, levels)].setdefault(row.day, [0, 0])[meter == OUTPUT] += quantity
 
 
-def _owner(row: BilledTokens | CountedUse, levels: Levels) -> _Owner:
+def _key_and_model(row: BilledTokens | CountedUse, levels: Levels) -> _KeyAndModel:
     cell = levels.fine(row)
     return cell.key, cell.model
 
@@ -227,8 +232,8 @@ def _paid_in_time(
     amounts: Iterable[BilledMoney],
     counted: Iterable[CountedUse],
     levels: Levels,
-    posted: Collection[tuple[int, _Owner]],
-) -> set[tuple[int, _Owner]]:
+    posted: Collection[tuple[int, _KeyAndModel]],
+) -> set[tuple[int, _KeyAndModel]]:
     """Return the places whose day is billed nearer to the value of all its calls than to that of the others."""
     paid: dict[Cell, int] = defaultdict(int)
     worth: dict[Cell, int] = defaultdict(int)
@@ -244,14 +249,14 @@ def _paid_in_time(
     for use in counted:
         value = sum(use.values.values())
         worth[place_of(use)] += value
-        if (use.day, _owner(use, levels)) in posted:
+        if (use.day, _key_and_model(use, levels)) in posted:
             late[place_of(use)] += value
     for use in counted:
         place = place_of(use)
-        if (use.day, _owner(use, levels)) in posted and abs(paid[place] - worth[place]) < abs(
+        if (use.day, _key_and_model(use, levels)) in posted and abs(paid[place] - worth[place]) < abs(
             paid[place] - worth[place] + late[place]
         ):
-            in_time.add((use.day, _owner(use, levels)))
+            in_time.add((use.day, _key_and_model(use, levels)))
     return in_time
 
 

@@ -98,12 +98,12 @@ def health_of(health: Any) -> dict[str, object]:
 
 def _components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the components of a health, and then those of the next level."""
-    entries = [entry for entry in health.component_health_map if _word(entry.key)]
-    for entry in entries:
-        yield f"{prefix}{_word(entry.key)}", _state(entry.value)
+    entries = [(word, entry.value) for entry in health.component_health_map if (word := _word(entry.key))]
+    for word, component in entries:
+        yield f"{prefix}{word}", _state(component)
     if not prefix:
-        for entry in entries:
-            yield from _components(entry.value, f"{_word(entry.key)}/")
+        for word, component in entries:
+            yield from _components(component, f"{word}/")
 
 
 def _state(health: Any) -> dict[str, object]:

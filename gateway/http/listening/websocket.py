@@ -283,7 +283,7 @@ class WebSocket(asyncio.Protocol):
         self._read()
 
     def _next_frame(self, begin: int) -> _Frame | None:
-        """Return the frame that begins there. None if it has not arrived completely, or if nothing is read now."""
+        """Return the frame that begins at a position. None if it is not complete yet, or while reading is paused."""
         data = self._bytes
         arrived = len(data) - begin
         if arrived < 2 or not self._is_reading:

@@ -33,8 +33,8 @@ class BudgetLine(ToolOutput):
     A budget. Amounts are exact decimal text in `unit`.
 
     With `per`, the amount applies to each owner: `planned` and `percent` are null, and owners_past is how
-    many owners spent it. `state` is over, over_threshold, within, no_amount or not_evaluated. `problem` says why
-    a budget cannot be evaluated. `link` is its console page, or "".
+    many owners spent it. `state` is over, over_threshold, within, no_amount, not_evaluated or not_evaluated_yet.
+    `problem` says why a budget cannot be evaluated. `link` is its console page, or "".
     """
 
     id: str

@@ -16,6 +16,7 @@ from gateway.mcp.questions import (
     RANGES_OF_WORDS,
     ZONE,
     DateRange,
+    Days,
     Filters,
     billed_note,
     bounds,
@@ -134,7 +135,8 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
 
     def baseline(query: CostQuery) -> CostQuery:
         if arguments.baseline is None:
-            named = RANGES_OF_WORDS.get(str(arguments.date_range))
+            date_range = arguments.date_range
+            named = None if isinstance(date_range, Days) else RANGES_OF_WORDS[date_range]
             return earlier(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
         since, until = bounds(arguments.baseline, now)
         baseline_query = replace(query, since=since, until=until)
@@ -206,7 +208,7 @@ class _Page:
             yield "no call of either range matches; get_org_context lists the days with data"
         if total.now.unpriced or total.before.unpriced:
             unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"
-            yield f"{unpriced} have no known cost and count as 0"
+            yield f"{unpriced} have no price and count as 0"
         if self.answer.may_lack is not None:
             yield (
                 f"totals from before {self.answer.may_lack} may be incomplete, because records were "

@@ -8,7 +8,6 @@ from gateway.money.budgets.judging import limit_of
 
 NOT_EVALUATED, NOT_EVALUATED_YET, NO_AMOUNT = "not_evaluated", "not_evaluated_yet", "no_amount"
 OVER, OVER_THRESHOLD, WITHIN = "over", "over_threshold", "within"
-BUDGET_STATES = (NOT_EVALUATED, NOT_EVALUATED_YET, NO_AMOUNT, OVER, OVER_THRESHOLD, WITHIN)
 
 
 def state_of_budget(problem: str | None, figures: BudgetFigures | None) -> str:

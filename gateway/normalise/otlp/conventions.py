@@ -85,7 +85,7 @@ _USAGE_TYPES = {
 }
 
 
-def _is_of_sdk(span: Span, call: SpanCall) -> None:
+def _mark_of_sdk(span: Span, call: SpanCall) -> None:
     call.is_of_sdk = call.is_of_provider = True
 
 
@@ -108,7 +108,7 @@ def _with_compactions(span: Span, call: SpanCall) -> None:
             call.count_as(tokens._replace(input=counts[0], output=counts[1]))
 
 
-def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
+def _add_span_id_key(span: Span, call: SpanCall) -> None:
     """
     Add a dedup key that is made from the span ids, because events of the call carry the span ids and may omit
     the response id.
@@ -130,16 +130,16 @@ def is_model_of_sdk(model: str) -> bool:
     return any(word in model.lower() for word in SDKS.values())
 
 
-def _is_beside(span: Span, call: SpanCall) -> None:
+def _mark_beside(span: Span, call: SpanCall) -> None:
     call.is_beside = True
 
 
 # Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _with_compactions),
-    *[(scope, _is_of_sdk) for scope in SDKS],
-    ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
-    ("langfuse-sdk", _is_beside),
+    *[(scope, _mark_of_sdk) for scope in SDKS],
+    ("opentelemetry.instrumentation.genai", _add_span_id_key),
+    ("langfuse-sdk", _mark_beside),
 )
 
 # Anthropic's own libraries write this attribute, even if their spans are inside the spans of another product.

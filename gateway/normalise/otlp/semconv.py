@@ -203,7 +203,7 @@ USER = (
     "jwt.sub",
     "user",
 )
-# Addresses of the person whom the item names as its user. That of the principal is not that of another user.
+# Attributes with the address of the user. The principal's address counts only if the user is the principal.
 USER_EMAIL = "user.email"
 EMAIL = (USER_EMAIL, PRINCIPAL_EMAIL)
 TEAM = ("team.id", "team")

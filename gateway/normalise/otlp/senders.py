@@ -257,35 +257,27 @@ def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
     api_key = _key_name(attributes, shape.api_key) if shape.api_key else None
     if not shape.email:
         return Caller(user, team, session, api_key)
-    return Caller(*_with_email(user, attributes, shape.email, team, session, api_key))
+    user, email = _user_and_email(user, attributes, shape.email)
+    return Caller(user, team, session, api_key, email)
 
 
-def _with_email(
-    user: str | None, attributes: Attributes, names: Names, *further: str | None
-) -> tuple[str | None, ...]:
-    """
-    Return the fields of a caller, with `further` in the middle. Without another name, the address is the user.
-    """
+def _user_and_email(user: str | None, attributes: Attributes, names: Names) -> tuple[str | None, str | None]:
+    """Return the user and the address. Without another name, the address is the user."""
     if user is not None and user != values.text(attributes.get(semconv.PRINCIPAL)):
         names = tuple([name for name in names if name != semconv.PRINCIPAL_EMAIL])
     stated = semconv.first_text(attributes, names)
     email = stated if stated is not None and is_address(stated) and stated != user else None
-    return (email, *further, None) if user is None else (user, *further, email)
+    return (email, None) if user is None else (user, email)
 
 
 def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
     if not (shape.user or shape.team or shape.session or shape.email):
         return NO_CALLER
-    caller = Caller(
-        *_with_email(
-            semconv.first_text(attributes, semconv.RESOURCE_USER),
-            attributes,
-            semconv.RESOURCE_EMAIL,
-            semconv.first_text(attributes, semconv.RESOURCE_TEAM),
-            semconv.first_text(attributes, semconv.RESOURCE_SESSION),
-            None,
-        )
-    )
+    named = semconv.first_text(attributes, semconv.RESOURCE_USER)
+    user, email = _user_and_email(named, attributes, semconv.RESOURCE_EMAIL)
+    team = semconv.first_text(attributes, semconv.RESOURCE_TEAM)
+    session = semconv.first_text(attributes, semconv.RESOURCE_SESSION)
+    caller = Caller(user, team, session, email=email)
     return NO_CALLER if caller == NO_CALLER else caller
 
 

@@ -215,7 +215,7 @@ async def _of_keys(services: OperatorServices) -> list[Cause]:
         Cause(
             kind="key",
             title=trouble.title,
-            text=f"{trouble.title}. {trouble.seen}",
+            text=trouble.text,
             subject=trouble.key.name,
             severity=trouble.severity,
             finding=trouble.finding,
@@ -231,7 +231,7 @@ async def _of_certificates(services: OperatorServices) -> list[Cause]:
         Cause(
             kind="certificate",
             title=trouble.title,
-            text=f"{trouble.title}. {trouble.seen}",
+            text=trouble.text,
             subject=trouble.setting,
             severity=trouble.severity,
             finding=finding_key("ending_certificate", (trouble.setting, trouble.severity)),

@@ -223,17 +223,17 @@ ALERTS: List[AlertRow] = List(
 def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     view = money.require_registry().views.find(budget.view_id)
     problem = problem_of(budget, view, money.ledger, money.clock.now())
-    evaluated = money.require_budgets().figures.get(budget.id)
-    rules = rules_digest(budget, view)
-    is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules
-    if problem is None and evaluated is not None and is_current:
-        problem = evaluated.problem  # the totals could not answer it
+    current = money.require_budgets().figures.get(budget.id)
+    if current is not None and rules_digest(current.budget, current.view) != rules_digest(budget, view):
+        current = None  # evaluated with other rules
+    if problem is None and current is not None:
+        problem = current.problem  # the totals could not answer it
     return ShownBudget(
         budget=budget,
         problem=problem,
-        state=state_of_budget(problem, evaluated if is_current else None),
-        percent=_furthest(evaluated) if is_current else None,
-        billed_through=evaluated.billed_through if evaluated is not None and is_current else None,
+        state=state_of_budget(problem, current),
+        percent=_furthest(current),
+        billed_through=None if current is None else current.billed_through,
         per_label=money.ledger.label(budget.per),
     )
 

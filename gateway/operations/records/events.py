@@ -200,7 +200,8 @@ def events_in(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord
         if event.event_type == LINK_EVENT:
             data = {name: value for name, value in event.data.items() if name not in DIGESTS}
             event = structs.replace(event, data=data)
-        yield replace(stored, record=event), event
+            stored = replace(stored, record=event)
+        yield stored, event
 
 
 async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:

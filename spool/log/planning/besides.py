@@ -29,7 +29,7 @@ def are_beside(one: Inference, other: Inference) -> bool:
     return overlie(first, second)
 
 
-def matched(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
+def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
     """
     Return as many pairs as possible, by the other side. `fitting` has the others that each report fits, and `pairs`
     are known pairs.

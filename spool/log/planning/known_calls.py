@@ -37,7 +37,7 @@ from spool.log.amendments import (
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.pending_spans import NOTHING_GIVEN, Around, Siblings, runs_to_add, values_to_add
-from spool.log.planning.besides import MOST_BESIDE, are_beside, matched
+from spool.log.planning.besides import MOST_BESIDE, are_beside, pair_reports
 from spool.log.planning.costs import (
     KnownCosts,
     Rank,
@@ -372,12 +372,12 @@ class KnownCalls:
             beside: [other for other in others if are_beside(reports[other], reports[beside])]
             for beside in besides
         }
-        after = matched(fitting, pairs)
-        new_besides = set(after.values()) - set(pairs.values())
-        for other, beside in zip(sorted(after.keys() - pairs.keys()), sorted(new_besides), strict=True):
+        all_pairs = pair_reports(fitting, pairs)
+        new_besides = set(all_pairs.values()) - set(pairs.values())
+        for other, beside in zip(sorted(all_pairs.keys() - pairs.keys()), sorted(new_besides), strict=True):
             first, later = sorted((counting[other], counting[beside]))
-            calls = first != later and self._is_call(first) and self._is_call(later)
-            if calls and self._bridge(first, later, record, hours):
+            are_two_records = first != later and self._is_call(first) and self._is_call(later)
+            if are_two_records and self._bridge(first, later, record, hours):
                 self._terms.bridged += 1
                 self._observe(books.BRIDGED, record)
 

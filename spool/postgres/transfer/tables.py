@@ -28,7 +28,7 @@ from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log import finds
 from spool.postgres.log.queries import PLACES
-from spool.postgres.migrations import VERSION, found_schema
+from spool.postgres.migrations import VERSION, usable_schema
 from spool.record import TOPICS
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
@@ -218,8 +218,7 @@ async def tables(options: StorageOptions) -> OpenTables:
     """
     database = open_database(options.storage, options.clock)
     try:
-        found = await found_schema(database)
-        found.check()
+        found = await usable_schema(database)
         if not found.version:
             raise NotAllowed(f"the schema {database.name} does not exist, so there is nothing to copy")
         if found.version > VERSION:

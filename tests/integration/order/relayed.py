@@ -184,7 +184,9 @@ def _of_litellm(call: Made, session: str, headers: Mapping[str, str]) -> Any:
     item = _example("litellm", call)
     item["metadata"]["requester_custom_headers"] = dict(headers)
     item["trace_id"] = session if not headers else uuid5(NAMESPACE_OID, f"{session} {call.number}").hex
-    return _ended(item, call, {"status": "failure", "id": item["litellm_call_id"]}, {"cache_hit": True})
+    return _with_outcome(
+        item, call, {"status": "failure", "id": item["litellm_call_id"]}, {"cache_hit": True}
+    )
 
 
 def _of_sealed_litellm(call: Made, session: str, headers: Mapping[str, str]) -> Any:
@@ -202,7 +204,7 @@ def _of_rows(call: Made, session: str, headers: Mapping[str, str]) -> Any:
         "cache_hit": "False", "metadata": {"status": "success"}, "status": "success",
     }  # fmt: skip
     failed = {"request_id": item["litellm_call_id"], "status": "failure", "spend": 0}
-    return _ended(row, call, failed, {"cache_hit": "True"})
+    return _with_outcome(row, call, failed, {"cache_hit": "True"})
 
 
 def _of_kong(call: Made, session: str, headers: Mapping[str, str]) -> Any:
@@ -211,13 +213,13 @@ def _of_kong(call: Made, session: str, headers: Mapping[str, str]) -> Any:
     proxy = item["ai"]["proxy"]
     if call.status == "cached":
         proxy["cache"] = {"cache_status": "Hit"}
-    return _ended(item, call, {"response": {"status": 500}}, {})
+    return _with_outcome(item, call, {"response": {"status": 500}}, {})
 
 
 def _of_apisix(call: Made, session: str, headers: Mapping[str, str]) -> Any:
     item = _example("apisix", call)
     item["request"]["headers"] |= headers
-    return _ended(item, call, {"response": {"status": 500}}, {})
+    return _with_outcome(item, call, {"response": {"status": 500}}, {})
 
 
 def _at(name: str, place: str, failed: Mapping[str, Any], cached: Mapping[str, Any] | None = None) -> Any:
@@ -231,7 +233,7 @@ def _at(name: str, place: str, failed: Mapping[str, Any], cached: Mapping[str, A
             item[member] = json.dumps(json.loads(held) | {inner: session})
         else:
             item[member] = {**(held or {}), inner: session} if inner else session
-        return _ended(item, call, failed, cached or {})
+        return _with_outcome(item, call, failed, cached or {})
 
     return report
 
@@ -250,10 +252,10 @@ def _of_openrouter(call: Made, session: str, headers: Mapping[str, str]) -> Any:
     item = _example("openrouter", call)
     failed = {"cancelled": True, "total_cost": 0, "native_tokens_prompt": 0, "native_tokens_completion": 0}
     data = item["data"] | {"session_id": session, "upstream_id": f"chatcmpl-{item['data']['id']}"}
-    return {"data": _ended(data, call, failed, {})}
+    return {"data": _with_outcome(data, call, failed, {})}
 
 
-def _ended(item: Any, call: Made, failed: Mapping[str, Any], cached: Mapping[str, Any]) -> Any:
+def _with_outcome(item: Any, call: Made, failed: Mapping[str, Any], cached: Mapping[str, Any]) -> Any:
     """Change an example by the outcome. A cached answer costs nothing, and a failure has no tokens."""
     if call.status == "ok":
         return item

@@ -29,7 +29,7 @@ USAGE = {"gen_ai.usage.input_tokens": 610, "gen_ai.usage.output_tokens": 33}
 LATE = 20.0
 
 
-def report(scope: str, number: int, start: float, end: float, **more: Any) -> Report:
+def call_span(scope: str, number: int, start: float, end: float, **more: Any) -> Report:
     parent = more.pop("parent", 1)
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", **USAGE, **more}
     at = {"start": int((NOON + start) * SECOND), "end": int((NOON + end) * SECOND)}
@@ -38,11 +38,13 @@ def report(scope: str, number: int, start: float, end: float, **more: Any) -> Re
 
 def generation(number: int, start: float, end: float, **more: Any) -> Report:
     stated = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "gpt-4o"}
-    return report(LANGFUSE, 100 + number, start, end, **stated, **more)
+    return call_span(LANGFUSE, 100 + number, start, end, **stated, **more)
 
 
 def chat(number: int, start: float, end: float, **more: Any) -> Report:
-    return report(OTEL, 200 + number, start, end, **{"gen_ai.response.id": f"chatcmpl-{number:024}"}, **more)
+    return call_span(
+        OTEL, 200 + number, start, end, **{"gen_ai.response.id": f"chatcmpl-{number:024}"}, **more
+    )
 
 
 ROOT: Report = (LANGFUSE, span(1, {"langfuse.observation.type": "span"}, start=NOON * SECOND))
@@ -98,7 +100,7 @@ def test_other_siblings_stay_calls(others: list[Report]) -> None:
 
 def test_calls_of_one_scope_stay_apart() -> None:
     """Equal parallel calls of other scopes without an id are as many calls, although each lies within another."""
-    reports = [report(OTHER, 10 + number, 0.1 * number, 2 - 0.1 * number) for number in range(1, 5)]
+    reports = [call_span(OTHER, 10 + number, 0.1 * number, 2 - 0.1 * number) for number in range(1, 5)]
     for requests in ([request(*reports)], apart(reports)):
         assert 4 == count(told_in_memory(requests)[0])
 

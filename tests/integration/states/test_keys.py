@@ -30,7 +30,7 @@ NOW = round(time.time(), 3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planted:
+class PlantedKey:
     """
     A key with its state on every face. `ends_in_s` is its remaining time, None if it has no end, and `used_s` the time
     since its last use, None if it was never used. `severity` is None if no face should mention the key.
@@ -56,19 +56,19 @@ class Planted:
 
 
 KEYS = (
-    Planted(name="lasting", used_s=60),
-    Planted(name="last day", ends_in_s=12 * HOUR_S, used_s=60, severity="critical"),
-    Planted(name="last week", ends_in_s=3 * DAY_S, used_s=60, severity="warning"),
-    Planted(name="next week", ends_in_s=10 * DAY_S, used_s=60, severity="info"),
-    Planted(name="next month", ends_in_s=30 * DAY_S, used_s=60),
-    Planted(name="never used", ends_in_s=12 * HOUR_S, severity="info"),
-    Planted(name="used long ago", ends_in_s=12 * HOUR_S, used_s=40 * DAY_S, severity="info"),
-    Planted(
+    PlantedKey(name="lasting", used_s=60),
+    PlantedKey(name="last day", ends_in_s=12 * HOUR_S, used_s=60, severity="critical"),
+    PlantedKey(name="last week", ends_in_s=3 * DAY_S, used_s=60, severity="warning"),
+    PlantedKey(name="next week", ends_in_s=10 * DAY_S, used_s=60, severity="info"),
+    PlantedKey(name="next month", ends_in_s=30 * DAY_S, used_s=60),
+    PlantedKey(name="never used", ends_in_s=12 * HOUR_S, severity="info"),
+    PlantedKey(name="used long ago", ends_in_s=12 * HOUR_S, used_s=40 * DAY_S, severity="info"),
+    PlantedKey(
         name="over", state="Expired", ends_in_s=-2 * DAY_S, used_s=3 * DAY_S, tries=TRIES, severity="critical"
     ),
-    Planted(name="over and quiet", state="Expired", ends_in_s=-2 * DAY_S, used_s=3 * DAY_S),
-    Planted(name="over and disabled", state="Disabled", ends_in_s=-2 * DAY_S, used_s=3 * DAY_S),
-    Planted(name="disabled", state="Disabled", ends_in_s=12 * HOUR_S, used_s=60),
+    PlantedKey(name="over and quiet", state="Expired", ends_in_s=-2 * DAY_S, used_s=3 * DAY_S),
+    PlantedKey(name="over and disabled", state="Disabled", ends_in_s=-2 * DAY_S, used_s=3 * DAY_S),
+    PlantedKey(name="disabled", state="Disabled", ends_in_s=12 * HOUR_S, used_s=60),
 )
 BY_NAME = {key.name: key for key in KEYS}
 

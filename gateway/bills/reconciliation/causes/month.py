@@ -79,7 +79,7 @@ def _tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
 
 
 def _tokens_of_days(claims: Sequence[Claim], case: Case) -> Iterator[tuple[Place, int]]:
-    """Yield billed minus counted tokens, without those of causes that are not about missing calls or days."""
+    """Yield billed minus counted tokens, less the tokens that causes outside MISSING and ONE_SIDED explain."""
     yield from case.split.extra.items()
     for claim in claims:
         if not claim.is_hint and claim.cause not in MISSING and claim.cause not in ONE_SIDED:

@@ -467,7 +467,7 @@ def _show_change(payload: JsonObject) -> None:
     show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(summary))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
-        click.echo(f"{unpriced:,} calls of both periods have no known cost and count as 0", err=True)
+        click.echo(f"{unpriced:,} calls of both periods have no price and count as 0", err=True)
 
 
 def _period(span: JsonObject) -> str:

@@ -77,7 +77,7 @@ DIGESTS = {**{unit: unit for unit in TREES}, **_PARENTS}
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again
 EXPIRE_EVERY_S = 86_400.0
-# Events of deleted links, and events of one link, whose repeats are recognized.
+# Maximum number of remembered events: of all deleted links together, and of each stored link.
 MOST_DELETED, MOST_EVENTS = 1000, 16
 _DELETED = "work_link_event"  # kind of the documents with the events of deleted links
 EXPIRY = Actor("work.retention_units", "")  # deletes expired links
