@@ -282,9 +282,10 @@ async def test_a_job_is_charged_to_its_party() -> None:
 
     assert 0.01 <= await asyncio.create_task(request("alone"))
     assert [None] == ran_in
-    turns.are_shared = True
-    task = asyncio.create_task(request("alone"))
-    await task
+    with turns.request("other") as work:
+        await work.begin()
+        task = asyncio.create_task(request("alone"))
+        await task
     assert [None, task] == ran_in
 
 
