@@ -91,7 +91,7 @@ def test_every_unit_arrives(format: str, place: str) -> None:
 
 def test_every_format_is_known() -> None:
     """A new format states where it has units of work."""
-    assert BY_NAME.keys() == PLACES.keys() | NOWHERE
+    assert BY_NAME.keys() == PLACES.keys() | NOWHERE, "add the format to PLACES or NOWHERE of this module"
 
 
 @pytest.mark.parametrize("name", ["branch", "commit", "pull_request", "ticket"])
