@@ -53,7 +53,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
     console.expects("404")  # the page may send requests while the month is deleted
     console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
-    assert [] == folders(house)
+    wait_for(lambda: not folders(house), 60, "the folder is deleted")
     assert {"demo.load", "demo.remove"} <= console.actions()
     assert "no_demo" == console.ask("/demo/overview")["error"]["type"]
 
@@ -86,7 +86,7 @@ def test_a_demo_month_is_not_offered_beside_real_records(house: Tollhouse, open_
     console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("heading", name="A demo month")).to_have_count(0)
     expect(console.page.get_by_role("button", name="Load a demo month")).to_have_count(0)
-    assert [] == folders(house)
+    wait_for(lambda: not folders(house), 60, "the folder is deleted")
     assert 409 == refused(console, "POST", "/demo")
 
 
