@@ -215,10 +215,10 @@ def _flush_fails() -> bool:
     return False
 
 
-class Commands(click.Group):
+class Program(click.Group):
     """
-    The commands of `tollhouse`. The module of a command is loaded when the command is called. If the output cannot be
-    written, for example on a full disk, the program says so and exits with 1.
+    The program `tollhouse`, or that of the self-contained agent. If the output cannot be written, for example on a full
+    disk, it says so and exits with 1.
     """
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -233,6 +233,10 @@ class Commands(click.Group):
             # At exit, the interpreter flushes the output again. Without this, that would fail with a second message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fail(f"the output cannot be written: {error.strerror}")
+
+
+class Commands(Program):
+    """The commands of `tollhouse`. The module of a command is loaded when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
