@@ -648,7 +648,12 @@ def in_trace(identity: Identity, record: Inference, chosen: str, scope: str) -> 
     same, *near = [digest(3, f"{call}{step}\0in trace") for step in _steps(record)]
     # a pair of equal names is remembered, and looks nothing up
     links = ((same, same), *identity.links)
-    return identity._replace(lookups=(same, *near), links=links, scope=f"scope {scope}")
+    return of_scope(identity._replace(lookups=(same, *near), links=links), scope)
+
+
+def of_scope(identity: Identity, scope: str) -> Identity:
+    """Add the scope of a span, or of an event of a span, to a dedup key made from the span's own ids."""
+    return identity._replace(scope=f"scope {scope}")
 
 
 def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:

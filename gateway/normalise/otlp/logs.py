@@ -31,6 +31,7 @@ from spool.identity import (
     of_end_alone,
     of_provider_request,
     of_relay,
+    of_scope,
 )
 from spool.record import Inference
 
@@ -207,6 +208,8 @@ class LogReader:
             own_id=own_id,
             sequence=values.text(attributes.get("event.sequence")),
         )
+        if identity.scope is not None:
+            identity = of_scope(identity, record.scope.name)
         also: tuple[bytes, ...] = ()
         if names := (*dialect.provider_request_id, *shape.provider_request_id):
             also = of_provider_request(call, semconv.provider_request_id(attributes, names))
