@@ -39,7 +39,7 @@ def components() -> list[dict[str, Any]]:
         "--format-version",
         "1",
         "--manifest-path",
-        NATIVE / "Cargo.toml",
+        str(NATIVE / "Cargo.toml"),
     ]
     packages = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
     licences = {(each["name"], each["version"]): each["license"] for each in packages}

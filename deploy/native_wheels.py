@@ -47,18 +47,18 @@ def build(sources: Path, out: Path, environment: Mapping[str, str]) -> None:
     crates = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
     flags = [f"--remap-path-prefix={sources}=/tollhouse", f"--remap-path-prefix={crates}=/cargo"]
     command = [
-        MATURIN,
+        str(MATURIN),
         "build",
         "--quiet",
         "--release",
         "--locked",
         "--out",
-        out,
+        str(out),
         "--interpreter",
         sys.executable,
     ]
     subprocess.run(
-        [*command, "--manifest-path", sources / "native/Cargo.toml"],
+        [*command, "--manifest-path", str(sources / "native/Cargo.toml")],
         env={**environment, "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)},
         check=True,
         capture_output=True,
