@@ -2,7 +2,9 @@
 Settings and fixtures that all tests share.
 
 Property tests have no deadlines, because an example that is slow on a shared machine is not a failure. Every
-run tries the same examples. Long runs (`make soak`) try different examples, and three times as many.
+run tries the same examples, and reports the first that fails as it is, because shrinking it takes up to five
+minutes. Long runs (`make soak`) try different examples, and five times as many, and shrink what fails. So
+does `--hypothesis-profile=shrinking`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from gateway.monitoring.memory import NEW_OBJECTS, NEWER_ROUNDS
 from spool.registry import operators
@@ -59,13 +61,19 @@ if os.environ.get("TOLLHOUSE_NATIVE") != "1" and find_spec("tollhouse_native") i
     os.environ.setdefault("TOLLHOUSE_SERVER__NATIVE", "false")
 
 settings.register_profile(
-    "tollhouse",
+    "shrinking",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not IS_LONG,
     max_examples=examples(100),
 )
-settings.load_profile("tollhouse")
+settings.register_profile(
+    "short",
+    settings.get_profile("shrinking"),
+    phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False,
+)
+settings.load_profile("shrinking" if IS_LONG else "short")
 
 
 def pytest_collection_finish() -> None:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 IS_LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
-LEAST = 20
+LEAST = 12
 
 T = TypeVar("T")
 
 
 def examples(most: int) -> int:
-    """Return the number of examples of a property test: all in long runs, else a third, but at least 20."""
-    return most if IS_LONG else min(most, max(LEAST, most // 3))
+    """Return the number of examples of a property test: all in long runs, else a fifth, but at least 12."""
+    return most if IS_LONG else min(most, max(LEAST, most // 5))
 
 
 def part(cases: Sequence[T], *, every: int) -> list[T]:
