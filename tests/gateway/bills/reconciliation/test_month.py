@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     OPENAI,
     PROVIDERS,
     Call,
+    Counts,
     book,
     count,
     month,
@@ -32,13 +34,22 @@ from tests.gateway.bills.reconciliation.simulator import (
     record,
     statements,
 )
+from tests.rounds import part
 
 CALLS = month()
 ROWS = statements(CALLS)
+COUNTED: list[Counts] = []
 
 
 def dollars(units: int) -> Decimal:
     return Decimal(money.text(units))
+
+
+async def all_counted() -> Counts:
+    """Count the calls as all tests here report them, once for the module."""
+    if not COUNTED:
+        COUNTED.append(await count([record(call) for call in CALLS], book()))
+    return COUNTED[0]
 
 
 def cost(calls: list[Call]) -> Decimal:
@@ -64,7 +75,7 @@ def holds(found: Reconciliation) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_all_was_reported(provider: str) -> None:
     """Every token agrees by day, model and tier. Costs agree except for the provider's rounding."""
-    counts = await count([record(call) for call in CALLS], book())
+    counts = await all_counted()
     result = reconcile(provider, ROWS, counts)
     holds(result)
     total = result.total
@@ -121,7 +132,7 @@ async def test_a_stale_price(provider: str, since: int) -> None:
     changed = {**MODELS[provider], model: replace(MODELS[provider][model], input="3.25", output="11.25")}
     new = {**MODELS, provider: changed}
     rows = statements(CALLS, rates=lambda call: new if call.day >= DAYS[since] else MODELS)
-    result = reconcile(provider, rows, await count([record(call) for call in CALLS], book()))
+    result = reconcile(provider, rows, await all_counted())
     holds(result)
     first = result.claims[0]
     expected = sum(
@@ -161,7 +172,7 @@ async def test_a_wrong_zone() -> None:
 
 async def test_late_rows_and_a_restatement() -> None:
     """A day that may be restated is open and in no sum. A restatement replaces the earlier rows."""
-    counts = await count([record(call) for call in CALLS], book())
+    counts = await all_counted()
     late = {call.time for call in CALLS[::17]}
     horizon = DAYS[-2]
     seen = [call for call in CALLS if call.day < horizon or call.time not in late]
@@ -177,7 +188,7 @@ async def test_late_rows_and_a_restatement() -> None:
 
 async def test_a_day_without_a_statement() -> None:
     """A day without a bill is unknown, unless a bill covers that day."""
-    counts = await count([record(call) for call in CALLS], book())
+    counts = await all_counted()
     rows = [row for row in ROWS if row.start != DAYS[3]]
     result = reconcile(BEDROCK, rows, counts)
     assert {DAYS[3]: "no statement"} == {
@@ -226,7 +237,7 @@ async def test_owners(by: str) -> None:
 
 async def test_tolerance() -> None:
     """A day at the tolerance agrees, and a day beyond it differs."""
-    counts = await count([record(call) for call in CALLS], book())
+    counts = await all_counted()
     [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
     row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
     extra_tokens = (
@@ -250,8 +261,7 @@ SILENT: Mapping[str, Callable[[Call], bool]] = {
 }
 
 
-@pytest.mark.parametrize("silent", SILENT)
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(("provider", "silent"), part([*product(PROVIDERS, SILENT)], every=3))
 async def test_time_without_telemetry(provider: str, silent: str) -> None:
     """
     For some time no source reported calls. The billed cost of that time is one claim that names its days.
@@ -293,7 +303,7 @@ async def test_days_that_were_not_billed() -> None:
     """The bill covers some days but has no rows for them."""
     free = {DAYS[4], DAYS[5]}
     rows = [row for row in ROWS if row.start not in free]
-    counts = await count([record(call) for call in CALLS], book())
+    counts = await all_counted()
     result = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
     holds(result)
     [claim] = [claim for claim in result.claims if claim.cause != "rounding"]
@@ -320,7 +330,7 @@ async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str
     """A negative line other than tokens is a credit, unless the bill names its kind."""
     first = next(row for row in ROWS if (row.provider, row.unit) == (OPENAI, "usd"))
     line = msgspec.structs.replace(first, model=None, kind=kind, amount=Decimal(amount))
-    result = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
+    result = reconcile(OPENAI, [*ROWS, line], await all_counted())
     holds(result)
     assert [(cause, Decimal(amount))] == [(claim.cause, dollars(claim.amount)) for claim in result.claims]
 
@@ -333,8 +343,7 @@ DEAR_DAYS = {
 }
 
 
-@pytest.mark.parametrize("days", DEAR_DAYS)
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(("provider", "days"), part([*product(PROVIDERS, DEAR_DAYS)], every=3))
 async def test_days_at_another_price(provider: str, days: str) -> None:
     """
     The tokens are equal, but on some days a price factor applies. Each such set of days is named with its amount.
@@ -346,7 +355,7 @@ async def test_days_at_another_price(provider: str, days: str) -> None:
         else row
         for row in ROWS
     ]
-    result = reconcile(provider, rows, await count([record(call) for call in of(provider)], book()))
+    result = reconcile(provider, rows, await all_counted())
     holds(result)
     claims = [claim for claim in result.claims if claim.cause != "rounding"]
     assert {"price_on_days"} == {claim.cause for claim in claims}

@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import combinations
+from itertools import combinations, product
 from random import Random, SystemRandom
 
 import msgspec
@@ -40,7 +40,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     GOOGLE,
     OPENAI,
 )
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 
 SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
@@ -129,7 +129,7 @@ async def test_nothing_is_planted(provider: str) -> None:
         assert {"agrees"} == {line.state for line in result.days}
 
 
-@pytest.mark.parametrize("provider", ALL_PROVIDERS)
+@pytest.mark.parametrize("provider", part(ALL_PROVIDERS, every=3))
 async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
     """
     Days that a second source also reports are not counted twice, and amounts in other currencies are not compared.
@@ -168,9 +168,8 @@ async def test_one_cause(provider: str) -> None:
     assert {} == {name: verdict.words for name, verdict in verdicts.items() if verdict.state != RIGHT}
 
 
-@pytest.mark.parametrize("provider", ALL_PROVIDERS)
-@pytest.mark.parametrize("number", [2, 3])
-async def test_causes_together(provider: str, number: int) -> None:
+@pytest.mark.parametrize(("number", "provider"), part([*product((2, 3), ALL_PROVIDERS)], every=3))
+async def test_causes_together(number: int, provider: str) -> None:
     """
     Each cause is claimed with its amount, or named as inseparable from others. The remaining
     difference is unexplained.
@@ -188,7 +187,7 @@ async def test_causes_together(provider: str, number: int) -> None:
     }
 
 
-@pytest.mark.parametrize(("provider", "seed", "names"), ONCE_WRONG)
+@pytest.mark.parametrize(("provider", "seed", "names"), part(ONCE_WRONG, every=5))
 async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
     """These combinations of causes failed in earlier full runs."""
     plants = [plants_of(seed, provider)[name] for name in names]
