@@ -101,7 +101,7 @@ work-bounds: $(VENV)/test.stamp  ## IDS=10000000 random sessions in each of two 
 	$(BIN)/python -m pytest -q -s tests/spool/ledger/test_work_bounds.py --timeout 36000
 
 MINUTES ?= 30
-soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
+soak: $(VENV)/test.stamp $(VENV)/postgres.stamp $(VENV)/chromium.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
 	TOLLHOUSE_ORDER_SEED=0 \
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
@@ -110,7 +110,7 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with rand
 	tests/integration/operations/test_openapi.py tests/integration/test_demo.py \
 	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
 	tests/faults/test_gateways.py tests/spool/postgres/deadlocks \
-	tests/integration/operations/people/test_units_of_others.py --timeout 3600
+	tests/integration/operations/people/test_units_of_others.py tests/browser/test_one_number.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600
