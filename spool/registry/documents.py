@@ -134,8 +134,14 @@ def version_of(row: object) -> str:
     """
     Return a short text that differs after each change of the row. A client sends it with an edit, so that a
     concurrent change is detected.
+
+    Fields that the row's class names in `noted` are left out. The machine writes them, so they must not refuse
+    an edit.
     """
-    return blake2b(msgspec.json.encode(stored(row), order="deterministic"), digest_size=12).hexdigest()
+    body = stored(row)
+    for name in getattr(row, "noted", ()):
+        del body[name]
+    return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 
 def check_version(version: str, read: str | None) -> None:

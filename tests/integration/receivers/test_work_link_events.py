@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 
+from gateway.core.mounts import OPERATOR_API
 from gateway.operations.money.work_links import declared
 from gateway.operations.money.work_links.declared import WorkLinkTable
 from spool.ledger.queries import TOTAL, CostQuery
@@ -156,6 +158,25 @@ async def test_a_repeated_event_does_not_restore_a_deleted_link(serving: Serving
         assert (0, []) == (answer["rejected"], links(serving))
     assert 0 == said(await send(serving, key, reopened))["rejected"]
     assert [(as_shown(serving, "session", "first"), "acme/shop#42", "jobs")] == links(serving)
+
+
+async def test_a_repeated_event_refuses_no_edit(serving: Serving) -> None:
+    """An operator edits a link that further events have stated since. A second edit of that version is refused."""
+    key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
+    events = [{**LINK, "id": f"run-{number}", "source": "ci"} for number in range(3)]
+    assert 200 == (await send(serving, key, events[0])).status
+    [shown] = table(serving).all()
+    for event in events[1:]:
+        assert 200 == (await send(serving, key, event)).status
+    [row] = table(serving).all()
+    assert 3 == len(row.events)
+    edits = [{"pull_request": f"acme/shop#{number}", "version": shown.version} for number in (43, 44)]
+    socket = aiohttp.UnixConnector(str(serving.app.config.data_dir / "operator.sock"))
+    path = f"http://tollhouse{OPERATOR_API}/work/links/{row.id}"
+    async with aiohttp.ClientSession(
+        connector=socket, headers={"X-Tollhouse-As": "ada@example.com"}
+    ) as operator:
+        assert [200, 409] == [(await operator.patch(path, json=edit)).status for edit in edits]
 
 
 async def test_a_bounded_number_of_deletions_is_remembered(

@@ -12,7 +12,7 @@ from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -74,10 +74,11 @@ class ScheduledReport(ScheduledReportDraft):
     last_updated: float
     done: float
     problem: str = ""
+    noted: ClassVar = ("done", "problem")
 
     @property
     def version(self) -> str:
-        return version_of(replace(self, done=0.0, problem=""))
+        return version_of(self)
 
     @property
     def zone(self) -> ZoneInfo:

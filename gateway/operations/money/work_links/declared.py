@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -111,6 +111,7 @@ class WorkLink(WorkLinkDraft):
     created: float
     last_updated: float
     events: tuple[str, ...] = ()  # ids of the newest events that stated the link
+    noted: ClassVar = ("events",)
 
     @property
     def name(self) -> str:

@@ -141,6 +141,17 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     assert {SENT} == {each.state for each in await server.registry.notices.over()}
 
 
+async def test_a_report_that_was_sent_can_be_edited(reporting: Reporting) -> None:
+    """An edit states the version that was shown before the report was sent. A second one with it is refused."""
+    server = reporting.server
+    made = await reporting.create()
+    server.clock.move(MONDAY - FRIDAY)
+    assert 1 == await reporting.sender.send_due()
+    edits = [{"name": name, "version": made["version"]} for name in ("renamed", "again")]
+    path = f"/scheduled-reports/{made['id']}"
+    assert [200, 409] == [(await server.ask("PATCH", path, edit)).status for edit in edits]
+
+
 async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
     """Amounts without a rate are summed over all groups and listed below the sums."""
     at = datetime(2026, 9, 16, 12, tzinfo=UTC).timestamp()
