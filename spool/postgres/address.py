@@ -18,7 +18,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.installation import SIZE, derived, make_secret
 from spool.postgres.connections.target import parsed
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.settings import (
     DATABASE_AUTHORITIES,
     REPLICATED,
@@ -27,6 +27,7 @@ from spool.settings import (
     SpoolSettings,
     StorageSettings,
 )
+from spool.sql import facts
 
 SYSTEM = "system"  # as `sslrootcert`: the authorities of the operating system
 LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; PostgreSQL cuts longer names
@@ -134,7 +135,6 @@ def _is_loopback(host: str) -> bool:
 # -- facts that all nodes share ------------------------------------------------------------------------------
 
 
-ADD = "INSERT INTO {schema}.facts (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
 READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'secret', 'settings')"
 CHANGE = "UPDATE {schema}.facts SET value = %s WHERE name = 'settings' AND value = %s"
 
@@ -165,18 +165,19 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
     }
 
     def add(connection: Connection) -> dict[str, bytes]:
-        facts = _found(database, connection)
-        if len(facts) < len(own):
-            connection.cursor().executemany(database.sql(ADD), sorted(own.items()))
-            facts = _found(database, connection)
-        return facts
+        stored = _found(database, connection)
+        if len(stored) < len(own):
+            for name, value in sorted(own.items()):
+                facts.add(PostgresConnection(connection, database.sql), name, value)
+            stored = _found(database, connection)
+        return stored
 
-    facts = await database.transaction(add)
-    if facts["secret"] != check:
+    found = await database.transaction(add)
+    if found["secret"] != check:
         raise SpoolError(
             "storage.secret_file is not the secret of this installation: copy the file from another node"
         )
-    shared = json.loads(facts["settings"])
+    shared = json.loads(found["settings"])
     for name, value in shared.items():
         if value != getattr(settings, name):
             _log.warning(
@@ -187,7 +188,7 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
                 value,
                 extra={"action": "setting_differs", "setting": name},
             )
-    return InstallationFacts(incarnation=facts["incarnation"].decode(), settings=replace(settings, **shared))
+    return InstallationFacts(incarnation=found["incarnation"].decode(), settings=replace(settings, **shared))
 
 
 async def read_settings(database: Database) -> dict[str, float]:
@@ -202,8 +203,8 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 async def read_incarnation(database: Database) -> str:
     """Return the incarnation of the log. Empty before the first start."""
-    facts = await database.read(lambda connection: _found(database, connection))
-    return facts.get("incarnation", b"").decode()
+    found = await database.read(lambda connection: _found(database, connection))
+    return found.get("incarnation", b"").decode()
 
 
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:

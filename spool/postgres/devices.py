@@ -36,6 +36,7 @@ from spool.postgres.registry.bearers import check_bearers, ended_bearers, hold_k
 from spool.postgres.registry.store import lock_head, note_changes
 from spool.registry import following
 from spool.registry.following import DEVICES
+from spool.sql import devices
 from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 
 _NAMES = tuple(attribute.name for attribute in fields(Device))
@@ -58,17 +59,12 @@ _CHANGE = f"""
 _COUNT = """
     SELECT count(*), array_agg(id) FILTER (WHERE id = ANY(%s)) FROM {schema}.devices"""
 _OF_TOKENS = "SELECT token, array_agg(id) FROM {schema}.devices WHERE token = ANY(%s) GROUP BY token"
-_DELETE = "DELETE FROM {schema}.devices WHERE id = %s"
 _PUT_NAME = """
     INSERT INTO {schema}.unenrolled AS kept (name, first_seen, last_seen, count, key) VALUES (%s, %s, %s, %s, %s)
         ON CONFLICT (name) DO UPDATE
        SET first_seen = least(kept.first_seen, excluded.first_seen),
            last_seen = greatest(kept.last_seen, excluded.last_seen),
            count = greatest(kept.count, excluded.count), key = excluded.key"""
-_FORGET_NAME = "DELETE FROM {schema}.unenrolled WHERE name = %s"
-_ALL_NAMES = (
-    "SELECT name, first_seen, last_seen, count, key FROM {schema}.unenrolled ORDER BY last_seen, name"
-)
 _TIME = "SELECT {now}"
 
 T = TypeVar("T")
@@ -118,7 +114,7 @@ class PostgresDevices:
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
             return (
                 connection.execute(sql(_ALL)).fetchall(),
-                connection.execute(sql(_ALL_NAMES)).fetchall(),
+                PostgresConnection(connection, sql).all(devices.ALL_NAMES),
                 at,
             )
 
@@ -126,8 +122,7 @@ class PostgresDevices:
         return [self._remember(row) for row in rows], [_unenrolled(row) for row in names]
 
     async def names(self) -> Sequence[Unenrolled]:
-        sql = self._database.sql
-        rows = await self._database.read(lambda connection: connection.execute(sql(_ALL_NAMES)).fetchall())
+        rows = await PostgresTransactions(self._database).read(lambda rows: rows.all(devices.ALL_NAMES))
         return [_unenrolled(row) for row in rows]
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
@@ -315,7 +310,7 @@ class PostgresDevices:
         with connection.pipeline():
             for id in sorted({*changes.devices, *deleted}):
                 if id in deleted:
-                    connection.execute(sql(_DELETE), (id,))
+                    PostgresConnection(connection, sql).run(devices.DELETE, id=id)
                 if id in changes.devices:
                     versions = {"read_version": changes.read[id], "row_version": changes.versions[id]}
                     statement = sql(_ADD if changes.read[id] is None else _CHANGE)
@@ -338,7 +333,7 @@ class PostgresDevices:
                         (name, unenrolled.first_seen, unenrolled.last_seen, unenrolled.count, unenrolled.key),
                     )
                 if name in gone:
-                    connection.execute(sql(_FORGET_NAME), (name,))
+                    PostgresConnection(connection, sql).run(devices.FORGET_NAME, name=name)
 
     def _remember(self, row: Sequence[Any]) -> Device:
         version, *values = row

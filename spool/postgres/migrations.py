@@ -18,7 +18,8 @@ from functools import cache, partial
 from importlib.resources import files
 
 from spool.errors import BeingMigrated, NotAllowed, OtherSchema
-from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, LockWaited
+from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, LockWaited, PostgresConnection
+from spool.sql import facts
 from spool.sql.schemas import FIRST, digests
 
 
@@ -69,9 +70,6 @@ FACTS = """
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
           autovacuum_vacuum_cost_delay = 0)"""
 READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest_node', 'digests')"
-KEEP = """
-    INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 
 UNFINISHED = "unfinished copy"  # marks a schema that is being filled from another storage
 
@@ -211,7 +209,7 @@ def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -
     with suppress(*ALREADY_THERE), connection.transaction():
         connection.execute(database.sql(FACTS))
         if for_copy:
-            connection.execute(database.sql(KEEP), {"name": UNFINISHED, "value": b""})
+            facts.keep(PostgresConnection(connection, database.sql), UNFINISHED, b"")
 
 
 def _wait_for_others(connection: Connection) -> None:
@@ -234,9 +232,9 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
     connection.execute("SET LOCAL lock_timeout = '2s'")
     for migration in versions[len(found.digests) :]:
         connection.execute(database.sql(migration.statements()))
-    facts = {"version": target, "oldest_node": oldest_node, "digests": " ".join(digests_of(versions))}
-    for name, value in facts.items():
-        connection.execute(database.sql(KEEP), {"name": name, "value": str(value).encode()})
+    new = {"version": target, "oldest_node": oldest_node, "digests": " ".join(digests_of(versions))}
+    for name, value in new.items():
+        facts.keep(PostgresConnection(connection, database.sql), name, str(value).encode())
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
@@ -257,9 +255,9 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
 def _stored_schema(database: Database, connection: Connection) -> FoundSchema:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
         return FoundSchema()
-    facts: dict[str, bytes] = dict(connection.execute(database.sql(READ)).fetchall())
+    stored: dict[str, bytes] = dict(connection.execute(database.sql(READ)).fetchall())
     return FoundSchema(
-        version=int(facts.get("version", 0)),
-        oldest_node=int(facts.get("oldest_node", 0)),
-        digests=facts.get("digests", b"").decode().split(),
+        version=int(stored.get("version", 0)),
+        oldest_node=int(stored.get("oldest_node", 0)),
+        digests=stored.get("digests", b"").decode().split(),
     )

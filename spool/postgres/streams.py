@@ -19,10 +19,11 @@ from spool.postgres.database import (
     PostgresConnection,
     PostgresTransactions,
 )
-from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.log.queries import KEEP_LATER, LOCK_HEAD
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry import streams as shared
 from spool.settings import SpoolSettings
+from spool.sql import facts
 from spool.sql import streams as tables
 from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes
 from spool.streams import Total, size_of, to_free
@@ -46,12 +47,6 @@ _REMOVE_SETTLED = """
     UPDATE {schema}.stream_sizes AS kept SET bytes = kept.bytes - freed.size
       FROM (SELECT stream, sum(size)::bigint AS size FROM gone GROUP BY stream) AS freed
      WHERE kept.name = freed.stream"""
-_FACT = "SELECT value FROM {schema}.facts WHERE name = %s"
-_BEGIN = "INSERT INTO {schema}.facts (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
-_MOVE = """
-    INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
-        ON CONFLICT (name) DO UPDATE SET value = excluded.value
-     WHERE convert_from(kept.value, 'UTF8')::float8 < %(since)s"""
 
 
 class PostgresStreamRows(SqlStreamRows):
@@ -99,8 +94,8 @@ class PostgresStreams(SqlStreams):
     @classmethod
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
         """Open the streams. The first call stores the present time, from which on totals are complete."""
-        values = (SINCE, repr(clock.now()).encode())
-        await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
+        now = repr(clock.now()).encode()
+        await database.run(lambda on: facts.add(PostgresConnection(on, database.sql), SINCE, now))
         return cls(PostgresTransactions(database))
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
@@ -147,14 +142,14 @@ def follow(
         return None
     table = PostgresStreamRows(connection, database)
     note = table.ask(submitted)
-    since = connection.execute(database.sql(_FACT), (SINCE,))
+    stored = PostgresConnection(connection, database.sql).ask(facts.FACT, name=SINCE)
 
     def write(plan: Plan) -> None:
         note()
         operations = _operations(plan.records.get(UNIT_COST, ()))
         if operations:
-            row = since.fetchone()
-            streams.apply(table, operations, now=plan.at, since=float(row[0]) if row else plan.at)
+            since = max((float(time) for (time,) in stored), default=plan.at)
+            streams.apply(table, operations, now=plan.at, since=since)
             table.flush()
 
     return write
@@ -228,7 +223,8 @@ def remove(transaction: JoinedTransaction, database: Database, *, totals: Settle
         execute(database.sql(LOCK_HEAD))
         execute(database.sql(_REMOVE_SETTLED), totals._asdict())
         execute(
-            database.sql(_MOVE), {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE}
+            database.sql(KEEP_LATER),
+            {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE},
         )
 
 

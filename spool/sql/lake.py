@@ -10,8 +10,8 @@ from spool.sql.columns import Columns, insert, select
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 _LOG = ""  # route name under which the editions of the log itself are stored
-_LANDING = Columns(Landing)
-_LANDINGS = select("lake_files", _LANDING.names)
+LANDING = Columns(Landing)
+_LANDINGS = select("lake_files", LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
 _UP_TO = (
     "SELECT edition FROM {schema}.lake_editions WHERE route = :route AND first <= :first ORDER BY first DESC"
@@ -33,7 +33,7 @@ _KEEP_UNUSED = """
      WHERE EXISTS (SELECT 1 FROM {schema}.routes
                     WHERE name = lake_editions.route AND next = lake_editions.first)"""
 _LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = :route LIMIT 1"
-_INSERT = insert("lake_files", _LANDING.names)
+_INSERT = insert("lake_files", LANDING.names)
 _FORGET = "DELETE FROM {schema}.lake_files WHERE route = :route"
 _ROUTES = "SELECT route, count(*) FROM {schema}.lake_files GROUP BY route ORDER BY route"
 
@@ -68,14 +68,14 @@ class SqlLandings:
         row = await self._transactions.read(
             lambda connection: connection.one(statement, route=route, first=first)
         )
-        return None if row is None else _LANDING.read(row)
+        return None if row is None else LANDING.read(row)
 
     async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
         statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"
         rows = await self._transactions.read(
             lambda connection: connection.all(statement, route=route, after=after, most=most)
         )
-        return [_LANDING.read(row) for row in rows]
+        return [LANDING.read(row) for row in rows]
 
     async def routes(self) -> Sequence[tuple[str, int]]:
         rows = await self._transactions.read(lambda connection: connection.all(_ROUTES))
@@ -104,7 +104,7 @@ def lands(connection: SqlConnection, route: str) -> bool:
 
 
 def add(connection: SqlConnection, landing: Landing) -> None:
-    connection.run(_INSERT, **_LANDING.values(landing))
+    connection.run(_INSERT, **LANDING.values(landing))
 
 
 def forget(connection: SqlConnection, route: str) -> None:

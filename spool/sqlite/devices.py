@@ -10,7 +10,8 @@ from typing import Any
 
 from spool.devices.device import NO_EXPECTATIONS, Device, DeviceWrite, Expectations, Unenrolled
 from spool.errors import SpoolUnavailable
-from spool.sqlite.database import Database
+from spool.sql.devices import ALL_NAMES, DELETE, FORGET_NAME
+from spool.sqlite.database import Database, SqliteConnection
 
 _COLUMNS = tuple(attribute.name for attribute in fields(Device))
 _JSON = ("labels", "operator_labels", "newest_calls")
@@ -21,15 +22,9 @@ _PUT = f"INSERT OR REPLACE INTO devices ({', '.join(_COLUMNS)}) VALUES ({', '.jo
 
 _ALL = f"SELECT {', '.join(_COLUMNS)} FROM devices"
 
-_DELETE = "DELETE FROM devices WHERE id = ?"
-
 _PUT_NAME = (
     "INSERT OR REPLACE INTO unenrolled (name, first_seen, last_seen, count, key) VALUES (?, ?, ?, ?, ?)"
 )
-
-_FORGET_NAME = "DELETE FROM unenrolled WHERE name = ?"
-
-_ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM unenrolled"
 
 
 class SqliteDevices:
@@ -42,7 +37,7 @@ class SqliteDevices:
         def read(connection: sqlite3.Connection) -> tuple[list[Device], list[Unenrolled]]:
             names = [
                 Unenrolled(name=name, first_seen=first, last_seen=last, count=count, key=key)
-                for name, first, last, count, key in connection.execute(_ALL_NAMES)
+                for name, first, last, count, key in SqliteConnection(connection).all(ALL_NAMES)
             ]
             return [_device(row) for row in connection.execute(_ALL)], names
 
@@ -50,7 +45,8 @@ class SqliteDevices:
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         def work(connection: sqlite3.Connection) -> None:
-            connection.executemany(_DELETE, [(id,) for id in wanted.deleted])
+            rows = SqliteConnection(connection)
+            rows.run_each(DELETE, [{"id": id} for id in wanted.deleted])
             connection.executemany(_PUT, [_row(device) for device in wanted.devices])
             connection.executemany(
                 _PUT_NAME,
@@ -65,7 +61,7 @@ class SqliteDevices:
                     for unenrolled in wanted.names
                 ],
             )
-            connection.executemany(_FORGET_NAME, [(name,) for name in wanted.gone])
+            rows.run_each(FORGET_NAME, [{"name": name} for name in wanted.gone])
 
         try:
             await self._database.transaction(work)

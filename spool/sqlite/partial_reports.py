@@ -25,7 +25,7 @@ _FORGET = "DELETE FROM pending WHERE key = ?"
 # Select all reports, sorted by the end of their waiting time.
 _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
-_ONE = "SELECT key, at, body FROM pending WHERE key = ?"
+_FIND = "SELECT key, at, body FROM pending WHERE key = ?"
 _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?) = ?"
 
 
@@ -62,7 +62,7 @@ def find(
     """
     Return the reports with these keys, and the reports whose key begins with one of the prefixes in `under`.
     """
-    rows = [row for key in keys for row in connection.execute(_ONE, (key,))]
+    rows = [row for key in keys for row in connection.execute(_FIND, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
@@ -78,10 +78,10 @@ def follow(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport
 
 STEP = 500  # number of rows that are deleted per transaction
 
-_ADD = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
-_SINCE = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"
-_OLDEST = "SELECT id, at FROM heard ORDER BY id LIMIT ?"
-_REMOVE = "DELETE FROM heard WHERE id = ?"
+_NOTE = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
+_HEARD = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"
+_OLDEST_HEARD = "SELECT id, at FROM heard ORDER BY id LIMIT ?"
+_REMOVE_HEARD = "DELETE FROM heard WHERE id = ?"
 _HELD = "SELECT key, SUM(count) FROM heard GROUP BY key"
 _OLDEST_OF_KEY = "SELECT id, count FROM heard WHERE key = ? ORDER BY id LIMIT ?"
 
@@ -110,7 +110,7 @@ class SqliteHeard:
 
     def _load(self, connection: sqlite3.Connection) -> None:
         damaged = 0
-        for at, data in connection.execute(_SINCE, (self._clock.now() - KEPT_S,)):
+        for at, data in connection.execute(_HEARD, (self._clock.now() - KEPT_S,)):
             try:
                 for sender in unpack_senders(data):
                     self._of_callers.setdefault(sender[:CALLER_BYTES], []).append((sender, at))
@@ -155,14 +155,14 @@ def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]
-    connection.executemany(_ADD, rows)
+    connection.executemany(_NOTE, rows)
 
 
 def _forget(connection: sqlite3.Connection, before: float) -> int:
     """Delete some of the rows that are too old. Return their number."""
-    oldest = connection.execute(_OLDEST, (STEP,)).fetchall()
+    oldest = connection.execute(_OLDEST_HEARD, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]
-    connection.executemany(_REMOVE, old)
+    connection.executemany(_REMOVE_HEARD, old)
     return len(old)
 
 
@@ -174,6 +174,6 @@ def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
     for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():
         if removed >= count:
             break
-        connection.execute(_REMOVE, (id,))
+        connection.execute(_REMOVE_HEARD, (id,))
         removed += senders
     return removed

@@ -21,10 +21,11 @@ from spool.clock import Clock
 from spool.disks import flush_directory, replace_file
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
+from spool.sql import facts
 from spool.sqlite.damage import notes, numbers, write_ahead_log
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, with_an_end
 from spool.sqlite.damage.write_ahead_log import KEPT_LOG
-from spool.sqlite.database import PAGE, Database, damage, is_corrupt, passes_quick_check
+from spool.sqlite.database import PAGE, Database, SqliteConnection, damage, is_corrupt, passes_quick_check
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted
@@ -88,7 +89,8 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 def incarnation(connection: sqlite3.Connection) -> str:
     """Return the id of this log. Progress that was noted for a log with another id is invalid."""
-    name: bytes = connection.execute(queries.FACT, (INCARNATION,)).fetchone()[0]
+    name = facts.read(SqliteConnection(connection), INCARNATION)
+    assert name is not None
     return name.decode()
 
 
@@ -220,9 +222,9 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
-    salvage_fact = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
+    rows, source = SqliteConnection(connection), aside.name.encode()
     # an earlier process salvaged this file, but was killed before it could remove the marker
-    if salvage_fact is not None and salvage_fact[0] == aside.name.encode():
+    if facts.read(rows, SALVAGED) == source:
         return
     from spool.sqlite.damage.salvage import resize  # imported only if a file is damaged
 
@@ -232,7 +234,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
         salvaged = _salvaged(connection, aside, note)
         forget_whole(connection)
         resize(connection)
-        connection.execute(queries.KEEP_FACT, (SALVAGED, aside.name.encode()))
+        facts.keep(rows, SALVAGED, source)
         connection.execute("COMMIT")
     except _NothingRead as error:
         connection.execute("ROLLBACK")
@@ -282,8 +284,9 @@ def migrate_spool(connection: sqlite3.Connection) -> None:
 
 
 def _remember_incarnation(connection: sqlite3.Connection) -> None:
-    if connection.execute(queries.FACT, (INCARNATION,)).fetchone() is None:
-        connection.execute(queries.KEEP_FACT, (INCARNATION, secrets.token_hex(8).encode()))
+    rows = SqliteConnection(connection)
+    if facts.read(rows, INCARNATION) is None:
+        facts.keep(rows, INCARNATION, secrets.token_hex(8).encode())
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:

@@ -12,10 +12,10 @@ from spool.errors import RegistryDamaged, RowDamaged, SpoolUnavailable
 from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
+from spool.sql import facts
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt
 from spool.sqlite.directory import REGISTRY
-from spool.sqlite.log import queries
 from spool.sqlite.migrations import migrate, statements
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ async def remember_registry(spool: Database) -> None:
     if await spool.read(_is_remembered):
         return
     try:
-        await spool.transaction(lambda connection: connection.execute(queries.KEEP_FACT, (FACT, b"1")))
+        await spool.transaction(lambda connection: facts.keep(SqliteConnection(connection), FACT, b"1"))
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
             raise
@@ -150,4 +150,4 @@ def move_aside(directory: Path, clock: Clock) -> None:
 
 
 def _is_remembered(connection: sqlite3.Connection) -> bool:
-    return connection.execute(queries.FACT, (FACT,)).fetchone() is not None
+    return facts.read(SqliteConnection(connection), FACT) is not None

@@ -11,6 +11,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.planning.plan import Plan
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import SpoolSettings
+from spool.sql import facts
 from spool.sql import streams as shared
 from spool.sql.streams import GROW, TOTAL, TOTALS, SqlStreamRows, SqlStreams
 from spool.sqlite.database import Database, SqliteConnection, SqliteTransactions
@@ -24,8 +25,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     """Open the streams. The first call stores the time when totals began."""
 
     def begin(connection: sqlite3.Connection) -> None:
-        if connection.execute(queries.FACT, (SINCE,)).fetchone() is None:
-            connection.execute(queries.KEEP_FACT, (SINCE, repr(clock.now()).encode()))
+        facts.add(SqliteConnection(connection), SINCE, repr(clock.now()).encode())
 
     try:
         await database.transaction(begin)
@@ -41,10 +41,10 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
     records = plan.records.get(UNIT_COST)
     if not records:
         return
-    row = connection.execute(queries.FACT, (SINCE,)).fetchone()
-    since = float(row[0]) if row else plan.at
+    rows = SqliteConnection(connection)
+    since = float(facts.read(rows, SINCE) or plan.at)
     operations = [record for record in records if isinstance(record, UnitCostOperation)]
-    table = SqlStreamRows(SqliteConnection(connection))
+    table = SqlStreamRows(rows)
     streams.apply(table, operations, now=plan.at, since=since)
     table.flush()
 
@@ -70,9 +70,9 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
 
 def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
     """Treat totals that start at or before `start_time` as incomplete from now on."""
-    row = connection.execute(queries.FACT, (SINCE,)).fetchone()
-    since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
-    connection.execute(queries.KEEP_FACT, (SINCE, repr(since).encode()))
+    rows = SqliteConnection(connection)
+    since = max(float(facts.read(rows, SINCE) or 0), start_time / NS + 1)
+    facts.keep(rows, SINCE, repr(since).encode())
 
 
 def forget_whole(connection: sqlite3.Connection) -> None:
@@ -82,8 +82,8 @@ def forget_whole(connection: sqlite3.Connection) -> None:
     Sizes are computed again, because rows of both tables may be lost.
     """
     connection.execute("UPDATE stream_totals SET whole = 0")
-    connection.execute(queries.FORGET_FACT, (SINCE,))
     rows = SqliteConnection(connection)
+    facts.forget(rows, [SINCE])
     grown = Counter({name: 0 for (name,) in connection.execute("SELECT name FROM streams")})
     for total in map(TOTAL.read, rows.all(TOTALS)):
         grown[total.stream] += size_of(total)

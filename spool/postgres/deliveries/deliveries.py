@@ -40,7 +40,7 @@ from spool.errors import NotCertain, NotThere, SpoolUnavailable
 from spool.leases import lease_of
 from spool.log.books import topic_of
 from spool.postgres.connections.standby import NO_STANDBY
-from spool.postgres.database import Connection, Database, JoinedTransaction
+from spool.postgres.database import Connection, Database, JoinedTransaction, PostgresConnection
 from spool.postgres.deliveries import delivery_rows, queries
 from spool.postgres.deliveries.delivery_rows import (
     DeliveryChoice,
@@ -54,6 +54,7 @@ from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.entries import accepted, code, oldest
 from spool.postgres.log.log import PostgresLog
 from spool.record import Record
+from spool.sql import lake
 
 T = TypeVar("T")
 CLOSE_EVERY_S = 1.0  # minimum seconds between commits whose only purpose is to close records
@@ -254,7 +255,7 @@ class PostgresDeliveries(SentDeliveries):
             queued = self._routes.route_terms(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
-            session.execute(connection, queries.FORGET_LANDINGS, where)
+            lake.forget(PostgresConnection(connection, self._database.sql), route)
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
                 raise RouteMoved  # another configuration names the route again
             return queued
@@ -270,7 +271,7 @@ class PostgresDeliveries(SentDeliveries):
                 known,
                 committed=session.execute(connection, queries.COMMITTED, span),
                 unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
-                lands=session.execute(connection, queries.LANDS, {"route": route}).fetchone() is not None,
+                lands=lake.lands(PostgresConnection(connection, self._database.sql), route),
             )
             if not dry_run:
                 session.write(connection, change)

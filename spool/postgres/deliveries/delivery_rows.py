@@ -33,6 +33,8 @@ from spool.postgres.deliveries import queries
 from spool.postgres.log import queries as log_queries
 from spool.postgres.log.entries import accepted, code, committed_at
 from spool.record import pack, unpack
+from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
+from spool.sql.lake import LANDING
 
 Values = Mapping[str, object]
 _NOT_ASKED: Values = {}
@@ -136,14 +138,13 @@ class DeliveryRows(NamedTuple):
             added = [self._columns(delivery, queries.INSERTED) for delivery in change.added]
             values |= {f"new_{name}": [delivery[name] for delivery in added] for name in queries.INSERTED}
         if change.refusal is not None:
-            values |= {f"refused_{name}": getattr(change.refusal, name) for name in queries.REFUSAL_COLUMNS}
+            values |= {f"refused_{name}": getattr(change.refusal, name) for name in REFUSAL_COLUMNS}
         if change.dead is not None:
-            letter = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS[1:]}
+            letter = {name: getattr(change.dead, name) for name in DEAD_COLUMNS[1:]}
             values |= {f"dead_{name}": value for name, value in letter.items()}
             values["dead_record"] = pack([change.dead.record])
         if change.landing is not None:
-            columns = queries.LANDING_COLUMNS
-            values |= {f"landed_{name}": getattr(change.landing, name) for name in columns}
+            values |= {f"landed_{name}": value for name, value in LANDING.values(change.landing).items()}
         statement = queries.change(
             removed=bool(change.removed),
             changed=change.changed is not None,
@@ -204,16 +205,16 @@ def route(row: Sequence[Any]) -> StoredRoute:
 
 
 def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
-    columns: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
+    columns: dict[str, Any] = dict(zip(DEAD_COLUMNS, row, strict=True))
     return StoredDeadLetter(**{**columns, "record": unpack(columns["record"])[0]})
 
 
 def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
-    return UnsettledDelivery(**dict(zip(queries.UNSETTLED_COLUMNS, row, strict=True)))
+    return UnsettledDelivery(**dict(zip(UNSETTLED_COLUMNS, row, strict=True)))
 
 
 def partial_refusals(rows: Iterator[tuple[Any, ...]]) -> list[PartialRefusal]:
-    return [PartialRefusal(**dict(zip(queries.REFUSAL_COLUMNS, row, strict=True))) for row in rows]
+    return [PartialRefusal(**dict(zip(REFUSAL_COLUMNS, row, strict=True))) for row in rows]
 
 
 # -- routes --------------------------------------------------------------------------------------------------
@@ -294,7 +295,7 @@ class PostgresRoutes:
         return change.counts["skipped"]
 
     def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
-        width = len(queries.ROUTE_COLUMNS)
+        width = len(ROUTE_COLUMNS)
         for row in self._session.execute(connection, queries.ROUTES).fetchall():
             yield route(row[:width]), Backlog(*row[width:])
 

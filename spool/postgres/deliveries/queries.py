@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 from spool.deliveries.rules import STUCK_AFTER
@@ -10,6 +10,8 @@ from spool.deliveries.stored import COUNTS
 from spool.deliveries.values import RUNNING
 from spool.postgres.database import LIVE
 from spool.postgres.leases import NAMED_S
+from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS, of_table
+from spool.sql.lake import LANDING
 
 # Columns that a transition changes, and columns of a new delivery. Each has its type.
 CHANGED: Mapping[str, str] = {
@@ -41,21 +43,13 @@ INSERTED: Mapping[str, str] = {
     "kept": "bytea",
 }
 DELIVERY_COLUMNS = ("id", *INSERTED)
-ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
-DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
-REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
-LANDING_COLUMNS = ("route", "first", "last", "edition", "body")
-
-
-def _of(table: str, columns: Iterable[str]) -> str:
-    return ", ".join(f"{table}.{column}" for column in columns)
 
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
 # Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
-    SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
+    SELECT {of_table("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM {{schema}}.deliveries d JOIN {{schema}}.routes r ON r.shard = 0 AND r.name = d.route
      WHERE d.shard = 0"""
 
@@ -109,18 +103,6 @@ GIVEN_UP = """
      WHERE d.shard = 0 AND NOT r.required AND d.first < below.number AND d.kept IS NULL AND d.state = 'open'
   ORDER BY d.id FOR UPDATE OF d"""
 
-# Columns that operators see. The record that some deliveries carry is left out.
-UNSETTLED_COLUMNS = (
-    "id",
-    "route",
-    "first",
-    "last",
-    "state",
-    "replay",
-    "attempts",
-    "not_before",
-    "last_error",
-)
 EVERY_UNSETTLED = (
     f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
 )
@@ -175,7 +157,7 @@ OPTIONAL = f"""
 
 # Select every route with its `Backlog`. Replays do not count in its progress and terms.
 ROUTES = f"""
-    SELECT {_of("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
+    SELECT {of_table("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
       FROM {{schema}}.routes r,
            LATERAL (SELECT coalesce(sum(last - first + 1) FILTER (WHERE state = 'open' AND NOT replay), 0)::bigint,
                            min(first) FILTER (WHERE state = 'open' AND NOT replay AND kept IS NULL),
@@ -225,7 +207,6 @@ FORGET_DELIVERIES = """
         SELECT id FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s ORDER BY id FOR UPDATE)
     DELETE FROM {schema}.deliveries d USING own WHERE d.shard = 0 AND d.id = own.id"""
 FORGET_REFUSALS = "DELETE FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s"
-FORGET_LANDINGS = "DELETE FROM {schema}.lake_files WHERE route = %(route)s"
 FORGET_ROUTE = "DELETE FROM {schema}.routes WHERE shard = 0 AND name = %(route)s AND orphaned"
 
 # -- rejected records ----------------------------------------------------------------------------------------
@@ -242,9 +223,6 @@ DEAD_LETTERS = f"""
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""
-
-# Select whether a route delivers to a data lake.
-LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = %(route)s LIMIT 1"
 
 # Delete all partial rejections of a route except the newest ones.
 PRUNE_REFUSALS = """
@@ -348,9 +326,9 @@ def change(
             f"{go})"
         )
     if landing:
-        values = ", ".join(f"%(landed_{name})s" for name in LANDING_COLUMNS)
+        values = ", ".join(f"%(landed_{name})s" for name in LANDING.names)
         parts.append(
-            f"""landed AS (INSERT INTO {{schema}}.lake_files ({", ".join(LANDING_COLUMNS)})
+            f"""landed AS (INSERT INTO {{schema}}.lake_files ({", ".join(LANDING.names)})
                            SELECT {values} WHERE {go})"""
         )
     ids = "ARRAY(SELECT id FROM added ORDER BY id)" if added else "'{}'::bigint[]"

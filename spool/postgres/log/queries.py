@@ -117,7 +117,7 @@ OLDEST_ENTRIES = """
   ORDER BY first LIMIT %(limit)s"""
 
 # Count the entries of a topic between two numbers.
-COUNT_ENTRIES = """
+NUMBER_OF_ENTRIES = """
     SELECT count(*) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first >= %(first)s AND first < %(below)s"""
 
@@ -260,11 +260,6 @@ COUNT_SERIES = "SELECT count(*) FROM {schema}.series WHERE shard = 0"
 NEWEST_SERIES_SINCE = """
     SELECT min(seen_at) FROM (
         SELECT seen_at FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC LIMIT %(most)s) newest"""
-SERIES_KNOWN_SINCE = "SELECT value FROM {schema}.facts WHERE name = %s"
-KEEP_SERIES_KNOWN_SINCE = """
-    INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
-        ON CONFLICT (name) DO UPDATE SET value = excluded.value
-     WHERE convert_from(kept.value, 'UTF8')::float8 < %(since)s"""
 
 # -- known ids -----------------------------------------------------------------------------------------------
 
@@ -282,13 +277,17 @@ ADD_RUN = """
     VALUES (0, %s, %s, %s, %s, %s, %s)"""
 REMOVE_RUNS = "DELETE FROM {schema}.id_runs WHERE shard = 0 AND id = ANY(%s::bigint[])"
 
-PLACES = """
+# -- facts ---------------------------------------------------------------------------------------------------
+
+FACTS_BETWEEN = """
     SELECT name, value FROM {schema}.facts
      WHERE name >= %s COLLATE "C" AND name < %s COLLATE "C" ORDER BY name"""
-KEEP_PLACES = """
-    INSERT INTO {schema}.facts (name, value) VALUES (%s, %s)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
-FORGET_PLACES = "DELETE FROM {schema}.facts WHERE name = ANY(%s::text[])"
+
+# Store a time as a fact, unless the stored time is later.
+KEEP_LATER = """
+    INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value
+     WHERE convert_from(kept.value, 'UTF8')::float8 < %(since)s"""
 
 # -- senders that reported calls -----------------------------------------------------------------------------
 

@@ -236,7 +236,7 @@ class PostgresRetention:
                 if first >= after.firsts[topic]:
                     continue
                 between = {"topic": code(topic), "first": first, "below": after.firsts[topic]}
-                row = connection.execute(self._database.sql(queries.COUNT_ENTRIES), between).fetchone()
+                row = connection.execute(self._database.sql(queries.NUMBER_OF_ENTRIES), between).fetchone()
                 assert row is not None
                 self._remove(connection, topic, after.firsts[topic], entries=row[0], needed=needed)
                 removed += row[0]
@@ -354,7 +354,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
     # Written before the rows are deleted. So a commit in between finds either the row or the time.
-    keep = database.sql(queries.KEEP_SERIES_KNOWN_SINCE)
+    keep = database.sql(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await remove_aged(database, "series", "seen_at", before=before)
     return SeriesLeft(count - pushed_out, pushed_out)

@@ -24,12 +24,13 @@ from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres import partial_reports
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.log import queries
 from spool.postgres.log.entries import KeptRecords, code
 from spool.postgres.log.finds import pack_finds
 from spool.record import Record
 from spool.settings import SpoolSettings
+from spool.sql import facts
 
 ROW_BYTES = 160  # approximate bytes of a commit row, or of an entry without its body, including index entries
 AMENDMENT_BYTES = 60
@@ -97,25 +98,25 @@ def ask_head(
     """
     head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = ask_since(database, connection, last)
-    known = since_when = None
+    known: Iterable[tuple[Any, ...]] = ()
+    known_since: Iterable[tuple[Any, ...]] = ()
     if series:
         known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)})
         # Read after the series. So any series that is missing was deleted before this time was read.
-        since_when = connection.execute(database.sql(queries.SERIES_KNOWN_SINCE), (KNOWN_SINCE,))
+        known_since = PostgresConnection(connection, database.sql).ask(facts.FACT, name=KNOWN_SINCE)
 
     def answer() -> Head | None:
         period = head.fetchone()
         since = read_since()
         if period is None:
             return None
-        fact = since_when.fetchone() if since_when is not None else None
         return Head(
             period=period[0],
             rows=since.rows,
             now=since.now,
             is_all=since.is_all,
-            series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
-            series_known_since=float(fact[0]) if fact else 0.0,
+            series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known},
+            series_known_since=max((float(time) for (time,) in known_since), default=0.0),
         )
 
     return answer
@@ -171,7 +172,7 @@ def write(
         size=last.size + size,
         ids=ids,
     )
-    facts = {
+    values = {
         **row._asdict(),
         "next": list(row.next),
         "closed": list(row.closed),
@@ -188,7 +189,7 @@ def write(
         connection.execute(database.sql(queries.AMEND), parameters)
     if plan.series:
         _write_series(database, connection, plan)
-    connection.execute(database.sql(queries.ADD_COMMIT), facts)
+    connection.execute(database.sql(queries.ADD_COMMIT), values)
     return row._replace(ids=b"")
 
 
@@ -277,13 +278,13 @@ def write_fold(
     All ids up to `commit`, and up to the numbers in `through`, are then in runs. Returns False if another
     process has written runs.
     """
-    facts = {
+    folded = {
         "seq": seq,
         "commit": commit,
         "through": list(through),
         "covered_since": fold.covered_since,
     }
-    if connection.execute(database.sql(queries.FOLDED), facts).rowcount != 1:
+    if connection.execute(database.sql(queries.FOLDED), folded).rowcount != 1:
         return False
     connection.execute(database.sql(queries.REMOVE_RUNS), ([run.key for run in fold.removed],))
     for run in sorted(fold.added, key=lambda run: run.key):
@@ -291,9 +292,10 @@ def write_fold(
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.sql(queries.ADD_RUN), row)
     removed_places = [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)]
-    connection.execute(database.sql(queries.FORGET_PLACES), (removed_places,))
+    rows = PostgresConnection(connection, database.sql)
+    facts.forget(rows, removed_places)
     for block in fold.places.beyond(fold.places_before):
-        connection.execute(database.sql(queries.KEEP_PLACES), places.fact_of(block))
+        facts.keep(rows, *places.fact_of(block))
     return True
 
 
@@ -323,7 +325,9 @@ def load(
                 "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
-    stored = connection.execute(database.sql(queries.PLACES), (places.FIRST, places.AFTER), binary=True)
+    stored = connection.execute(
+        database.sql(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
+    )
     index.load(id_runs, covered_since, places.load(stored, index.native))
     following = Following(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.of_kind(database, connection, SPANS))

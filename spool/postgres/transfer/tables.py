@@ -27,7 +27,7 @@ from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log import finds
-from spool.postgres.log.queries import PLACES
+from spool.postgres.log.queries import FACTS_BETWEEN
 from spool.postgres.migrations import VERSION, usable_schema
 from spool.record import TOPICS
 from spool.storage import StorageOptions
@@ -193,7 +193,7 @@ class PostgresTables:
         folded = FoldedIds(through=by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_apart(commit)
-        _, recent = self._select(PLACES, places.FIRST, places.AFTER)
+        _, recent = self._select(FACTS_BETWEEN, places.FIRST, places.AFTER)
         yield from recent
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:

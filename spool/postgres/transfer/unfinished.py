@@ -11,20 +11,18 @@ from functools import partial
 from threading import Event
 
 from spool.errors import NOT_FINISHED, SpoolUnavailable, UnfinishedCopy
-from spool.postgres.database import STANDBY_NAMES, Connection, Database, Unconfirmed
+from spool.postgres.database import STANDBY_NAMES, Connection, Database, PostgresConnection, Unconfirmed
 from spool.postgres.health import SEES_ALL, STANDBYS
 from spool.postgres.migrations import UNFINISHED
+from spool.sql import facts
 from spool.transfer.tables import Progress
 
-_ADD = "INSERT INTO {schema}.facts (name, value) VALUES (%s, '') ON CONFLICT (name) DO NOTHING"
-_REMOVE = "DELETE FROM {schema}.facts WHERE name = %s"
 ATTEMPTS = 10
 PAUSE_S = 1.0
-_FIND = "SELECT EXISTS (SELECT FROM {schema}.facts WHERE name = %s)"
 
 
 def mark(database: Database, connection: Connection) -> None:
-    connection.execute(database.sql(_ADD), (UNFINISHED,))
+    facts.add(PostgresConnection(connection, database.sql), UNFINISHED, b"")
 
 
 async def is_marked(database: Database) -> bool:
@@ -33,8 +31,7 @@ async def is_marked(database: Database) -> bool:
     def look(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
-        [(is_marked,)] = connection.execute(database.sql(_FIND), (UNFINISHED,)).fetchall()
-        return bool(is_marked)
+        return facts.read(PostgresConnection(connection, database.sql), UNFINISHED) is not None
 
     return await database.read(look)
 
@@ -70,7 +67,7 @@ async def finish(database: Database, *, progress: Progress) -> None:
 
 
 def _remove(database: Database, connection: Connection) -> None:
-    connection.execute(database.sql(_REMOVE), (UNFINISHED,))
+    facts.forget(PostgresConnection(connection, database.sql), [UNFINISHED])
 
 
 # -- confirmation of a copy ----------------------------------------------------------------------------------

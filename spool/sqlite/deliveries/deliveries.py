@@ -33,7 +33,8 @@ from spool.deliveries.values import (
 from spool.errors import NotThere, SpoolUnavailable
 from spool.log.books import topic_of
 from spool.record import Record
-from spool.sqlite.database import Database
+from spool.sql import lake
+from spool.sqlite.database import Database, SqliteConnection
 from spool.sqlite.deliveries import delivery_rows, queries
 from spool.sqlite.deliveries.delivery_rows import route_states, route_terms
 from spool.sqlite.log.entries import accepted, oldest
@@ -193,7 +194,8 @@ class SqliteDeliveries(SentDeliveries):
         def work(connection: sqlite3.Connection) -> int:
             routes.check_drop(delivery_rows.read_route(connection, route))
             queued = route_terms(connection)[route]["queued"]
-            for statement in queries.FORGET:
+            lake.forget(SqliteConnection(connection), route)
+            for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET_ROUTE):
                 connection.execute(statement, (route,))
             return queued
 
@@ -206,7 +208,7 @@ class SqliteDeliveries(SentDeliveries):
                 known,
                 committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
                 unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
-                lands=connection.execute(queries.LANDS, (route,)).fetchone() is not None,
+                lands=lake.lands(SqliteConnection(connection), route),
             )
             if not dry_run:
                 delivery_rows.write(connection, change)

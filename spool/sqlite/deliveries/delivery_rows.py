@@ -24,6 +24,9 @@ from spool.deliveries.stored import (
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.log.values import Entry
 from spool.record import pack, unpack
+from spool.sql import lake
+from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
+from spool.sqlite.database import SqliteConnection
 from spool.sqlite.deliveries import queries
 from spool.sqlite.log.entries import accepted
 
@@ -142,25 +145,25 @@ def route(row: tuple[Any, ...]) -> StoredRoute:
 
 
 def add_route(connection: sqlite3.Connection, new: StoredRoute) -> None:
-    columns = [name for name in queries.ROUTE_COLUMNS if name not in COUNTS]
+    columns = [name for name in ROUTE_COLUMNS if name not in COUNTS]
     values = {name: getattr(new, name) for name in columns}
     connection.execute(queries.DECLARE, {**values, **new.counts})
 
 
 def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
-    columns: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
+    columns: dict[str, Any] = dict(zip(DEAD_COLUMNS, row, strict=True))
     record = unpack(columns.pop("record"))[0]
     replay = bool(columns.pop("replay"))
     return StoredDeadLetter(**columns, record=record, replay=replay)
 
 
 def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
-    columns: dict[str, Any] = dict(zip(queries.UNSETTLED_COLUMNS, row, strict=True))
+    columns: dict[str, Any] = dict(zip(UNSETTLED_COLUMNS, row, strict=True))
     return UnsettledDelivery(**{**columns, "replay": bool(columns["replay"])})
 
 
 def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
-    return PartialRefusal(**dict(zip(queries.REFUSAL_COLUMNS, row, strict=True)))
+    return PartialRefusal(**dict(zip(REFUSAL_COLUMNS, row, strict=True)))
 
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
@@ -174,15 +177,13 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
     if counts:
         connection.execute(queries.count(tuple(counts)), (*counts.values(), change.route))
     if change.refusal is not None:
-        values = {name: getattr(change.refusal, name) for name in queries.REFUSAL_COLUMNS}
+        values = {name: getattr(change.refusal, name) for name in REFUSAL_COLUMNS}
         connection.execute(queries.REFUSED, values)
         connection.execute(queries.PRUNE_REFUSALS, {"route": change.route, "kept": rules.KEPT_REFUSALS})
     if change.landing is not None:
-        landing = change.landing
-        values = {name: getattr(landing, name) for name in queries.LANDING_COLUMNS}
-        connection.execute(queries.LANDED, values)
+        lake.add(SqliteConnection(connection), change.landing)
     if change.dead is not None:
-        values = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS}
+        values = {name: getattr(change.dead, name) for name in DEAD_COLUMNS}
         connection.execute(queries.SET_ASIDE, {**values, "record": pack([change.dead.record])})
     if change.no_longer_dead is not None:
         connection.execute(queries.NO_LONGER_DEAD, (change.no_longer_dead,))
@@ -260,7 +261,7 @@ def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
 
 
 def _with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
-    width = len(queries.ROUTE_COLUMNS)
+    width = len(ROUTE_COLUMNS)
     for row in connection.execute(queries.ROUTES).fetchall():
         yield route(row[:width]), Backlog(*row[width:])
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import cache
 
 from spool.deliveries.rules import STUCK_AFTER
-from spool.deliveries.stored import COUNTS
 from spool.deliveries.values import RUNNING
+from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS, of_table
 
 # The columns that a transition may change.
 CHANGED = (
@@ -37,14 +37,6 @@ INSERTED = (
     *CHANGED,
 )
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
-ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
-DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
-REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
-LANDING_COLUMNS = ("route", "first", "last", "edition", "body")
-
-
-def _of(table: str, columns: Iterable[str]) -> str:
-    return ", ".join(f"{table}.{column}" for column in columns)
 
 
 def _insert(table: str, columns: Iterable[str]) -> str:
@@ -56,11 +48,11 @@ def _insert(table: str, columns: Iterable[str]) -> str:
 
 # Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
-    SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
+    SELECT {of_table("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM deliveries d JOIN routes r ON r.name = d.route"""
 
 # Select open deliveries of a route that this process is not sending.
-_FREE = f"""{_DELIVERY}
+_FREE_OF_ROUTE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
 # Select the open deliveries of a route without replays, oldest first, and whether
@@ -72,19 +64,21 @@ BACKLOG = f"""
      WHERE route = ? AND replay = 0 AND state = 'open' ORDER BY first"""
 
 # Select the oldest replay of a route that may be sent now.
-DUE_REPLAY = f"{_FREE} AND d.not_before <= :now AND d.replay = 1 ORDER BY d.first LIMIT 1"
+DUE_REPLAY = f"{_FREE_OF_ROUTE} AND d.not_before <= :now AND d.replay = 1 ORDER BY d.first LIMIT 1"
 
 # Select a single record that was never rejected alone.
-FRESH_SINGLE = f"""{_FREE}
+FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
 # Select the oldest delivery that may be tried again and that has one record or is ambiguous. An ambiguous
 # delivery is never split.
-SUSPECT = f"{_FREE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
+SUSPECT = f"{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
 # Select the newest delivery with several records. Its last record is farthest from the rejected records.
-NEWEST_BATCH = f"{_FREE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
+NEWEST_BATCH = (
+    f"{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
+)
 
 ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
 
@@ -92,18 +86,6 @@ EVERY_OPEN = f"{_DELIVERY} WHERE d.state = 'open' ORDER BY d.id"
 
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
-# Columns that operators see. The record that some deliveries carry is left out.
-UNSETTLED_COLUMNS = (
-    "id",
-    "route",
-    "first",
-    "last",
-    "state",
-    "replay",
-    "attempts",
-    "not_before",
-    "last_error",
-)
 EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER BY id"
 
 # Select open deliveries of a route that begin below a number and need entries of the log.
@@ -151,7 +133,7 @@ OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND N
 
 # Select every route with its `Backlog`. Replays do not count in its progress and terms.
 ROUTES = f"""
-    SELECT {_of("r", ROUTE_COLUMNS)},
+    SELECT {of_table("r", ROUTE_COLUMNS)},
            coalesce(sum(iif(d.replay, 0, d.last - d.first + 1)), 0),
            min(iif(d.replay OR d.kept IS NOT NULL, NULL, d.first)),
            min(iif(d.replay, NULL, d.kept_at)),
@@ -182,12 +164,9 @@ SET_STATE = f"""
      WHERE name = :route"""
 
 # Delete a route and its deliveries. Its rejected records are not deleted.
-FORGET = (
-    "DELETE FROM deliveries WHERE route = ?",
-    "DELETE FROM refusals WHERE route = ?",
-    "DELETE FROM lake_files WHERE route = ?",
-    "DELETE FROM routes WHERE name = ?",
-)
+FORGET_DELIVERIES = "DELETE FROM deliveries WHERE route = ?"
+FORGET_REFUSALS = "DELETE FROM refusals WHERE route = ?"
+FORGET_ROUTE = "DELETE FROM routes WHERE name = ?"
 
 
 @cache
@@ -209,10 +188,6 @@ NO_LONGER_DEAD = "DELETE FROM dead WHERE id = ?"
 REFUSED = _insert("refusals", REFUSAL_COLUMNS)
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
-
-# Insert a delivery that is in a data lake. The next statement selects whether a route delivers to a data lake.
-LANDED = _insert("lake_files", LANDING_COLUMNS)
-LANDS = "SELECT 1 FROM lake_editions WHERE route = ? LIMIT 1"
 
 # Delete all partial rejections of a route except the newest ones.
 PRUNE_REFUSALS = """

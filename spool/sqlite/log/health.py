@@ -12,9 +12,9 @@ from collections.abc import Callable
 from spool import disks
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
+from spool.sql import facts
 from spool.sqlite.damage import notes
-from spool.sqlite.database import Database, is_corrupt
-from spool.sqlite.log import queries
+from spool.sqlite.database import Database, SqliteConnection, is_corrupt
 from spool.sqlite.reserve import Reserve
 
 DISK_FULL = "the disk is full"
@@ -111,7 +111,7 @@ class LogHealth:
         try:
             if self._disk_full and not self._reserve.restore():
                 raise self._full()
-            await self._database.transaction(lambda writer: writer.execute(queries.KEEP_FACT, ("test", now)))
+            await self._database.transaction(lambda writer: facts.keep(SqliteConnection(writer), "test", now))
         except (sqlite3.Error, OSError) as error:
             raise self.failed(error) from error
         _log.warning("commits work again", extra={"action": "commit_works"})

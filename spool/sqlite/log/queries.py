@@ -165,11 +165,8 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 
 # -- facts ---------------------------------------------------------------------------------------------------
 
-FACT = "SELECT value FROM facts WHERE name = ?"
-KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
-FORGET_FACT = "DELETE FROM facts WHERE name = ?"
 FACTS_BETWEEN = "SELECT name, value FROM facts WHERE name >= ? AND name < ? ORDER BY name"
-FORGET_FACTS = "DELETE FROM facts WHERE name >= ? AND name < ?"
+FORGET_FACTS_BETWEEN = "DELETE FROM facts WHERE name >= ? AND name < ?"
 
 # Select the space of unit-cost totals and hourly files, which does not count in spool.max_bytes.
 BOUNDED_ELSEWHERE = """

@@ -17,7 +17,8 @@ from spool.log import books, retention
 from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import Candidate, DamagedCommits, Progress, carried_sums
 from spool.record import TOPICS
-from spool.sqlite.database import PAGE, Database
+from spool.sql import facts
+from spool.sqlite.database import PAGE, Database, SqliteConnection
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
@@ -232,10 +233,9 @@ def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> 
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = max(series_known_since(connection), min(newest, now))
-    connection.execute(queries.KEEP_FACT, (KNOWN_SINCE, repr(since).encode()))
+    facts.keep(SqliteConnection(connection), KNOWN_SINCE, repr(since).encode())
     return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount
 
 
 def series_known_since(connection: sqlite3.Connection) -> float:
-    row = connection.execute(queries.FACT, (KNOWN_SINCE,)).fetchone()
-    return float(row[0]) if row else 0.0
+    return float(facts.read(SqliteConnection(connection), KNOWN_SINCE) or 0)

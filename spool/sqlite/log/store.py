@@ -33,7 +33,7 @@ from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
 from spool.log.values import Entry
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
-from spool.sql import billing
+from spool.sql import billing, facts
 from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import SqliteConnection, is_corrupt
 from spool.sqlite.log import queries
@@ -108,7 +108,7 @@ def write(
         _write_series(connection, plan)
     if plan.apart:
         packed = following.pack_names(plan.at, plan.apart)
-        connection.execute(queries.KEEP_FACT, (following.fact_of(names), packed))
+        facts.keep(SqliteConnection(connection), following.fact_of(names), packed)
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -225,15 +225,13 @@ def write_fold(
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
     through = {topic: number - 1 for topic, number in first.items()}
     ids = FoldedIds(through=through, covered_since=fold.covered_since)
-    connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
+    rows = SqliteConnection(connection)
+    facts.keep(rows, "ids", msgspec.msgpack.encode(ids))
     end = following.AFTER if names is None else following.fact_of(names)
-    connection.execute(queries.FORGET_FACTS, (following.FIRST, end))
-    removed_places = fold.places_before.beyond(fold.places)
-    connection.executemany(
-        queries.FORGET_FACT, [(places.name_of(block.run.key),) for block in removed_places]
-    )
-    new = fold.places.beyond(fold.places_before)
-    connection.executemany(queries.KEEP_FACT, map(places.fact_of, new))
+    connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
+    facts.forget(rows, [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)])
+    for block in fold.places.beyond(fold.places_before):
+        facts.keep(rows, *places.fact_of(block))
 
 
 class _Arrived(NamedTuple):
@@ -261,8 +259,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
                 "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
-    facts = connection.execute(queries.FACT, ("ids",)).fetchone()
-    state = _ids.decode(facts[0]) if facts else FoldedIds()
+    folded = facts.read(SqliteConnection(connection), "ids")
+    state = _ids.decode(folded) if folded else FoldedIds()
     recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
     index.load(id_runs, state.covered_since, places.load(recent, index.native))
     unfolded = UnfoldedCommits()

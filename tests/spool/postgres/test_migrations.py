@@ -21,10 +21,9 @@ from spool.engines import open_storage
 from spool.errors import BeingMigrated, NotAllowed, OtherSchema
 from spool.postgres import administration, migrations
 from spool.postgres.address import make_secret_file
-from spool.postgres.database import SESSION_S, Connection, Database
+from spool.postgres.database import SESSION_S, Connection, Database, PostgresConnection
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import (
-    KEEP,
     VERSION,
     VERSIONS,
     Migration,
@@ -33,6 +32,7 @@ from spool.postgres.migrations import (
 )
 from spool.postgres.transfer.tables import tables
 from spool.settings import POSTGRES, SpoolSettings
+from spool.sql import facts
 from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import KINDS, Schema, Schemas, Server, first_state
@@ -149,7 +149,7 @@ async def test_a_node_works_beside_the_next_version_alone(
 
     def say(connection: Connection) -> None:
         for name, value in (("version", version), ("oldest_node", oldest_node)):
-            connection.execute(database.sql(KEEP), {"name": name, "value": str(value).encode()})
+            facts.keep(PostgresConnection(connection, database.sql), name, str(value).encode())
 
     await database.run(say)
     if refused:
@@ -284,7 +284,8 @@ async def test_a_node_waits_for_the_migration_under_way(database: Database, cloc
         joining.append(asyncio.run_coroutine_threadsafe(node.join([]), loop))
         while not connection.execute(WAITING, (database.name,)).fetchall():
             pass
-        connection.execute(database.sql(KEEP), {"name": "oldest_node", "value": str(VERSION + 1).encode()})
+        newer = str(VERSION + 1).encode()
+        facts.keep(PostgresConnection(connection, database.sql), "oldest_node", newer)
 
     await database.transaction(hold)
     with pytest.raises(OtherSchema):

@@ -12,8 +12,10 @@ import pytest
 
 from spool.errors import NotAllowed
 from spool.postgres.address import open_database
-from spool.postgres.migrations import KEEP, VERSION, migrate
+from spool.postgres.database import PostgresConnection
+from spool.postgres.migrations import VERSION, migrate
 from spool.postgres.transfer.tables import OF_NODES, in_steps, kept_tables, tables
+from spool.sql import facts
 from spool.sqlite.recovery import empty_database
 from spool.sqlite.transfer import COUNTED, PREPARE, TABLES
 from spool.transfer.tables import BYTES_AT_ONCE, kept_name
@@ -70,8 +72,8 @@ async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     options = places.options["postgres"]
     database = open_database(options.storage)
     await migrate(database)
-    later = {"name": "version", "value": str(VERSION + 1).encode()}
-    await database.run(lambda connection: connection.execute(database.sql(KEEP), later))
+    later = str(VERSION + 1).encode()
+    await database.run(lambda on: facts.keep(PostgresConnection(on, database.sql), "version", later))
     await database.close()
     with pytest.raises(NotAllowed, match=f"has version {VERSION + 1}"):
         await tables(options)

@@ -1,0 +1,27 @@
+"""Columns of routes, deliveries and rejected records that both engines select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spool.deliveries.stored import COUNTS
+
+ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
+DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
+REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
+# Columns that operators see. The record that some deliveries carry is left out.
+UNSETTLED_COLUMNS = (
+    "id",
+    "route",
+    "first",
+    "last",
+    "state",
+    "replay",
+    "attempts",
+    "not_before",
+    "last_error",
+)
+
+
+def of_table(table: str, columns: Iterable[str]) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns)

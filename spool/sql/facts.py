@@ -1,0 +1,32 @@
+"""Facts: small values under names, such as the time from which unit-cost totals are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spool.sql.columns import insert, upsert
+from spool.sql.connection import SqlConnection
+
+FACT = "SELECT value FROM {schema}.facts WHERE name = :name"
+ADD_FACT = f"{insert('facts', ('name', 'value'))} ON CONFLICT (name) DO NOTHING"
+KEEP_FACT = upsert("facts", ("name", "value"), "name")
+_FORGET = "DELETE FROM {schema}.facts WHERE name IN :names"
+
+
+def read(connection: SqlConnection, name: str) -> bytes | None:
+    row = connection.one(FACT, name=name)
+    return row[0] if row else None
+
+
+def add(connection: SqlConnection, name: str, value: bytes) -> None:
+    """Store a fact, unless there is one of this name."""
+    connection.run(ADD_FACT, name=name, value=value)
+
+
+def keep(connection: SqlConnection, name: str, value: bytes) -> None:
+    """Store a fact. It replaces an earlier one of this name."""
+    connection.run(KEEP_FACT, name=name, value=value)
+
+
+def forget(connection: SqlConnection, names: Sequence[str]) -> None:
+    connection.run(_FORGET, names=names)
