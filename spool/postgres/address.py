@@ -103,25 +103,37 @@ def problems(settings: StorageSettings) -> Iterator[str]:
     except (SpoolError, ValueError) as error:
         yield str(error)
         return
-    if not _is_this_machine(parameters) and parameters.get("sslmode") != "verify-full":
+    if not _is_this_machine(parameters) and _used(parameters, "sslmode") != "verify-full":
         yield "storage: the address of a PostgreSQL on another machine needs sslmode=verify-full"
 
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
-    """Yield the certificate files that the address names. An address that cannot be read has none."""
+    """
+    Yield the certificate files that the address names, or libpq's environment variables. An address that cannot be
+    read has none.
+    """
     try:
         parameters = parsed(read_dsn(settings))
     except (SpoolError, ValueError):
         return
     setting = "storage.dsn_env" if settings.dsn_file is None else "storage.dsn_file"
     for name in ("sslcert", DATABASE_AUTHORITIES):
-        path = parameters.get(name)
+        path = _used(parameters, name)
         if path and path != SYSTEM:
-            yield f"{name} in {setting}", Path(path)
+            yield f"{name} in {setting if name in parameters else _variable(name)}", Path(path)
+
+
+def _used(parameters: dict[str, str], name: str) -> str:
+    """Return the value with which libpq connects: that of the address, otherwise that of the variable."""
+    return parameters.get(name, os.environ.get(_variable(name), ""))
+
+
+def _variable(parameter: str) -> str:
+    return f"PG{parameter.upper()}"
 
 
 def _is_this_machine(parameters: dict[str, str]) -> bool:
-    hosts = parameters.get("hostaddr") or parameters.get("host") or ""
+    hosts = _used(parameters, "hostaddr") or _used(parameters, "host")
     return all(not host or host.startswith(("/", "@")) or _is_loopback(host) for host in hosts.split(","))
 
 

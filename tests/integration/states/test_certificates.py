@@ -157,6 +157,31 @@ def test_each_form_of_an_address(
     assert all(end.ends_at == (NOW + timedelta(days=3)).timestamp() for end in ends)
 
 
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        ("host=db.example.com", ["sslcert in PGSSLCERT", "sslrootcert in PGSSLROOTCERT"]),
+        ("host=db.example.com sslcert={}", ["sslcert in storage.dsn_env", "sslrootcert in PGSSLROOTCERT"]),
+        ("host=db.example.com sslrootcert=system", ["sslcert in PGSSLCERT"]),
+        ("host=db.example.com sslrootcert=''", ["sslcert in PGSSLCERT"]),
+        ("no address", []),
+    ],
+)
+def test_certificates_in_variables_of_postgresql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, named: list[str]
+) -> None:
+    """If the address names no certificate, the connection uses that of a variable. A list ends with its last one."""
+    path = tmp_path / "certificate.pem"
+    path.write_bytes(pem(3, 9))
+    monkeypatch.setenv("TOLLHOUSE_DSN", address.format(path))
+    monkeypatch.setenv("PGSSLCERT", str(path))
+    monkeypatch.setenv("PGSSLROOTCERT", str(path))
+    ends = certificate_ends(Config(storage=StorageSettings(engine=POSTGRES, dsn_env="TOLLHOUSE_DSN")))
+    days = {"sslcert": 3, "sslrootcert": 9}
+    expected = {name: (NOW + timedelta(days=days[name.partition(" ")[0]])).timestamp() for name in named}
+    assert expected == {end.setting: end.ends_at for end in ends}
+
+
 def test_check_names_a_certificate_of_the_database(tmp_path: Path) -> None:
     """`tollhouse check` warns of a certificate that only the address of the database names."""
     (tmp_path / "ca.pem").write_bytes(pem(10))

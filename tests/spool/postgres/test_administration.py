@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,32 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert "dsn_file or dsn_env" in "; ".join(problems(replace(good, dsn_env="DSN")))
     assert "storage.secret_file" in "; ".join(problems(replace(good, secret_file=None)))
     assert "storage.schema" in "; ".join(problems(replace(good, schema="x" * 64)))
+
+
+@pytest.mark.parametrize(
+    ("address", "variables", "is_refused"),
+    [
+        ("dbname=a", {"PGHOST": "db.example.com"}, True),
+        ("host=localhost", {"PGHOST": "db.example.com"}, False),
+        ("host=localhost", {"PGHOSTADDR": "192.0.2.1"}, True),
+        ("host=db.example.com", {"PGSSLMODE": "verify-full"}, False),
+        ("host=db.example.com sslmode=require", {"PGSSLMODE": "verify-full"}, True),
+    ],
+)
+def test_variables_of_postgresql_are_part_of_the_address(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    variables: Mapping[str, str],
+    is_refused: bool,
+) -> None:
+    """A connection to another machine is encrypted and verified, wherever its parameters come from."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    dsn_file = tmp_path / "dsn"
+    dsn_file.write_text(address)
+    settings = StorageSettings(engine="postgres", dsn_file=dsn_file, secret_file=tmp_path / "secret")
+    assert is_refused == ("sslmode=verify-full" in "; ".join(problems(settings)))
 
 
 async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
