@@ -24,6 +24,7 @@ import msgspec
 from spool.meters import MODALITIES
 from spool.processing import MODES, STANDARD
 from spool.record import NS
+from spool.turns.threads import prepare
 
 DAY_NS = 86400 * NS
 GLOBAL = "global"  # region of a call that any region may serve
@@ -159,6 +160,9 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     version: str
     source: dict[str, str]
     providers: dict[str, Seller]
+
+
+prepare(Card)
 
 
 class Catalogue:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -153,3 +155,28 @@ def test_lists_with_faults_are_refused(card: Card, words: str) -> None:
 def test_the_packaged_list_has_no_fault() -> None:
     """The packaged list is read without checks, so a test checks it."""
     assert PACKAGED == cards.read(cards.newest())
+
+
+FIRST_USE = """
+import sys, threading
+from gateway.intake.rate_cards.card import packaged
+
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(4)
+
+def use():
+    together.wait()
+    packaged()
+
+threads = [threading.Thread(target=use) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+def test_threads_may_read_the_packaged_list_at_once() -> None:
+    """A process in which two threads read it first at the same moment does not crash."""
+    done = [subprocess.run([sys.executable, "-c", FIRST_USE], check=False).returncode for _ in range(4)]
+    assert [0] * 4 == done
