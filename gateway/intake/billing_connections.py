@@ -146,8 +146,7 @@ class BillingConnections:
             return
         counted = self._registry.connections_in_costs
         if wanted and id not in counted.all():
-            state = {"in_costs": True}
-            await counted.add(id, state, actor=actor, action="connection.in_costs", shown=state)
+            await counted.add(id, {"in_costs": True}, actor=actor, action="connection.in_costs")
         elif not wanted and id in counted.all():
             await counted.remove(id, actor=actor, action="connection.out_of_costs")
 

@@ -409,11 +409,15 @@ class ManagedTable(DocumentTable[Row]):
 
 
 class PlainDocuments:
-    """Documents of one kind without a row class, all in memory. They are added and deleted, never edited."""
+    """
+    Documents of one kind without a row class, all in memory. They are added and deleted, never edited. The audit
+    list has their fields, except the ones in `unaudited`.
+    """
 
-    def __init__(self, changes: Changes, kind: str) -> None:
+    def __init__(self, changes: Changes, kind: str, *, unaudited: Collection[str] = ()) -> None:
         self._changes = changes
         self._kind = kind
+        self._unaudited = unaudited
         self._documents: Mapping[str, Mapping[str, Any]] = {}
 
     @property
@@ -427,19 +431,15 @@ class PlainDocuments:
         """Return all documents by id. Every change creates a new mapping."""
         return self._documents
 
-    async def add(
-        self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str, shown: Mapping[str, object]
-    ) -> None:
-        """
-        Add a document. Raises AlreadyThere if the id exists. The audit list contains the fields in `shown`.
-        """
+    async def add(self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str) -> None:
+        """Add a document. Raises AlreadyThere if the id exists."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is not None:
                 raise AlreadyThere(f"{id} already exists")
             rows.put_document(self._kind, id, body)
-            rows.add_audit(now, actor, action, id, after=shown)
+            rows.add_audit(now, actor, action, id, after=self._shown(body))
 
         await self._changes.change(work, lambda _: self._set({**self._documents, id: body}))
 
@@ -450,14 +450,18 @@ class PlainDocuments:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
-            if rows.document(self._kind, id) is None:
+            body = rows.document(self._kind, id)
+            if body is None:
                 raise NotThere(f"{id} does not exist")
             rows.delete_document(self._kind, id)
             if action:
-                rows.add_audit(now, actor, action, id)
+                rows.add_audit(now, actor, action, id, before=self._shown(body))
 
         remaining = {other_id: body for other_id, body in self._documents.items() if other_id != id}
         await self._changes.change(work, lambda _: self._set(remaining))
+
+    def _shown(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in body.items() if name not in self._unaudited}
 
     def _set(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
         self._documents = documents

@@ -79,7 +79,9 @@ class Registry:
         self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
-        self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # currency rates by month
+        self.frozen_rates = PlainDocuments(
+            changes, "frozen_rates", unaudited=("days",)
+        )  # currency rates by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
         self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
         # connections whose rows are shown in costs, by connection id

@@ -106,7 +106,7 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
         raise NotAllowed(f"a provider can have at most {closing.MAX_INVOICES} invoices per month")
     id = _invoice_id(invoice)
     body = {**closing.kept(invoice), "added_at": moment(request.now()), "added_by": request.actor.name}
-    await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add", shown=body)
+    await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add")
     return {"billed_invoice": {"id": id, **body}}
 
 
@@ -179,9 +179,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
             "closed_by": request.actor.name,
         }
         id = closing.closed_id(provider, month.name)
-        await registry.closed_months.add(
-            id, body, actor=request.actor, action="closed_month.close", shown=body
-        )
+        await registry.closed_months.add(id, body, actor=request.actor, action="closed_month.close")
 
     figures = await _biller(request.services).close(month, provider, invoices, keep)
     request.services.sums_changed()

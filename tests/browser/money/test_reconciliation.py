@@ -136,9 +136,9 @@ async def close(directory: Path) -> None:
         "difference": "0",
         "closed_by": "ada",
     }
-    await storage.registry.billed_invoices.add("1", invoice, actor=ADA, action="add", shown={})
+    await storage.registry.billed_invoices.add("1", invoice, actor=ADA, action="add")
     id = f"{PROVIDER}:{last().name}"
-    await storage.registry.closed_months.add(id, closed, actor=ADA, action="close", shown={})
+    await storage.registry.closed_months.add(id, closed, actor=ADA, action="close")
     await storage.close()
 
 

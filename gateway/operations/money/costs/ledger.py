@@ -90,7 +90,7 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     days = await asyncio.to_thread(days_of, table, month.days)
     shown = {"frozen_at": moment(now), "frozen_by": request.actor.name, "digest": digest_of(days)}
     await request.registry.frozen_rates.add(
-        month.name, {**shown, "days": days}, actor=request.actor, action="ledger.freeze_rates", shown=shown
+        month.name, {**shown, "days": days}, actor=request.actor, action="ledger.freeze_rates"
     )
     currencies = sorted({currency for known in days.values() for currency in known})
     return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
