@@ -1,0 +1,98 @@
+"""The lists of every resource: pages, sorts, filters, and wrong queries of every list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from spool.registry.keys import NOT_IN_USE
+from tests.integration.operations.every.declared import COVERED, NOTHING, OPERATIONS, Resource, World
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+EACH = pytest.mark.parametrize("resource", COVERED, ids=lambda each: each.name)
+LISTS = [each for each in OPERATIONS if each.row.lists is not None]
+
+
+async def page(world: World, resource: Resource, query: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
+    path = world.path(resource.list) + str(URL.build(query=query))
+    answer = await world.send(resource.list, path)
+    assert answer.status == 200, answer.said
+    found: Mapping[str, Any] = answer.payload
+    return found
+
+
+async def walked(world: World, resource: Resource, key: str, order: str) -> list[Mapping[str, Any]]:
+    """Read all pages forward, and check that the last leads back to the first."""
+    root, rows, pages = resource.lists.root, list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+    query = [("limit", "1"), ("sort_key", key), ("sort_order", order)]
+    while True:
+        pages.append(await page(world, resource, query))
+        rows += pages[-1][root]
+        cursor = pages[-1]["pagination"]["cursor"]
+        if not cursor["has_next"]:
+            break
+        query = [("cursor", cursor["next_cursor"])]
+    for before in reversed(pages[:-1]):
+        back = await page(world, resource, [("cursor", cursor["previous_cursor"])])
+        assert back[root] == before[root]
+        cursor = back["pagination"]["cursor"]
+    assert not cursor["has_previous"]
+    return rows
+
+
+@EACH
+async def test_pages_have_each_row_once_in_order(world: World, resource: Resource) -> None:
+    """For each sort key and order, the pages have all rows once. The other order is the reverse."""
+    for _ in range(2):
+        answer, _ = await world.create(resource)
+        assert answer.status < 300, answer.said
+    whole = await page(world, resource, ())
+    key, order = resource.lists.default_sort
+    assert whole["sorting"]["current"] == [{"sort_key": key, "sort_order": order}]
+    everything = sorted(resource.word(each) for each in await world.rows(resource))
+    assert len(everything) > 2
+    for key in resource.lists.sorts:
+        up, down = [await walked(world, resource, key, order) for order in ("asc", "desc")]
+        words = [resource.word(each) for each in up]
+        assert sorted(words) == everything, key
+        assert words[::-1] == [resource.word(each) for each in down], key
+        values = [each[key] for each in up if isinstance(each.get(key), str)]
+        used = [each for each in values if each != NOT_IN_USE]
+        assert used == sorted(used, key=str.casefold), key
+
+
+@EACH
+async def test_a_filter_finds_its_rows(world: World, resource: Resource) -> None:
+    """Each value that a row shows finds exactly the rows that show it. If a list offers values, it offers this."""
+    whole = await page(world, resource, ())
+    rows = whole[resource.lists.root]
+    for each in whole["filtering"]["available"]:
+        name, offered = each["field"], each["valid_values"]
+        shown = {row[name] for row in rows if isinstance(row.get(name), str) and row[name]}
+        assert not offered or shown <= {*offered}, name
+        for value in shown | {*offered}:
+            part = await page(world, resource, [(name, value)])
+            assert part["filtering"]["current"] == {name: [value]}
+            words = {resource.word(row) for row in part[resource.lists.root]}
+            if shown:
+                assert words == {resource.word(row) for row in rows if row.get(name) == value}, (name, value)
+
+
+async def test_a_wrong_query_of_a_list_is_refused(world: World) -> None:
+    """The message names the parameter, and the values that are allowed."""
+    for operation in LISTS:
+        listed = operation.row.lists
+        assert listed is not None
+        wrong = {
+            "limit=0": "limit", f"limit={listed.max_limit + 1}": "limit", "limit=x": "limit", "limit=1&limit=1": "once",
+            "sort_key=unheard": ", ".join(listed.sorts), "sort_order=up": "asc, desc", "cursor=forged": "cursor",
+        }  # fmt: skip
+        for query, said in wrong.items():
+            start = "&".join(f"{name}=x" for name in operation.row.required)
+            answer = await world.send(operation, f"{world.path(operation)}?{query}&{start}".rstrip("&"))
+            is_there = NOTHING not in world.path(operation)
+            assert answer.status in ((400,) if is_there else (400, 404)), (operation.name, query, answer.said)
+            assert said in answer.said or not is_there, (operation.name, query, answer.said)
