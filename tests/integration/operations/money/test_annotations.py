@@ -160,22 +160,6 @@ async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
         assert [] == server.registry.table(AnnotationTable).all(), (body, field)
 
 
-async def test_two_edits_of_what_was_read_once(server: OperatorServer) -> None:
-    """
-    The second edit of the same version is refused, because the text that it replaces no longer exists. The
-    first edit survives a restart.
-    """
-    one = await made(server, "/annotations", day="2026-09-12", text="Contract begins")
-    path, version = f"/annotations/{one['id']}", one["version"]
-    first = await server.ask("PATCH", path, {"text": "Contract ends", "version": version})
-    assert (200, "Contract ends", "2026-09-12") == (
-        first.status, *(first.payload["annotation"][name] for name in ("text", "day")),
-    )  # fmt: skip
-    assert 409 == (await server.ask("PATCH", path, {"day": "2026-09-13", "version": version})).status
-    await server.registry.table(AnnotationTable).load()
-    assert ["Contract ends"] == [each.text for each in server.registry.table(AnnotationTable).all()]
-
-
 async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: OperatorServer) -> None:
     """
     A limited person sees annotations of views within their own calls, and models that are new there. They may
@@ -211,16 +195,6 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
     )
     assert 404 == (await ask("PATCH", f"/annotations/{foreign}", {"text": "changed"})).status
     assert 404 == (await ask("DELETE", f"/annotations/{foreign}")).status
-
-
-async def test_no_more_than_the_limit(server: OperatorServer) -> None:
-    """At the limit `annotations.max`, one more annotation gets a 409 with the setting and what to do."""
-    table = server.registry.table(AnnotationTable)
-    server.services.installation.most = {table.limit: 1}.__getitem__
-    await made(server, "/annotations", day="2026-09-12", text="first")
-    answer = await server.ask("POST", "/annotations", {"day": "2026-09-12", "text": "second"})
-    assert answer.status == 409
-    assert answer.error[2] == "the limit of 1 annotations (annotations.max) is reached: delete one first"
 
 
 async def test_by_command(tmp_path: Path) -> None:
