@@ -289,15 +289,6 @@ async def test_a_job_may_state_the_last_day_later(server: OperatorServer) -> Non
     assert ("8", "4") == (found["acme/shop#1"], found["acme/shop#2"])
 
 
-async def test_the_limit_is_a_setting(server: OperatorServer) -> None:
-    table = server.registry.table(WorkLinkTable)
-    server.services.installation.most = {table.limit: 1}.__getitem__
-    await link(server, session="first", ticket="T")
-    answer = await server.ask("POST", "/work/links", {"session": "second", "ticket": "T"})
-    assert answer.status == 409
-    assert answer.error[2] == "the limit of 1 links (work.links) is reached: delete one first"
-
-
 async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> None:
     """Its calls are in one sum with those of other sessions, so the refusal says so."""
     await costs(server, "session")  # counts the calls
@@ -310,15 +301,10 @@ async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> N
 
 async def test_who_may_link(server: OperatorServer) -> None:
     """
-    Reading links needs the costs of all calls. Changing them needs the right to change dimensions. A person with
-    restricted access sees the cost of a link only in their own calls, and may neither list nor add links.
+    A person with restricted access sees the cost of a link only in their own calls, and may neither list nor add links.
     """
     body = {"session": "first", "ticket": "T"}
-    viewer = await signed_in(server, "viewer", "vera@example.com")
-    assert 200 == (await server.over_http("GET", "/work/links", headers=viewer)).status
-    assert 403 == (await server.over_http("POST", "/work/links", body, headers=viewer)).status
     row = await link(server, **body)
-    assert 403 == (await server.over_http("DELETE", f"/work/links/{row['id']}", headers=viewer)).status
     draft = RoleDraft(
         name="Ads",
         data_access=LIMITED,
