@@ -369,16 +369,6 @@ async def test_all_months_have_a_limit(serve: Serve) -> None:
     assert int(full.headers["Retry-After"]) > 0
 
 
-async def test_there_are_so_many_connections(serve: Serve) -> None:
-    """If the limit of connections is reached, one more is refused with the name of the setting."""
-    serving = await serve(config=limited(max_connections=1))
-    manager = await Manager.of(serving)
-    assert 200 == (await manager.ask("POST", ALL, NEW))[0]
-    status, said = await manager.ask("POST", ALL, {**NEW, "name": "other"})
-    assert status == 409
-    assert "billing.max_connections" in said["error"]["message"]
-
-
 async def test_months_go_after_their_time(serve: Serve) -> None:
     """Months are deleted after their retention. The month that contains the cutoff stays."""
     serving = await serve()

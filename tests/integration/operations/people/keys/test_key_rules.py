@@ -206,14 +206,6 @@ async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer
     assert passes(server, "an-old-secret")
 
 
-async def test_keys_are_paged(server: OperatorServer) -> None:
-    for number in range(3):
-        await server.create(f"key {number}")
-    payload = (await server.ask("GET", "/keys", limit="2")).payload
-    assert [key["name"] for key in payload["keys"]] == ["key 0", "key 1"]
-    assert payload["pagination"]["page_count"] == 2
-
-
 async def test_rotation_lets_both_secrets_in_until_the_overlap_ends(server: OperatorServer) -> None:
     """A service has the overlap time to adopt the new secret. After that the old secret is invalid."""
     old = (await server.create())["secret"]
