@@ -10,10 +10,9 @@ from typing import Any
 
 import orjson
 import pytest_asyncio
-from aiohttp import ClientSession, FormData, UnixConnector
+from aiohttp import ClientSession, FormData
 
 from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
-from gateway.core.mounts import OPERATOR_API
 from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NamespaceDraft
 from gateway.operations.services import OperatorServices
 from gateway.service.app import App
@@ -364,20 +363,3 @@ async def test_a_restart(tmp_path: Path) -> None:
     assert 200 == (await manager.publish(taken))[0]
     assert ["Owner", "Region"] == manager.dimensions
     await stop(manager)
-
-
-async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
-    """If a body is not UTF-8, every address that reads JSON answers 400, to keys and to operators."""
-    viewing = await manager.serving.make_key("views", scopes=["views:create_view"])
-    for path, key in ((f"{NAMESPACES}/ml", manager.key), ("/v2/views", viewing)):
-        sent = await manager.serving.send(path, b'{"name":"\xff"}', key=key)
-        assert sent.status == 400, path
-        assert b"not UTF-8" in sent.body, path
-    socket = UnixConnector(str(manager.serving.app.config.data_dir / "operator.sock"))
-    async with ClientSession("http://localhost", connector=socket) as client:
-        headers = {"X-Tollhouse-As": "ada@example.com", "Content-Type": "application/json"}
-        for body in (b'{"id":"\xff"}', b'{"id":' + b"[" * 100_000):
-            async with client.post(
-                f"{OPERATOR_API}/allocation/namespaces", data=body, headers=headers
-            ) as answer:
-                assert 400 == answer.status, await answer.text()

@@ -174,13 +174,7 @@ async def test_filtering(serve: Serve) -> None:
 WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
     ([("status", "open")], "status must be one of new, in_progress, on_hold, addressed, ignored"),
     ([("status", "new,ignored")], "status must be one of"),
-    ([("sort_key", "created")], "sort_key must be one of category, cost_impact"),
-    ([("sort_order", "up")], "sort_order must be one of asc, desc"),
-    ([("limit", "0")], "limit must be a whole number"),
-    ([("limit", "many")], "limit must be a whole number"),
-    ([("cursor", "bm90IG91cnM")], "cursor cannot be used"),
     ([("sort_key", "title"), ("sort_key", "status")], "only once"),
-    ([("colour", "red")], "unknown parameter"),
 ]
 
 
@@ -265,19 +259,13 @@ REFUSED: Sequence[tuple[str, str, object, int, str]] = [
     ),
     ("POST", "/v2/insights", {"title": "x", "link": "https://"}, 400, "link must be an address"),
     ("PATCH", "/v2/insights/{id}", {"link": "//example.com/x"}, 400, "link must be an address"),
-    ("POST", "/v2/insights", {"title": "x", "colour": "red"}, 400, "colour"),
     ("POST", "/v2/insights", {"title": "x" * 257}, 400, "title must have at most 256"),
-    ("POST", "/v2/insights", [], 400, "does not match the schema"),
-    ("PATCH", "/v2/insights/none", {"status": "new"}, 404, "no insight has this id"),
-    ("DELETE", "/v2/insights/none", None, 404, "no insight has this id"),
     ("GET", "/v2/insights/none/comments", None, 404, "no insight has this id"),
     ("POST", "/v2/insights/none/comments", {"message": "x"}, 404, "no insight has this id"),
     ("POST", "/v2/insights/{id}/comments", {"message": " "}, 400, "a comment must not be empty"),
     ("PATCH", "/v2/insights/{id}/comments/7", {"message": "x"}, 404, "no comment with this id"),
     ("PATCH", "/v2/insights/{id}/comments/x", {"message": "x"}, 404, "no comment with this id"),
     ("DELETE", "/v2/insights/{id}/comments/7", None, 404, "no comment with this id"),
-    ("GET", "/v2/insights/{id}?colour=red", None, 400, "no parameters"),
-    ("PUT", "/v2/insights", {}, 405, "GET, POST, HEAD"),
 ]
 
 
