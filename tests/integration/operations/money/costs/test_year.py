@@ -5,11 +5,10 @@ than 62 days ago are whole days.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import product
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,13 +16,15 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
-from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.engines import POSTGRES, SQLITE
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import GRANULARITIES
+from spool.settings import StorageSettings
+from tests.integration.conftest import ON_ONE_SERVER
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import Schemas
 
 # the 71st day of a quarter, in the middle of a day
 NOW = datetime(2026, 12, 10, 13, 20, tzinfo=UTC)
@@ -40,18 +41,32 @@ OWN = "2026-02-01..2026-02-28"
 COMPARISONS = (PREVIOUS, SAME_WEEKDAYS, *RANGES, OWN)
 GROUPINGS = ("model", "team", "source", "model,team")
 # Both engines read the same rows of hours and days; what is above them is proved on the first.
-ON_ENGINES = pytest.mark.parametrize(("server", "every"), [(SQLITE, 1), (POSTGRES, 5)], indirect=["server"])
+ON_ENGINES = pytest.mark.parametrize(("stored", "every"), [(SQLITE, 1), (POSTGRES, 5)], indirect=["stored"])
+ON_SQLITE = pytest.mark.parametrize("stored", [SQLITE], indirect=True)
+pytestmark = ON_ONE_SERVER
 
 
-@pytest_asyncio.fixture
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    engine, stored = getattr(request, "param", MEMORY), None
-    if engine == POSTGRES:
-        schema: Schema = request.getfixturevalue("new_schema")()
-        stored = schema.settings(tmp_path)
-    async with operator_server(
-        tmp_path, engine=engine, clock=MovedClock(NOW.timestamp()), stored=stored
-    ) as server:
+@pytest.fixture(scope="module")
+def stored(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StorageSettings]:
+    """Storage of the engine that a test names."""
+    if request.param != POSTGRES:
+        yield StorageSettings(engine=request.param)
+        return
+    schemas: Schemas = request.getfixturevalue("schemas")
+    schema = schemas.take()
+    yield schema.settings(tmp_path_factory.mktemp("stored"))
+    schemas.give_back(schema)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(
+    stored: StorageSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[OperatorServer]:
+    """A server with the ledger, which takes a second to count. Tests only read it."""
+    folder, clock = tmp_path_factory.mktemp("year"), MovedClock(NOW.timestamp())
+    async with operator_server(folder, engine=stored.engine, clock=clock, stored=stored) as server:
         calls = [
             call(
                 number, at=at.timestamp(), request_model=f"m{number % 3}", cost=str(cost), cost_source="reported",
@@ -118,6 +133,7 @@ async def test_every_chart_answers(server: OperatorServer, every: int) -> None:
             assert spent(past) == Decimal(chart["total"]["previous"]["cost"])
 
 
+@ON_SQLITE
 async def test_the_earlier_time_moves_to_whole_days_only_before_the_border(server: OperatorServer) -> None:
     """Within 62 days both times have the same hours. Earlier, the nearest midnight ends the earlier time."""
     week = await asked(server, "/report", range="last_7d", compare=PREVIOUS)
@@ -130,6 +146,7 @@ async def test_the_earlier_time_moves_to_whole_days_only_before_the_border(serve
     assert "whole day in UTC" in refused.payload["error"]["message"]
 
 
+@ON_SQLITE
 async def test_a_wrong_comparison_is_named(server: OperatorServer) -> None:
     """The error names the parameter."""
     for path, name in (("/report", "compare"), ("/comparison", "against")):
