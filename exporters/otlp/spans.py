@@ -24,6 +24,7 @@ from msgspec import structs
 from exporters.batch import TURN, Tally
 from exporters.otlp import wire
 from spool import identity
+from spool.caches import make_room
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
 from spool.meters import METERS, MODALITIES
@@ -267,7 +268,7 @@ class SpanEncoder:
         encoded = self._kinds.get(key)
         if encoded is None:
             if len(self._kinds) >= _MOST_KINDS:
-                self._kinds.clear()
+                make_room(self._kinds)
             encoded = self._kinds[key] = _encode_kind(record)
         return encoded
 
@@ -282,13 +283,13 @@ class SpanEncoder:
             )
             if len(encoded) <= _LARGEST_SET:
                 if len(self._tag_sets) >= _MOST_SETS:
-                    self._tag_sets.clear()
+                    make_room(self._tag_sets)
                 self._tag_sets[key] = encoded
         return encoded
 
     def _tag(self, name: str) -> Callable[[str], bytes]:
         if len(self._tags) >= _MOST_TAGS:
-            self._tags.clear()
+            make_room(self._tags)
         tag = self._tags[name] = _text(TAG + name)
         return tag
 

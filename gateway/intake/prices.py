@@ -55,6 +55,7 @@ from gateway.intake.rates import (
 )
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
 from spool import providers
+from spool.caches import make_room
 from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of
 from spool.record import Inference
@@ -265,7 +266,7 @@ class PriceBook:
 
     def _remember(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
-            self._memo.clear()
+            make_room(self._memo)
         quote = self._memo[key] = self._quote(key, time)
         return quote
 

@@ -38,6 +38,7 @@ import msgspec
 from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, facts_of
 from gateway.intake.rate_cards.names import makers_name
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
+from spool.caches import make_room
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.heard import CALLER_BYTES, FACT_BYTES, KEPT_S, MOST_FACTS, Heard, digest_of, fact_of, facts_in
@@ -368,7 +369,7 @@ class Shadows:
 
     def _learn(self, sender: _Sender) -> Kind:
         if len(self._known) >= KINDS_OF_CALLS:
-            self._known.clear()
+            make_room(self._known)
         kind = self._known[sender] = _kind_of(*sender)
         return kind
 

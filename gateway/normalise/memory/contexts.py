@@ -16,6 +16,7 @@ from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.outcome import Options, Outcome
+from spool.caches import make_room
 from spool.packed.native import ItemMemory
 
 MOST_CONTEXTS: Final = 4096
@@ -106,7 +107,7 @@ class Contexts:
             number, texts = self.number(decoded, protobuf_decoder.one_scope(scope))
             known = _Known(number, texts, _left_out(decoded, options))
             if len(self._known) >= MOST_CONTEXTS:
-                self._known.clear()
+                make_room(self._known)
             self._known[digest] = known
         return Context(known, resource, scope)
 

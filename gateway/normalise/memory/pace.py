@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from gateway.normalise.otlp.admission import DROPPED, REDUCED, RULES
 from gateway.normalise.otlp.decoding import wire
 from gateway.normalise.otlp.model import Span
+from spool.caches import make_room
 
 MOST_SENDERS: Final = 4096
 # After `_UNRESTED` consecutive requests without success, the next request skips the memory. Then one request
@@ -103,7 +104,7 @@ class Trials:
         found = self._senders.get(key)
         if found is None:
             if len(self._senders) >= MOST_SENDERS:
-                self._senders.clear()
+                make_room(self._senders)
             found = self._senders[key] = TriedSender(min(1, self._pace.most_skipped))
         return found
 

@@ -18,7 +18,8 @@ from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
-from gateway.normalise.reading.content import LONGEST_CACHED, is_content
+from gateway.normalise.reading.content import is_content
+from spool.caches import Remembered
 from spool.people import USER_EMAIL
 
 MAX_VALUE = 16 * 1024  # limit in characters for a name, an id, a number or a usage object
@@ -55,21 +56,6 @@ _USER_EMAILS = frozenset(
 )
 
 
-class _Rules(dict[str, str]):
-    """
-    A cache of the rule for each attribute name. It is emptied at 8192 names, because senders may invent any
-    number of names.
-    """
-
-    def __missing__(self, name: str) -> str:
-        rule = _rule(name)
-        if len(name) <= LONGEST_CACHED:
-            if len(self) >= 8192:
-                self.clear()
-            self[name] = rule
-        return rule
-
-
 def _rule(name: str) -> str:
     if name in _REDUCTIONS or name in _TEXTS:
         return REDUCED
@@ -82,7 +68,7 @@ def _rule(name: str) -> str:
     return SCALAR
 
 
-RULES = _Rules()
+RULES = Remembered(_rule)  # the rule for each attribute name
 
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:

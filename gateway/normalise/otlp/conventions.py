@@ -4,7 +4,6 @@ The semantic conventions as a product. Their rules read telemetry of unknown sen
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.otlp import semconv
@@ -31,6 +30,7 @@ from gateway.normalise.otlp.product import (
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue
+from spool.caches import remembered
 from spool.identity import of_span
 
 LOGGED = LogDialect(
@@ -124,7 +124,7 @@ _COMPACTIONS = frozenset({_COMPACTION_IN, _COMPACTION_OUT})
 SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
 
 
-@lru_cache(maxsize=2048)
+@remembered(2048)
 def is_model_of_sdk(model: str) -> bool:
     """Return True if an SDK that writes spans of its own accord may call the model."""
     return any(word in model.lower() for word in SDKS.values())

@@ -31,49 +31,50 @@ TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
 
 
-class AttributeShape(Struct, frozen=True):
+class AttributeShape(Struct, frozen=True, kw_only=True):
     """All facts that the attribute names of an item show before any value is read. `shapes` builds it."""
 
     # Names in the item, by field. The name that takes precedence is first.
-    input: Names
-    output: Names
-    cache_read: Names
-    cache_write: Names
-    reasoning: Names
-    total: Names
-    request_model: Names
-    response_model: Names
-    provider: Names
-    request_id: Names
-    provider_request_id: Names
-    cost: Names
-    region: Names
-    address: Names
-    error: Names
-    finish: Names
-    user: Names
-    email: Names
-    team: Names
-    session: Names
-    api_key: Names
-    agent: Names
-    run: Names
-    parent_run: Names
-    containers: Names
-    meters: tuple[tuple[str, str], ...]  # pairs of a meter and the attribute that reports it
-    named_tags: tuple[tuple[str, Names], ...]  # pairs of a tag and the attributes that may state it
-    # pairs of an attribute and its tag. The tag is None for an attribute that holds several tags.
-    metadata: tuple[tuple[str, str | None], ...]
+    input: Names = ()
+    output: Names = ()
+    cache_read: Names = ()
+    cache_write: Names = ()
+    reasoning: Names = ()
+    total: Names = ()
+    request_model: Names = ()
+    response_model: Names = ()
+    provider: Names = ()
+    request_id: Names = ()
+    provider_request_id: Names = ()
+    cost: Names = ()
+    region: Names = ()
+    address: Names = ()
+    error: Names = ()
+    finish: Names = ()
+    user: Names = ()
+    email: Names = ()
+    team: Names = ()
+    session: Names = ()
+    api_key: Names = ()
+    agent: Names = ()
+    run: Names = ()
+    parent_run: Names = ()
+    containers: Names = ()
+    meters: tuple[tuple[str, str], ...] = ()  # pairs of a meter and the attribute that reports it
+    named_tags: tuple[tuple[str, Names], ...] = ()  # pairs of a tag and the attributes that may state it
+    has_metadata: bool = (
+        False  # True if a name may hold tags that the sender chose (see `shapes.metadata_of`)
+    )
     # Products and kinds to which these names belong.
-    product: Product | None  # the first product, by precedence, whose marks appear
-    weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...]
-    kinds: tuple[Kind, ...]
-    deciding_kind: Kind | None  # the first kind with a rule of its own for operations
-    taken_by: tuple[Product, ...]  # products that may read the whole item themselves
-    names_tool: bool
-    names_operation: bool  # if False, the usage of a span decides whether the span is a call
-    names_end_user: bool
-    names_ai: bool  # True if a name is that of a model or a token count
+    product: Product | None = None  # the first product, by precedence, whose marks appear
+    weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    deciding_kind: Kind | None = None  # the first kind with a rule of its own for operations
+    taken_by: tuple[Product, ...] = ()  # products that may read the whole item themselves
+    names_tool: bool = False
+    names_operation: bool = False  # if False, the usage of a span decides whether the span is a call
+    names_end_user: bool = False
+    names_ai: bool = False  # True if a name is that of a model or a token count
     # by product: the shape in which the product's own names are used, cached on first use
     own: dict[Product, AttributeShape]
     readings: dict[Any, Any]  # cache of the readings of such spans (see `spans.readings`)

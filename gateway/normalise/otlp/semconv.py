@@ -19,6 +19,7 @@ from gateway.normalise.reading import models, regions, repositories, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, first_readable, text
 from spool import meters
+from spool.caches import remembered
 from spool.meters import MODALITIES
 from spool.providers import FRAMEWORKS
 
@@ -590,7 +591,7 @@ def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def provider(written: str) -> str | None:
     """
     Return a stated provider as records name it. In spans, `google` may be any of Google's services, so
@@ -599,7 +600,7 @@ def provider(written: str) -> str | None:
     return "gcp.gen_ai" if written.lower() == "google" else models.stated_provider(written)
 
 
-@lru_cache(maxsize=2048)
+@remembered(2048)
 def model_provider(model: str) -> str | None:
     """Return the provider of a model by the model name. In spans, any text before the slash is a provider."""
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")

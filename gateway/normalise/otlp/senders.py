@@ -5,7 +5,6 @@ The sending product, the caller and the tags of an item. Item attributes take pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.otlp import semconv
@@ -14,12 +13,13 @@ from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.shapes import QUOTED_METADATA, own_shape, shape_of
+from gateway.normalise.otlp.shapes import QUOTED_METADATA, metadata_of, own_shape, shape_of
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_of
 from gateway.normalise.reading.values import ABSENT
+from spool.caches import remembered
 from spool.identity import OF_SERVICE
 from spool.people import is_address
 from spool.processing import MODES
@@ -82,7 +82,7 @@ def is_service_of_product(service: str) -> bool:
     return service in _SERVICES
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _by_scope(name: str) -> Product | None:
     if (product := _SCOPES.get(name)) is not None:
         return product
@@ -120,7 +120,7 @@ class Senders:
         service = values.text(attributes.get("service.name"))
         if service is not None and not service.startswith(UNKNOWN_SERVICE):
             tag_rules.put(self.tags, "service", service)
-        if shape.named_tags or shape.metadata or self._keep:
+        if shape.named_tags or shape.has_metadata or self._keep:
             self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep, self._keep_tags)
 
     def sign(self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes) -> None:
@@ -148,7 +148,7 @@ class Senders:
         if product.tags or product.more_tags is not None:
             of_resource = {} if self._resource is None else self._resource.attributes
             self._outcome.left_out += _add_product_tags(tags, product, user, attributes, of_resource)
-        if shape.named_tags or shape.metadata or self._keep:
+        if shape.named_tags or shape.has_metadata or self._keep:
             self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep, self._keep_tags)
         if shape.names_end_user and (end_user := _end_user_of(attributes, user)) is not None:
             self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
@@ -190,7 +190,7 @@ def _add_tags(
         value = named_tag(attributes, tag, names)
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
             left_out += not tag_rules.put(tags, tag, value)
-    for name, key in shape.metadata:
+    for name, key in metadata_of(attributes) if shape.has_metadata else ():
         if name in keep:
             continue
         if key is not None:

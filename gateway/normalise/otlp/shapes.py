@@ -2,15 +2,16 @@
 Shapes of items: all facts that the attribute names of an item show, by the names that products
 and conventions declare.
 
-Items of one instrumentation have the same names, so a shape is computed once and then found by the names. A
-cached token count has ten spellings, and a span uses one or two of them. Later code searches only the
-spellings in the shape.
+Each name has its facts: the tables in which a product or a convention declares it. The facts of an item's names are
+the key of its shape, so names that nobody declares cost one look-up each. A cached token count has ten
+spellings, and a span uses one or two of them. Later code searches only the spellings in the shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Set
+from operator import itemgetter
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Produc
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import figures
 from gateway.normalise.reading.ai_names import is_ai_name
+from spool.caches import Remembered, make_room
 
 
 def _names(field: str) -> Names:
@@ -40,60 +42,163 @@ CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: read for product in PRODUCTS for name, read in product.containers.items()},
     **{name: figures for product in PRODUCTS for name in product.texts},
 }
-_KINDS = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
-_END_USER_NAMES = frozenset({semconv.END_USER, semconv.PRINCIPAL})
-
-_TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
-
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
+# Names on which a reading depends although no table has them (see `spans.readings`)
+_FURTHER = (
+    *semconv.PLAIN_MODEL,
+    semconv.CLOUD,
+    *[name for product in PRODUCTS for names in product.own_names.values() for name in names],
+)
+_FLAGS = (
+    "names_tool",
+    "names_operation",
+    "names_end_user",
+)  # fields that are True if a name is in their tables
+Entry = tuple[str, Any]  # an attribute name, and the value that it adds to the shape
+
+
+def _tables() -> Iterator[tuple[str, list[Entry]]]:
+    """Yield the tables of names by field of a shape, in order of precedence."""
+    for field, names in {**FIELD_NAMES, "containers": CONTAINERS}.items():
+        yield field, [(name, name) for name in names]
+    kinds = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
+    yield "kinds", list(kinds.items())
+    yield "meters", [(name, (meter, name)) for name, meter in semconv.METERS.items()]
+    tags = semconv.NAMED_TAGS.items()
+    yield "named_tags", [(name, (tag, name)) for tag, names in tags for name in names]
+    weak = [(product, *mark) for product in PRODUCTS for mark in product.weak_marks.items()]
+    yield "weak_marks", [(name, (product, holds)) for product, name, holds in weak]
+    yield "taken_by", [(name, product) for product in PRODUCTS for name in product.taken_marks]
+    yield "product", [(name, product) for product in PRODUCTS for name in product.marks]
+    yield "names_tool", [("gen_ai.tool.name", True)]
+    yield "names_operation", [(name, True) for name in semconv.OPERATION]
+    yield "names_end_user", [(name, True) for name in (semconv.END_USER, semconv.PRINCIPAL)]
+
+
+class NameFacts:
+    """
+    All facts about an attribute name. A declared name has its own facts. All other names with equal facts share
+    one object, which is compared by identity.
+    """
+
+    __slots__ = ("entries", "is_ai", "is_metadata", "product")
+
+    def __init__(self, product: int | None, is_metadata: bool, is_ai: bool) -> None:
+        self.entries: list[tuple[str, int, Any]] = []  # field of the shape, rank in its table, and value
+        self.product = product  # place of the product to which the beginning of the name belongs
+        self.is_metadata = is_metadata
+        self.is_ai = is_ai  # True if the name is that of a model or a token count
+
+
+def _by_form(name: str) -> tuple[int | None, bool, bool]:
+    """Return the facts that any name shows: the place of the product, `is_metadata` and `is_ai`."""
+    product = None
+    if name.startswith(_MARK_BEGINNINGS):
+        product = next(
+            place for place, product in enumerate(PRODUCTS) if name.startswith(product.mark_beginnings)
+        )
+    return product, _metadata_of(name) is not None, is_ai_name(name)
+
+
+def _metadata_of(name: str) -> tuple[str, str | None] | None:
+    if name == semconv.METADATA_JSON or name in TAG_LISTS:
+        return name, None
+    if not name.startswith(METADATA_BEGINNINGS) or name.startswith(NO_METADATA):
+        return None
+    beginning = next(beginning for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
+    return name, name[len(beginning) :]
+
+
+def _declared() -> dict[str, NameFacts]:
+    declared = {name: NameFacts(*_by_form(name)) for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)}
+    for field, entries in _tables():
+        for rank, (name, value) in enumerate(entries):
+            if name not in declared:
+                declared[name] = NameFacts(*_by_form(name))
+            declared[name].entries.append((field, rank, value))
+    return declared
+
+
+DECLARED: Final = _declared()
+_others: dict[tuple[int | None, bool, bool], NameFacts] = {}
+
+
+def _facts_of(name: str) -> NameFacts:
+    if (declared := DECLARED.get(name)) is not None:
+        return declared
+    form = _by_form(name)
+    return _others.get(form) or _others.setdefault(form, NameFacts(*form))
+
+
+_facts = Remembered(_facts_of)
+_facts_by_name = _facts.__getitem__
+_metadata = Remembered(_metadata_of).__getitem__
+
 _MOST_SHAPES = 4096
-# Limit of names in a cached shape. Shapes with more names are not cached, to limit memory.
-_LONGEST_SHAPE = 128
-_LARGEST_SHAPE = 8192  # limit in characters for all names of one cached shape
-_shapes: dict[Names, AttributeShape] = {}
+_MOST_KEYS = (
+    1 << 17
+)  # limit of names for all cached shapes together, because senders choose the names of an item
+_shapes: dict[frozenset[NameFacts], AttributeShape] = {}
+_keys = 0  # number of names for all cached shapes, including those deleted since the cache was last full
+
+
+# The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
+_by_names: dict[Names, AttributeShape] = {}
+_FEW = 64
+_SHORT = 4096  # limit in characters for the names of an item in `_by_names`
 
 
 def shape_of(attributes: Attributes) -> AttributeShape:
-    """
-    Return the shape of one item, from the cache if possible. The cache is emptied when it is full, because
-    senders may invent any number of names.
-    """
+    """Return the shape of one item, from the cache if possible."""
     names = tuple(attributes)
-    shape = _shapes.get(names)
-    if shape is None:
-        shape = _shape(names)
-        if is_cached(names):
-            if len(_shapes) >= _MOST_SHAPES:
-                _shapes.clear()
-            _shapes[names] = shape
+    return _by_names.get(names) or _by_facts(names)
+
+
+def _by_facts(names: Names) -> AttributeShape:
+    facts = frozenset(map(_facts_by_name, names))
+    shape = _shapes.get(facts) or _remembered(facts)
+    if len(names) <= _FEW and sum(map(len, names)) <= _SHORT:
+        if len(_by_names) >= _MOST_SHAPES:
+            make_room(_by_names)
+        _by_names[names] = shape
     return shape
 
 
-def is_cached(names: Names) -> bool:
-    """Return True if these names are short enough for their shape to be cached."""
-    return len(names) <= _LONGEST_SHAPE and sum(map(len, names)) <= _LARGEST_SHAPE
+def _remembered(facts: frozenset[NameFacts]) -> AttributeShape:
+    global _keys
+    shape = _shape(facts)
+    _keys += len(facts)
+    if len(_shapes) >= _MOST_SHAPES or _keys > _MOST_KEYS:
+        make_room(_shapes)
+        _keys = sum(map(len, list(_shapes))) + len(facts)
+    _shapes[facts] = shape
+    return shape
 
 
-def _shape(names: Names) -> AttributeShape:
-    present = frozenset(names)
-    fields = {field: _present(table, present) for field, table in _TABLES.items()}
-    kinds = tuple([kind for attribute, kind in _KINDS.items() if attribute in present])
-    marked = [name for name in names if name.startswith(_MARK_BEGINNINGS)]
-    named_tags = [(tag, _present(table, present)) for tag, table in semconv.NAMED_TAGS.items()]
+def _shape(facts: Set[NameFacts]) -> AttributeShape:
+    found: dict[str, Any] = {}
+    for each in facts:
+        for field, rank, value in each.entries:
+            found.setdefault(field, []).append((rank, value))
+    for field, ranked in found.items():
+        if len(ranked) > 1:
+            ranked.sort(key=itemgetter(0))
+        found[field] = tuple([value for _, value in ranked])
+    flags = {flag: flag in found for flag in _FLAGS}
+    kinds = found.get("kinds", ())
+    places = [each.product for each in facts if each.product is not None]
+    places += [PRODUCTS.index(product) for product in found.pop("product", ())]
+    found["taken_by"] = tuple(dict.fromkeys(found.get("taken_by", ())))
+    tags: dict[str, Names] = {}
+    for tag, name in found.pop("named_tags", ()):
+        tags[tag] = (*tags.get(tag, ()), name)
     return AttributeShape(
-        **fields,
-        meters=tuple([(meter, name) for name, meter in semconv.METERS.items() if name in present]),
-        named_tags=tuple([(tag, present_names) for tag, present_names in named_tags if present_names]),
-        metadata=_metadata(names),
-        product=next((product for product in PRODUCTS if _bears_mark(product, present, marked)), None),
-        weak_marks=_weak_marks(present),
-        kinds=kinds,
+        **found | flags,
+        named_tags=tuple(tags.items()),
+        has_metadata=any(each.is_metadata for each in facts),
+        product=PRODUCTS[min(places)] if places else None,
         deciding_kind=next((kind for kind in kinds if kind.operation is not None), None),
-        taken_by=tuple([product for product in PRODUCTS if not present.isdisjoint(product.taken_marks)]),
-        names_tool="gen_ai.tool.name" in present,
-        names_operation=not present.isdisjoint(semconv.OPERATION),
-        names_end_user=not present.isdisjoint(_END_USER_NAMES),
-        names_ai=any(is_ai_name(name) for name in names),
+        names_ai=any(each.is_ai for each in facts),
         own={},
         readings={},
     )
@@ -112,32 +217,9 @@ def _present(table: Iterable[str], names: Set[str]) -> Names:
     return tuple([name for name in table if name in names])
 
 
-def _bears_mark(product: Product, present: frozenset[str], marked: Iterable[str]) -> bool:
+def metadata_of(attributes: Attributes) -> Iterator[tuple[str, str | None]]:
     """
-    Return True if an item has a product's mark. `marked` holds the names that start with the mark of any product.
+    Yield pairs of an attribute and its tag, in the order of the attributes. The tag is None for an attribute that
+    holds several tags.
     """
-    return not present.isdisjoint(product.marks) or any(
-        name.startswith(product.mark_beginnings) for name in marked
-    )
-
-
-def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:
-    return tuple(
-        [
-            (product, holds)
-            for product in PRODUCTS
-            for name, holds in product.weak_marks.items()
-            if name in names
-        ]
-    )
-
-
-def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:
-    name_pairs: list[tuple[str, str | None]] = []
-    for name in names:
-        if name == semconv.METADATA_JSON or name in TAG_LISTS:
-            name_pairs.append((name, None))
-        elif name.startswith(METADATA_BEGINNINGS) and not name.startswith(NO_METADATA):
-            beginning = next(beginning for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
-            name_pairs.append((name, name[len(beginning) :]))
-    return tuple(name_pairs)
+    return filter(None, map(_metadata, attributes))

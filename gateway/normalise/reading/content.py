@@ -10,11 +10,9 @@ them in `privacy.keep_attributes`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
+from spool.caches import remembered
 from spool.ledger.work import TAGS as UNIT_TAGS
-
-LONGEST_CACHED = 256  # longer names are not cached, to bound memory
 
 _CONTENT = frozenset({
     "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
@@ -113,15 +111,11 @@ _DOUBTFUL_FACTS = _FACT_WORDS | {
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
+@remembered(8192)
 def is_content(name: str) -> bool:
     """
     Return True if the name of an attribute or of metadata stands for content, such as a prompt or a response.
     """
-    return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
-
-
-@lru_cache(maxsize=8192)
-def _is_content(name: str) -> bool:
     if name in _CONTENT:
         return True
     if name.startswith(_NOT_CONTENT):
@@ -130,19 +124,13 @@ def _is_content(name: str) -> bool:
     return name.startswith(_CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
 
 
+@remembered(8192)
 def may_hold_content(name: str) -> bool:
     """
     Return True if metadata under a name that a caller chose may be content. Such a name has a content word
     and does not end with a word for a fact.
     """
-    if len(name) > LONGEST_CACHED:
-        return _may_hold_content.__wrapped__(name)
-    return _may_hold_content(name)
-
-
-@lru_cache(maxsize=8192)
-def _may_hold_content(name: str) -> bool:
-    if _is_content(name):
+    if is_content(name):
         return True
     if name in UNIT_TAGS:  # "request" alone would be a content word
         return False
@@ -153,16 +141,12 @@ def _may_hold_content(name: str) -> bool:
     return is_about_content and words[-1] not in _FACT_WORDS
 
 
+@remembered(8192)
 def is_doubtful(name: str) -> bool:
     """
     Return True if metadata under a name that a caller chose needs the operator's permission, such as `code`,
     `tool_result` or `note`.
     """
-    return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
-
-
-@lru_cache(maxsize=8192)
-def _is_doubtful(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     if not any(word in _DOUBTFUL_WORDS for word in words):
         return False

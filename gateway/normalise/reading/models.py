@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gateway.normalise.reading.values import text
 from spool import providers
+from spool.caches import remembered
 
 # Prefixes of model names, each with the provider that makes these models.
 _MAKERS = (
@@ -57,7 +58,7 @@ def stated_provider(written: Any) -> str | None:
     return None if stated is None or "/" in stated else providers.canonical(stated)
 
 
-@lru_cache(maxsize=2048)
+@remembered(2048)
 def provider_of_model(model: str) -> str | None:
     """
     Return the provider of a model by the first segment of its name, by the form of a Bedrock id, or by its maker.

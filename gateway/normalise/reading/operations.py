@@ -4,10 +4,10 @@ Operations in OpenTelemetry's names. They are found by operation names, LiteLLM'
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.reading.values import text
+from spool.caches import remembered
 
 CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
 REALTIME = "realtime_inference"
@@ -51,7 +51,7 @@ _BY_ENDING = (
 )
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def of_function(name: str) -> str | None:
     """
     Return the operation with this name, or the operation of the LiteLLM function with this name. Return None

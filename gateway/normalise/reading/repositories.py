@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from gateway.normalise.reading.values import text
+from spool.caches import remembered
 
 URL_NAMES: Final = (
     "vcs.repository.url.full",
@@ -50,7 +50,7 @@ def repository_of(attributes: Mapping[str, Any]) -> str | None:
     return _path_of(f"{owner}/{name}")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _path_of(stated: str) -> str | None:
     path = re.split(r"[?#]", stated, maxsplit=1)[0].rstrip("/\\").removesuffix(".git")
     if _LOCAL.match(path):

@@ -21,6 +21,7 @@ from gateway.configuration.values import Networks
 from gateway.core.attempts import Buckets, neighbourhood
 from gateway.core.errors import Refusal
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
+from spool.caches import make_room
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
@@ -636,7 +637,7 @@ class Access:
                 number=key.id or None,
             )
             if len(self._bearers) >= MOST_BEARERS:
-                self._bearers.clear()
+                make_room(self._bearers)
             self._bearers[key.id] = key, bearer
         return bearer
 

@@ -19,7 +19,7 @@ from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.decoding.pieces import Malformed, Piece, TraceEnds
-from gateway.normalise.otlp.decoding.wire import Path, check_count, requests
+from gateway.normalise.otlp.decoding.wire import Path, check_count, requests, varint
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
@@ -37,6 +37,7 @@ from gateway.normalise.otlp.model import (
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
+from spool.caches import make_room
 
 Pair = tuple[str, Any]
 
@@ -97,6 +98,7 @@ class _Known(dict[bytes, Pair]):
         return pair
 
 
+_DROPPED = _Head("", is_left_out=True, is_reduced=False, repeats=False)  # the head of every dropped name
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
@@ -118,9 +120,65 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
     Raises DecodeError or UnicodeDecodeError if a KeyValue is invalid, even if it holds content.
     """
     # The slice is needed, because iterating over protobuf's own containers takes twice as long.
-    attributes = dict(map(_read, encoded[:]))
+    pairs: Sequence[bytes] = encoded[:]
+    if len(pairs) >= _CONVERSATION and any(map(_is_dropped, _middle_of(pairs))):
+        pairs = _without_dropped(pairs)
+    attributes = dict(map(_read, pairs))
     attributes.pop("", None)
     return attributes
+
+
+# Number of attributes from which an item may have the messages of a conversation. Testing for messages first takes a
+# third of the time of `_Known`, which hashes them whole. It only costs time if there are none, so a few attributes in
+# the middle decide.
+_CONVERSATION = 32
+_SAMPLE = 4
+_LONGEST_OPENING = 4096  # limit in bytes for values whose openings are stored
+
+
+class _Openings(dict[int, bytes]):
+    """By size of a value in bytes: its beginning if it is one text, <length> 0a <length>. The text itself follows."""
+
+    def __missing__(self, size: int) -> bytes:
+        opening = b"\xff\xff\xff"  # no text has this size, or the text is too long to store its opening
+        if size > _LONGEST_OPENING:
+            return opening
+        for text in range(max(0, size - 5), size):
+            length = varint(text)
+            stated = varint(1 + len(length) + text) + b"\x0a" + length
+            if len(stated) + text == size:
+                opening = stated
+        self[size] = opening
+        return opening
+
+
+_openings = _Openings()
+
+
+def _middle_of(pairs: Sequence[bytes]) -> Sequence[bytes]:
+    middle = len(pairs) // 2
+    return pairs[middle : middle + _SAMPLE]
+
+
+def _is_dropped(raw: bytes) -> bool:
+    """Return True if the head of a KeyValue is known as that of a dropped attribute."""
+    return len(raw) > 5 and _heads.get(raw[: raw[1] + 3]) is _DROPPED
+
+
+def _without_dropped(pairs: Iterable[bytes]) -> list[bytes]:
+    """Return KeyValues without the texts that are dropped. Raises UnicodeDecodeError if one of these is no text."""
+    heads, openings, dropped = _heads.get, _openings, _DROPPED
+    kept: list[bytes] = []
+    for raw in pairs:
+        at = raw[1] + 3 if len(raw) > 5 else 0
+        if heads(raw[:at]) is dropped:
+            opening = openings[len(raw) - at]
+            if raw.startswith(opening, at):
+                if not raw.isascii():  # it never is if the text is longer than 127 bytes
+                    raw[at + len(opening) :].decode()
+                continue
+        kept.append(raw)
+    return kept
 
 
 def outside_of(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
@@ -214,16 +272,16 @@ def _learn(raw: bytes, name: str, rule: str) -> None:
     head = b"\x0a%c%b\x12" % (len(encoded), encoded) if len(encoded) < 0x80 else b""
     if head and raw.startswith(head):
         if len(_heads) >= _MOST_KNOWN:
-            _heads.clear()
-        _heads[head] = _Head(
-            name, rule is not admission.SCALAR, rule is admission.REDUCED, name not in _VARYING
-        )
+            make_room(_heads)
+        is_left_out, is_reduced = rule is not admission.SCALAR, rule is admission.REDUCED
+        is_dropped = rule is admission.DROPPED
+        _heads[head] = _DROPPED if is_dropped else _Head(name, is_left_out, is_reduced, name not in _VARYING)
 
 
 def _remember(raw: bytes, pair: Pair) -> None:
     if len(raw) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
-            _known.clear()
+            make_room(_known)
         _known[raw] = pair
 
 

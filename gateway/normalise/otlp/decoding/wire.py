@@ -147,7 +147,7 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
             if size + len(piece) > limit and len(group) > 1:
                 yield _joined(group)
                 group, size = [beside], len(beside)
-            group += (_varint(tag), _varint(len(piece)), piece)
+            group += (varint(tag), varint(len(piece)), piece)
             size += max(len(piece) + 8, ITEM_BYTES)
             piece = TURN  # replace the reference, so that the memory of a large piece is released while it is read
     yield _joined(group)
@@ -288,7 +288,7 @@ def _tags(numbers: int | tuple[int, ...]) -> frozenset[int]:
     return frozenset(number << 3 | LENGTH_DELIMITED for number in several)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     if number < 0x80:
         return number.to_bytes(1, "big")
     encoded = bytearray()

@@ -18,10 +18,11 @@ from gateway.normalise.otlp.admission import RULES, SCALAR
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, RefineCall
-from gateway.normalise.otlp.shapes import is_cached, own_shape
+from gateway.normalise.otlp.shapes import own_shape
 from gateway.normalise.otlp.span_rules import by_operation_name
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.values import text
+from spool.caches import make_room
 from spool.record import Inference
 
 # Classes of operations. Only calls of the same class may describe the same call.
@@ -29,7 +30,7 @@ EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
 _STATES_REGION = ("global.", "arn:")  # prefixes of model names that state the region
 _LONGEST_SCOPE: Final = 64  # limit in characters; no scope that a rule names is longer
-_MOST_NAMED: Final = 4096  # the cache is emptied when it is full, because senders choose the names
+_MOST_NAMED: Final = 4096
 _LONGEST_NAMED: Final = 512  # limit in characters for all texts of one cached combination
 
 
@@ -128,10 +129,7 @@ class SpanReading:
         names += [*shape.region, *shape.address]
         if shape.region and semconv.CLOUD in attributes:
             names.append(semconv.CLOUD)
-        # facts about other shapes are not remembered, because their names take much memory
-        if len(names) == 1 or not is_cached(tuple(attributes)):
-            return None
-        if any(RULES[name] is not SCALAR for name in names):
+        if len(names) == 1 or any(RULES[name] is not SCALAR for name in names):
             return None
         return itemgetter(*names)
 
@@ -147,9 +145,7 @@ def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanRea
     key = (origin, product) if shape.weak_marks else origin
     reading = shape.readings.get(key)
     if reading is None:
-        reading = SpanReading(shape, origin, product, span.attributes)
-        if is_cached(tuple(span.attributes)):
-            shape.readings[key] = reading
+        reading = shape.readings[key] = SpanReading(shape, origin, product, span.attributes)
     return reading
 
 
@@ -218,7 +214,7 @@ def _remember(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -
         return
     if sum(map(len, values)) <= _LONGEST_NAMED:
         if len(_named) >= _MOST_NAMED:
-            _named.clear()
+            make_room(_named)
         _named[reading, values] = named
 
 

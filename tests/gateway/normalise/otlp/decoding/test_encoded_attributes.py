@@ -59,9 +59,13 @@ def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
         yield raw + raw[at:]
 
 
-def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
+@pytest.mark.parametrize("conversation", [protobuf_decoder._CONVERSATION, 1])
+def test_damaged_pairs_are_read_as_protobuf_reads_them(
+    conversation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
-    The fast path, the cache and protobuf give the same result for each pair, in any order, or all reject it.
+    The fast path, the cache and protobuf give the same result for each pair, in any order, or all reject it. So does
+    the test for the messages of a conversation, from which 1 attribute on it is made here.
     """
     seed = random.randrange(2**32) if LONG else 1
     rng = random.Random(seed)
@@ -70,6 +74,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
     expected = [repr(read_by_protobuf(raw)) for raw in tried]
     for raw in whole:
         read(raw)  # the reader learns the names again
+    monkeypatch.setattr(protobuf_decoder, "_CONVERSATION", conversation)
     for raw, reading in zip(tried, expected, strict=True):
         assert [reading] * 2 == [repr(read(raw)) for _ in range(2)], (seed, raw)
 
@@ -83,3 +88,15 @@ def test_a_number_with_more_behind_it_is_no_longer_number(tail: bytes) -> None:
     expected = read_by_protobuf(raw)
     read(KeyValue(key="number", value=AnyValue(int_value=5)).SerializeToString())
     assert expected == read(raw)
+
+
+def test_only_whole_texts_have_an_opening() -> None:
+    """The opening of each size is that of a text of this size, and no text has the other sizes."""
+    openings: dict[int, bytes] = {}
+    for size in (*range(300), protobuf_decoder._LONGEST_OPENING - 5):
+        value = KeyValue(value=AnyValue(string_value="x" * size)).SerializeToString()[1:]
+        openings[len(value)] = value[: len(value) - size]
+    sizes = (*range(300), protobuf_decoder._LONGEST_OPENING, protobuf_decoder._LONGEST_OPENING + 1)
+    assert {2, 129, 132} <= {*sizes} - openings.keys()
+    for size in sizes:
+        assert openings.get(size, b"\xff\xff\xff") == protobuf_decoder._openings[size]

@@ -131,10 +131,10 @@ def test_deep_nesting_is_refused() -> None:
         request = ExportTraceServiceRequest()
         found = request.resource_spans.add().scope_spans.add().spans.add()
         raw = value.SerializeToString()
-        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire._varint(len(raw)) + raw
-        body = found.SerializeToString() + b"\x4a" + wire._varint(len(pair)) + pair
+        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire.varint(len(raw)) + raw
+        body = found.SerializeToString() + b"\x4a" + wire.varint(len(pair)) + pair
         for number in (2, 2, 1):
-            body = bytes([number << 3 | 2]) + wire._varint(len(body)) + body
+            body = bytes([number << 3 | 2]) + wire.varint(len(body)) + body
         with pytest.raises(BadPayload):
             read("traces", body)
 
@@ -316,12 +316,12 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
     """
     request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
     spans = b"".join(
-        b"\x12" + wire._varint(len(raw)) + raw
+        b"\x12" + wire.varint(len(raw)) + raw
         for raw in (group.SerializeToString() for group in request.scope_spans)
     )
     resource = request.resource.SerializeToString()
-    inner = spans + b"\x0a" + wire._varint(len(resource)) + resource
-    body = b"\x0a" + wire._varint(len(inner)) + inner
+    inner = spans + b"\x0a" + wire.varint(len(resource)) + resource
+    body = b"\x0a" + wire.varint(len(inner)) + inner
     found = [
         group
         for piece in wire.requests(body, PATH, 2_000)

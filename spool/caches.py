@@ -1,0 +1,45 @@
+"""
+Caches for texts that senders choose.
+
+A full cache loses its oldest eighth and never all entries, so a sender that invents texts does not cost all senders
+their entries at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+LONGEST: Final = 256  # limit in characters for a remembered text
+
+
+def make_room(cache: dict[Any, Any]) -> None:
+    """Delete the oldest eighth of the entries of a full cache."""
+    for key in list(islice(cache, max(1, len(cache) // 8))):
+        cache.pop(key, None)  # another thread may have deleted it
+
+
+class Remembered(dict[str, V]):
+    """Results of a function by text, computed on first use. Results for long texts are not stored."""
+
+    def __init__(self, function: Callable[[str], V], most: int = 8192) -> None:
+        super().__init__()
+        self._function = function
+        self._most = most
+
+    def __missing__(self, text: str) -> V:
+        result = self._function(text)
+        if len(text) <= LONGEST:
+            if len(self) >= self._most:
+                make_room(self)
+            self[text] = result
+        return result
+
+
+def remembered(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
+    """Remember the results of a pure function of one text, for at most `most` texts."""
+    return lambda function: Remembered(function, most).__getitem__
