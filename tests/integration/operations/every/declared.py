@@ -255,7 +255,7 @@ class World:
         """Create one more. Return the answer, which is a refusal if no variant is accepted, and the body."""
         create, refused = resource.create, [Answer(300, "every variant is an item that exists already")]
         for body in variants(self.body(create)):
-            path = self.path(create, secrets.token_hex(4))
+            path = self.path(create, f"made-{secrets.token_hex(4)}")
             answer = await self.send(create, path, body)
             if answer.status < 300 and self._is_new(resource, answer):
                 return answer, body
