@@ -41,7 +41,9 @@ OWN = "2026-02-01..2026-02-28"
 COMPARISONS = (PREVIOUS, SAME_WEEKDAYS, *RANGES, OWN)
 GROUPINGS = ("model", "team", "source", "model,team")
 # Both engines read the same rows of hours and days; what is above them is proved on the first.
-ON_ENGINES = pytest.mark.parametrize(("stored", "every"), [(SQLITE, 1), (POSTGRES, 5)], indirect=["stored"])
+ON_ENGINES = pytest.mark.parametrize(
+    ("stored", "every"), [(SQLITE, 1), (POSTGRES, 5)], indirect=["stored"], scope="module"
+)
 ON_SQLITE = pytest.mark.parametrize("stored", [SQLITE], indirect=True)
 pytestmark = ON_ONE_SERVER
 
