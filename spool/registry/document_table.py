@@ -254,14 +254,14 @@ class DocumentTable(Generic[Row]):
         """
         Apply `edit` to a row and store the result. The fields in `stamp` are set only if the row changes.
 
-        Raises NotAllowed if the version that the row shows differs from `version`.
+        Raises NotAllowed if the row's version differs from `version`.
         """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Row:
             stored = self.kind.all(rows)
             before = self._found(stored, id)
-            check_version(getattr(before, "version", "") or version_of(before), version)
+            check_version(version_of(before), version)
             after: Row = edited(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
