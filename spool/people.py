@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
+from spool.caches import remembered
 from spool.errors import Invalid
 from spool.installation import derived
 
@@ -170,7 +171,10 @@ def _hash_of(address: str, secret: bytes) -> str:
 
 def _address_of(text: str) -> str | None:
     """Return the address in a text, in lower case. None for any other text."""
-    if "@" not in text:
-        return None
+    return _read_address(text) if "@" in text else None
+
+
+@remembered(8192)
+def _read_address(text: str) -> str | None:
     stripped = text.strip()
     return stripped.lower() if _ADDRESS.fullmatch(stripped) else None

@@ -126,14 +126,14 @@ class _Index:
         """Return what is around a span, with the span itself. `given` are the values by their numbers."""
         runs: list[str] = []
         values = NOTHING_GIVEN
-        passed = set[bytes]()
+        passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
         while (found := self.spans.get(span)) is not None and span not in passed and len(runs) < MOST_RUNS:
             passed.add(span)
             above, place = found
-            if _is_run(place):
+            if place < 0 and _is_run(place):
                 runs.append(span.hex())
-            if number := _given_number(place):
-                values = values.beyond(given[number])
+            if place < 0 and (number := _given_number(place)):
+                values = given[number] if values is NOTHING_GIVEN else values.beyond(given[number])
             span = above
         return Around(runs, values)
 
@@ -198,6 +198,7 @@ class _Sender:
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
         self.besides: Counter[str] = Counter()  # calls that siblings may report as well, by trace
+        self._last = b"", _Index()  # the items of the trace that `index` read last, and their index
 
     def _number_of(self, given: Given | None) -> int:
         """Return the number of values that a span gives, or 0 for none."""
@@ -221,8 +222,15 @@ class _Sender:
             self._free.append(number)
 
     def index(self, trace: str) -> _Index:
+        """Return the index of a trace, to read. It is the last one if the trace still has the same spans."""
         found = self.traces.get(trace, b"")
-        return found if isinstance(found, _Index) else _Index(found)
+        if isinstance(found, _Index):
+            return found
+        of, index = self._last
+        if of is not found:
+            index = _Index(found)
+            self._last = found, index
+        return index
 
     def add(self, trace: str, item: bytes) -> bool:
         """Add a span to a trace. Return False if the span is known."""
@@ -384,8 +392,9 @@ class PendingSpans:
         around = index.around(span.id, sender.given)
         # a dict keeps the order of the calls
         with_runs = dict.fromkeys(islice(index.calls_below(span.id), MOST_PLACED)) if around.runs else {}
-        is_uppermost = span._replace(id=index.spans[span.id][0]) not in new
-        gives_values = is_uppermost and around.given != NOTHING_GIVEN
+        gives_values = around.given is not NOTHING_GIVEN and (
+            span._replace(id=index.spans[span.id][0]) not in new
+        )
         for call in islice(index.all_calls_below(span.id), MOST_PLACED) if gives_values else with_runs:
             runs, given = index.around(call, sender.given)
             yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if call in with_runs else (), given)
@@ -536,7 +545,13 @@ def _rows_in(items: bytes) -> Iterator[bytes]:
 def _stored(at: float, sender: str, rows: Iterable[bytes], given: Sequence[Given]) -> PartialReport:
     """Return the row of the spans of one key in a commit. `given` are the key's values by their numbers."""
     stored = {0: 0}  # numbers in the row by those of the key
-    items = b"".join([_numbered(row, lambda number: stored.setdefault(number, len(stored))) for row in rows])
+    # only a place below 0 has a number; its first byte has the sign
+    items = b"".join(
+        [
+            row if row[-8] < 0x80 else _numbered(row, lambda number: stored.setdefault(number, len(stored)))
+            for row in rows
+        ]
+    )
     body = msgspec.msgpack.encode((sender, items, [given[number] for number in stored]))
     return PartialReport(SPANS + blake2b(pack(">d", at) + body, digest_size=16).digest(), at, body)
 

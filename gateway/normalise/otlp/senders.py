@@ -263,7 +263,8 @@ def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
 
 def _user_and_email(user: str | None, attributes: Attributes, names: Names) -> tuple[str | None, str | None]:
     """Return the user and the address. Without another name, the address is the user."""
-    if user is not None and user != values.text(attributes.get(semconv.PRINCIPAL)):
+    names_principal = user is not None and semconv.PRINCIPAL_EMAIL in names
+    if names_principal and user != values.text(attributes.get(semconv.PRINCIPAL)):
         names = tuple([name for name in names if name != semconv.PRINCIPAL_EMAIL])
     stated = semconv.first_text(attributes, names)
     email = stated if stated is not None and is_address(stated) and stated != user else None

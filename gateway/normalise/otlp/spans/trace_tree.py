@@ -17,6 +17,7 @@ from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
 from gateway.normalise.reading import tags
+from spool.caches import remembered
 from spool.identity import of_span
 from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, Given, SpanStep
 
@@ -237,12 +238,20 @@ def _given(source: Node | Above) -> Given | None:
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
-    given_tags = dict(work)
-    if agent is not None and "agent" not in given_tags:
-        tags.put(given_tags, "agent", agent)
     values = (caller.user, caller.team, caller.session, caller.api_key)
-    size = sum(len(value) for value in (*values, *given_tags.values()) if value is not None)
-    return Given(*values, tags=tuple(given_tags.items())) if size <= LONGEST_GIVEN else None
+    given_tags = tuple(work.items())
+    if agent is not None and "agent" not in work:
+        given_tags += _tag_of(agent)
+    size = sum(map(len, filter(None, (*values, *[value for _, value in given_tags]))))
+    return Given(*values, tags=given_tags) if size <= LONGEST_GIVEN else None
+
+
+@remembered(1024)
+def _tag_of(agent: str) -> tuple[tuple[str, str], ...]:
+    """Return the tag with the name of an agent, or nothing if the name may not be a tag."""
+    given_tags: dict[str, str] = {}
+    tags.put(given_tags, "agent", agent)
+    return tuple(given_tags.items())
 
 
 class KeptCalls(NamedTuple):
