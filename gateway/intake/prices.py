@@ -28,9 +28,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
+from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, names
 from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
 from gateway.intake.rates import (
@@ -180,15 +184,34 @@ class PriceBook:
         """Return whether [[prices.override]] has a price for a model, at any time."""
         return bool(self._overriding(provider, model))
 
+    def texts(self) -> tuple[bytes, bytes]:
+        """Return the price list and the operator's own prices, from which `of_texts` makes the book again."""
+        return cards.write(self.card), msgspec.json.encode(self._overrides)
+
+    @classmethod
+    def of_texts(cls, card: bytes, overrides: bytes) -> PriceBook:
+        return cls(cards.decoded(card), msgspec.json.decode(overrides, type=list[PriceOverride]))
+
     def estimate_sum(self, total: TokenSum) -> str | None:
         """
         Return the cost of calls that the ledger has summed. The cost equals the sum of the costs of the
         single calls. Implements `Pricer`.
         """
+        if not self._is_constant(total):
+            return None
         if total.meters:
             return _sum_of_sums(self._quote_of_sum(total).parts, total)
         rate = self.rate_of_sum(total)
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
+
+    def _is_constant(self, total: TokenSum) -> bool:
+        """Return whether no price of summed calls changes before `until`."""
+        first = quote = self._quote_of_sum(total)
+        while quote.high < total.until:
+            quote = self._quote_of_sum(replace(total, time=quote.high))
+            if quote[2:] != first[2:]:
+                return False
+        return True
 
     def is_at_standard(self, total: TokenSum) -> bool:
         """Return whether summed calls have standard prices, because the list lacks those of their mode."""

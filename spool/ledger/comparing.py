@@ -18,8 +18,18 @@ from typing import Any, Protocol
 
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.ledger.counting import WIDTHS, Placement, lower_missed, note_charges, period, state_of, work_sums
+from spool.ledger.counting import (
+    RECALCULATED,
+    WIDTHS,
+    Placement,
+    lower_missed,
+    note_charges,
+    period,
+    state_of,
+    work_sums,
+)
 from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, MeterSums, hour_of
 from spool.ledger.work import Digests
 from spool.log.protocols import ReadableLog
@@ -340,7 +350,12 @@ class PeriodRecount:
     """
 
     def __init__(
-        self, compared: LedgerComparison, place: Place, tags: Sequence[str], digests: Digests
+        self,
+        compared: LedgerComparison,
+        place: Place,
+        tags: Sequence[str],
+        digests: Digests,
+        recalculated: Recalculations,
     ) -> None:
         self.place = place
         self.hourly = compared.hourly
@@ -348,7 +363,13 @@ class PeriodRecount:
         self._ranges = [(self.lowest, highest + 1), (compared.end, compared.end)]
         self._kept = compared.calls[place]
         self._is_whole = True
-        self.sums = HourlySums(tags, digests=digests, skip=lambda _, hour: period(hour, self.hourly) != place)
+        self.recalculated = recalculated.mark
+        self.sums = HourlySums(
+            tags,
+            digests=digests,
+            skip=lambda _, hour: period(hour, self.hourly) != place,
+            restated=recalculated.restated,
+        )
 
     @property
     def reach(self) -> int:
@@ -391,7 +412,8 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     nothing and return False.
     """
     state = state_of(rows)
-    if (state["reach"], state["rebuilding"], state["hourly"]) != (recount.reach, 0, recount.hourly):
+    seen = recount.reach, 0, recount.hourly, recount.recalculated
+    if (state["reach"], state["rebuilding"], state["hourly"], state[RECALCULATED]) != seen:
         return False
     width, start = recount.place
     day = start // DAY_S * DAY_S

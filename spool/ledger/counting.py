@@ -38,6 +38,7 @@ CHANGED_BY = "changed_by"  # key in the state: mark of the process that made the
 # key in the state: mark of the billing connections' rows, because their tags are dimensions
 ROW_TAGS = "row_tags"
 EVERY, EVERY_BILLED = "changed", "billed"  # keys in the state: marks of changes that may affect any month
+RECALCULATED = "recalculated"  # key in the state: mark of the stored recalculations, 0 without any
 MAX_TEXT = 256  # maximum characters of a dimension's value
 MOST_NUMBERS = 100_000  # maximum number of dimension numbers that are kept in memory
 # Maximum number of nearly full periods whose sets of dimensions are in memory: as a set of hashes, and as an
@@ -70,6 +71,7 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "differing": 0,
         "left": 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
+        RECALCULATED: 0,
     }
     stored = rows.state()
     return {name: stored.get(name, value) for name, value in values.items()}
@@ -370,12 +372,16 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     Existing sums stay, because their records cannot be counted again. Does nothing unless the reach is
     `seen`, as in `add`.
     """
-    before = state_of(rows)["reach"]
-    if before != seen:
-        return before
+    state = state_of(rows)
+    if state["reach"] != seen:
+        return state["reach"]
+    if state[RECALCULATED]:
+        rows.limit_recalculations(reach)
+        rows.set_state(**{RECALCULATED: new_mark()})
     rows.forget_firsts()
-    missed = state_of(rows)["missed"]
-    rows.set_state(reach=reach, rebuilding=0, settled=missed, missed_first=0, missed_end=0, compared=0)
+    rows.set_state(
+        reach=reach, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
+    )
     return reach
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -30,6 +30,7 @@ from spool.ledger.queries import (
     check_dimension,
     limit_of_question,
 )
+from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Digests, Lineage, WorkLimits
@@ -164,6 +165,8 @@ class Ledger:
         self._clock = clock
         self._placement = Placement(max_rows)
         self.rates: Rates | None = None  # exchange rates for amounts in other currencies
+        self.books = RecalculationBooks()
+        self._recalculated = Recalculations()
         self.digests = Digests(b"")  # replaced by those of the installation when its storage is opened
         self.people: People | None = None  # finds the known names of people in filter values
         self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
@@ -301,8 +304,15 @@ class Ledger:
         def is_counted(number: int, hour: int) -> bool:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
-        sums = HourlySums(self.stored_tags, digests=self.digests, skip=is_counted if frozen else None)
-        packed = None if frozen or self._packed is None or not self._packed.is_on else self._packed
+        recalculated = await self._recalculations(state)
+        sums = HourlySums(
+            self.stored_tags,
+            digests=self.digests,
+            skip=is_counted if frozen else None,
+            restated=recalculated.restated if recalculated.mark else None,
+        )
+        needs_records = frozen or first < recalculated.reach
+        packed = None if needs_records or self._packed is None or not self._packed.is_on else self._packed
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
         except NativeFault:
@@ -333,6 +343,12 @@ class Ledger:
         if self._reach != last + 1:
             self._placement.forget()
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
+
+    async def _recalculations(self, state: Mapping[str, int]) -> Recalculations:
+        """Return the recalculations that are stored in a state."""
+        if state[counting.RECALCULATED] != self._recalculated.mark:
+            self._recalculated = await self._read(self.books.recalculations)
+        return self._recalculated
 
     async def _add_up(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
@@ -543,7 +559,8 @@ class Ledger:
         Replace the sums of a period by a recount of the log. Return False if the log has changed
         since the comparison.
         """
-        recount = comparing.PeriodRecount(compared, place, self.stored_tags, self.digests)
+        recalculated = await self._recalculations(await self._state())
+        recount = comparing.PeriodRecount(compared, place, self.stored_tags, self.digests, recalculated)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
@@ -589,7 +606,9 @@ class Ledger:
 
         def work(rows: LedgerRows) -> Repriced:
             spans.check(rows, state_of(rows)["hourly"], [start])
-            return reprice(rows, self._placement, pricer, int(start))
+            done = reprice(rows, self._placement, pricer, int(start))
+            self.books.store(rows, pricer, since=int(start))
+            return done
 
         async with self._turn:
             return await self._change(work)

@@ -57,6 +57,22 @@ class MeterSum:
     meter: str = ""
 
 
+class Recalculation(NamedTuple):
+    """
+    A recalculation, as it is stored.
+
+    It covers the sums that begin at or after `since`, and calls whose records have a number below `reach`. The sums
+    before `hourly` were those of days. Times are in epoch seconds. `list` is the digest of a price list, and `own` are
+    the prices on top of it.
+    """
+
+    since: int
+    reach: int
+    hourly: int
+    list: str
+    own: bytes
+
+
 class LedgerRows(Protocol):
     """The stored rows within one transaction."""
 
@@ -277,6 +293,22 @@ class LedgerRows(Protocol):
     def drop_open_periods(self) -> int:
         """Delete every period that is not frozen, with its sums. Return the number of deleted periods."""
         ...
+
+    def recalculations(self) -> Sequence[Recalculation]:
+        """Return the stored recalculations, oldest first."""
+        ...
+
+    def add_recalculation(self, made: Recalculation) -> None: ...
+
+    def limit_recalculations(self, reach: int) -> None:
+        """Apply the stored recalculations only to records with numbers below `reach`."""
+        ...
+
+    def price_lists(self) -> Mapping[str, bytes]:
+        """Return the compressed price lists of recalculations, by digest."""
+        ...
+
+    def add_price_list(self, digest: str, content: bytes) -> None: ...
 
     def count_rows(self) -> int: ...
 

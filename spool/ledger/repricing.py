@@ -2,7 +2,8 @@
 Recalculation of sums after a price was wrong or missing. A sum of tokens can be priced like one call, because
 calls of different price tiers, modes and models are summed separately.
 
-Only estimates change. Reported costs stay, and so does a sum for which the pricer has no price.
+Only estimates change. Reported costs stay, and so does a sum for which the pricer has no price, or whose price changes
+within its hour or day.
 """
 
 from __future__ import annotations
@@ -45,13 +46,22 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reasoning_tokens: int
     cache_write_1h_tokens: int
     meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # quantities by meter, in millionths
+    # end of the calls' times in nanoseconds, if all of them must have one price; else 0
+    until: int = 0
 
 
 class Pricer(Protocol):
     """A price book, as far as the ledger uses it."""
 
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """Return the exact total cost of the calls, or None if it is unknown."""
+        """
+        Return the exact total cost of the calls, or None if it is unknown. It is unknown if prices change before
+        `total.until`.
+        """
+        ...
+
+    def texts(self) -> tuple[bytes, bytes]:
+        """Return two texts from which the book can be opened again: a price list, and the prices on top of it."""
         ...
 
 
@@ -84,7 +94,7 @@ class Repriced:
 def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
     Estimate again every sum that begins at or after `since` (epoch seconds). Sums of days are made
-    again from hours.
+    again from hours. `spool.ledger.recalculations` gives each call of a sum the same estimate.
     """
     sum_up_again(rows)
     changed = unpriced = before = after = 0
@@ -93,12 +103,9 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
             removed, repriced, old_estimates = [], [], []
             meters = rows.meters(width, start)
             for number, dimensions, measures in rows.priceable(width, start):
-                total = token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
-                if total.beyond < 0 and not total.meters:
-                    continue
-                estimate = pricer.estimate_sum(total)
-                if estimate is None:
-                    unpriced += 1
+                row = dimensions, measures, meters.get(number, _NO_METERS)
+                if (estimate := estimate_of(pricer, width, start, *row)) is None:
+                    unpriced += _is_priceable(token_sum(start, *row))
                     continue
                 old, measures[_ESTIMATED] = measures[_ESTIMATED], money.units(estimate)
                 source = source_once_priced(dimensions.status, dimensions.cost_source, measures[_ESTIMATED])
@@ -127,11 +134,28 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                         removed, new, old_estimates, strict=True
                     )
                 }
-                _reprice_units(rows, pricer, start, moves)
+                _reprice_units(rows, pricer, width, start, moves)
             if moved_meters:
                 rows.add_meters(width, moved_meters)
             changed += len(new)
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
+
+
+def estimate_of(
+    pricer: Pricer,
+    width: int,
+    start: int,
+    dimensions: Dimensions,
+    measures: Measures,
+    meters: Mapping[str, int],
+) -> str | None:
+    """Return the estimate of calls in a sum of a period, or None if they keep the one that they have."""
+    total = token_sum(start, dimensions, measures, meters, width)
+    return pricer.estimate_sum(total) if _is_priceable(total) else None
+
+
+def _is_priceable(total: TokenSum) -> bool:
+    return total.beyond >= 0 or bool(total.meters)
 
 
 class MovedSum(NamedTuple):
@@ -143,7 +167,9 @@ class MovedSum(NamedTuple):
     has_meters: bool
 
 
-def _reprice_units(rows: LedgerRows, pricer: Pricer, start: int, moves: Mapping[int, MovedSum]) -> None:
+def _reprice_units(
+    rows: LedgerRows, pricer: Pricer, width: int, start: int, moves: Mapping[int, MovedSum]
+) -> None:
     """
     Reprice the sums of units of work that are parts of repriced sums.
 
@@ -155,16 +181,23 @@ def _reprice_units(rows: LedgerRows, pricer: Pricer, start: int, moves: Mapping[
         move = moves[number]
         if move.has_meters and move.before:
             measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
-        elif (estimate := pricer.estimate_sum(token_sum(start, dimensions, measures))) is not None:
+        elif (estimate := estimate_of(pricer, width, start, dimensions, measures, _NO_METERS)) is not None:
             measures[_ESTIMATED] = money.units(estimate)
         repriced.append((units, move.number, measures))
     rows.replace_work(start, [(units, number) for units, number, _, _ in parts], repriced)
 
 
 def token_sum(
-    start: int, dimensions: Dimensions, measures: Measures, meters: Mapping[str, int] = _NO_METERS
+    start: int,
+    dimensions: Dimensions,
+    measures: Measures,
+    meters: Mapping[str, int] = _NO_METERS,
+    width: int = 0,
 ) -> TokenSum:
-    """Convert a sum that begins at `start` (epoch seconds) for a pricer."""
+    """
+    Convert a sum that begins at `start` (epoch seconds) for a pricer. With `width`, it has an estimate only if all
+    times within this number of seconds have one price.
+    """
     beyond, output_known = sized(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
@@ -182,6 +215,7 @@ def token_sum(
         reasoning_tokens=thought,
         cache_write_1h_tokens=written_1h,
         meters=_priced(meters) if meters else meters,
+        until=(start + width) * NS if width else 0,
     )
 
 

@@ -132,6 +132,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     tags: dict[str, str]
 
 
+Restated = Callable[[Inference, int | None, int], Inference]
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
 # quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
@@ -171,7 +172,7 @@ def hour_of(start_time: int | None, committed_at: float) -> int:
 class HourlySums:
     """
     Sums of entries. `skip` returns True for a number and hour that have already been counted. Without `digests`, units
-    of work are not counted.
+    of work are not counted. `restated` returns the call of a number and hour with its estimate after recalculations.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class HourlySums:
         *,
         digests: Digests | None = None,
         skip: Callable[[int, int], bool] | None = None,
+        restated: Restated | None = None,
     ) -> None:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
@@ -193,6 +195,7 @@ class HourlySums:
         self.absurd = 0
         self.tags = tuple(tags)
         self._skip = skip
+        self._restated = restated
         self._digests = digests
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
         self._units: dict[tuple[str | None, ...], Units] = {}
@@ -214,7 +217,7 @@ class HourlySums:
                 hour = arrival if start is None or not 0 < start < believed_ns else start // _HOUR_NS * HOUR_S
                 if skip is not None and skip(number, hour):
                     continue
-                if not self._counted(hour, record):
+                if not self._counted(hour, record, number):
                     self.absurd += 1
                 elif hour not in first or number < first[hour]:  # `note_first`, inlined for speed
                     first[hour] = number
@@ -279,9 +282,10 @@ class HourlySums:
         """Note that an hour has a record with this number."""
         self.first[hour] = min(number, self.first.get(hour, number))
 
-    def _counted(self, hour: int, record: Record) -> bool:
+    def _counted(self, hour: int, record: Record, number: int) -> bool:
         if isinstance(record, Inference):
-            return self._call(hour, record)
+            restated = self._restated
+            return self._call(hour, record if restated is None else restated(record, number, hour))
         if isinstance(record, Correction):
             return self._correction(hour, record)
         return isinstance(record, UsageMetric) and self._metric(hour, record)
@@ -291,9 +295,13 @@ class HourlySums:
         Replace the call as counted before by its new state. The sums are then the same as if all reports had
         arrived in time.
         """
-        if not record.after.shadow and not self._call(hour, record.after):
+        before, after = record.before, record.after
+        if self._restated is not None:
+            before = self._restated(before, record.corrects_number, hour)
+            after = self._restated(after, record.corrects_number, hour)
+        if not after.shadow and not self._call(hour, after):
             return False
-        self._take_back(hour, record.before)
+        self._take_back(hour, before)
         return True
 
     def _take_back(self, hour: int, call: Inference) -> None:
@@ -458,6 +466,14 @@ class HourlySums:
                 self._tag_texts.clear()
             self._tag_texts[values] = text
         return text
+
+
+def row_of(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
+    """Return the sum of one call without its tags, or None if the call is too large to count."""
+    sums = HourlySums()
+    sums._call(0, call)
+    meters = {key: amounts for _, key, amounts in sums.meter_rows()}
+    return next(((key, row, meters.get(key, {})) for _, key, row in sums.rows()), None)
 
 
 def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> None:

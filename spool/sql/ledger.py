@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
-from spool.ledger.ledger_rows import WRONG, WRONG_OF
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, Recalculation
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -320,6 +320,32 @@ class SqlLedgerRows(SqlWorkRows):
 
     def forget_firsts(self) -> None:
         self._tables.run(f"UPDATE {self._named('periods')} SET first = 0, frozen = false")
+
+    def recalculations(self) -> Sequence[Recalculation]:
+        columns = ", ".join(Recalculation._fields)
+        rows = self._tables.all(f"SELECT {columns} FROM {self._named('recalculations')} ORDER BY number")
+        return [Recalculation(*row) for row in rows]
+
+    def add_recalculation(self, made: Recalculation) -> None:
+        table, columns = self._named("recalculations"), ", ".join(made._fields)
+        values = ", ".join(f":{name}" for name in made._fields)
+        self._tables.run(
+            f"INSERT INTO {table} (number, {columns})"
+            f" SELECT coalesce(max(number), 0) + 1, {values} FROM {table}",
+            **made._asdict(),
+        )
+
+    def limit_recalculations(self, reach: int) -> None:
+        self._tables.run(
+            f"UPDATE {self._named('recalculations')} SET reach = :reach WHERE reach > :reach", reach=reach
+        )
+
+    def price_lists(self) -> Mapping[str, bytes]:
+        return dict(self._tables.all(f"SELECT digest, content FROM {self._named('price_lists')}"))
+
+    def add_price_list(self, digest: str, content: bytes) -> None:
+        statement = insert(f"{self.prefix}price_lists", ("digest", "content"))
+        self._tables.run(statement, digest=digest, content=content)
 
     def freeze_periods(self, below: int) -> None:
         statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"

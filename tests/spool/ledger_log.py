@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from typing import Any, Self
 
+from gateway.intake.prices import PriceBook
+from spool.ledger.repricing import Pricer
 from spool.log.values import Entry
 from spool.record import NS, Correction, Inference, Record
 
@@ -27,6 +30,19 @@ class FakeClock:
         return self.at
 
 
+class FakePrices:
+    """Base of price books that tests write. A ledger can store them and open them again."""
+
+    def texts(self) -> tuple[bytes, bytes]:
+        return b"", pickle.dumps(self)
+
+
+def opened(card: bytes, own: bytes) -> Pricer:
+    """Open a stored price book again."""
+    book: Pricer = PriceBook.of_texts(card, own) if card else pickle.loads(own)
+    return book
+
+
 class FakeLog:
     """The readers' part of a log: numbered entries, closed at once."""
 
@@ -35,10 +51,16 @@ class FakeLog:
         self._grown = asyncio.Event()
         self._read = asyncio.Event()
         self._read_upto = 0
+        self._numbers: dict[bytes, int] = {}
         self._given = 1  # lower record numbers belong to the other log
 
     def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
         entry = Entry(topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records))
+        for number, record in enumerate(records, start=entry.first):
+            if isinstance(record, Correction):
+                record.corrects_number = self._numbers.get(record.corrects)
+            elif isinstance(record, Inference):
+                self._numbers[record.id] = number
         self.entries.append(entry)
         self._grown.set()
 

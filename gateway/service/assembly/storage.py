@@ -17,6 +17,7 @@ from spool.storage import Storage, StorageOptions
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
+    from spool.ledger.repricing import Pricer
     from spool.registry.registry import Registry
 
 # The cache is small, because an agent has few readers and a laptop needs its memory for other programs.
@@ -71,6 +72,13 @@ def ledger_rates(section: CurrencySettings, registry: Registry | None = None) ->
     return rates
 
 
+def price_book(card: bytes, overrides: bytes) -> Pricer:
+    """Open the price book of a recalculation. The module of the prices is imported at first use."""
+    from gateway.intake.prices import PriceBook
+
+    return PriceBook.of_texts(card, overrides)
+
+
 @asynccontextmanager
 async def open_storage(
     config: Config,
@@ -94,6 +102,7 @@ async def open_storage(
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
     storage.ledger.rates = ledger_rates(config.currency, storage.registry)
+    storage.ledger.books.open = price_book
     storage.ledger.shows_layers = config.billed.limited == "layers"
     try:
         if storage.registry is not None:

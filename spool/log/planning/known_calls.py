@@ -394,6 +394,9 @@ class KnownCalls:
         topic = self._terms.topic
         records = self._plan.records[topic]
         place = duplicates.place(topic, self._plan.first[topic] + len(records))
+        corrected = self._index.id_of(correction.corrects)
+        if known_at := self._plan.ids.get(corrected) or self._index.place_at_hand(corrected):
+            _, correction.corrects_number = duplicates.place_of(known_at)
         self._plan.ids[self._index.id_of(correction.id)] = place
         self._plan.hours.append(hour)
         records.append(correction)

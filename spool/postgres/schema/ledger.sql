@@ -161,6 +161,20 @@ CREATE TABLE {schema}.ledger_work_links (
     PRIMARY KEY (target, unit, id, repository, since)
 );
 
+-- Recalculations of estimates, oldest first (spool/ledger/recalculations.py), and the price lists that they used.
+CREATE TABLE {schema}.ledger_recalculations (
+    number bigint PRIMARY KEY,
+    since bigint NOT NULL,
+    reach bigint NOT NULL,
+    hourly bigint NOT NULL,
+    list text NOT NULL,
+    own bytea NOT NULL
+);
+CREATE TABLE {schema}.ledger_price_lists (
+    digest text PRIMARY KEY,
+    content bytea NOT NULL
+);
+
 -- The lowest number counted in an hour, or in a day without hours (width in seconds). A period can be counted again
 -- only while that number is stored. `frozen` is set while a rebuild reads numbers that the sums already have.
 CREATE TABLE {schema}.ledger_periods (

@@ -174,6 +174,20 @@ CREATE TABLE work_links (
     PRIMARY KEY (target, unit, id, repository, since)
 ) STRICT, WITHOUT ROWID;
 
+-- Recalculations of estimates, oldest first (spool/ledger/recalculations.py), and the price lists that they used.
+CREATE TABLE recalculations (
+    number INTEGER PRIMARY KEY,
+    since INTEGER NOT NULL,
+    reach INTEGER NOT NULL,
+    hourly INTEGER NOT NULL,
+    list TEXT NOT NULL,
+    own BLOB NOT NULL
+) STRICT;
+CREATE TABLE price_lists (
+    digest TEXT PRIMARY KEY,
+    content BLOB NOT NULL
+) STRICT;
+
 -- Quantities other than text tokens in the sums of hours and days (width in seconds): whole units and millionths.
 CREATE TABLE meters (
     width INTEGER NOT NULL,

@@ -407,6 +407,16 @@ def test_overrides_show_in_the_version() -> None:
     assert len({BOOK.version, one, two}) == 3
 
 
+def test_a_book_is_opened_again_from_its_texts() -> None:
+    """A recalculation stores a book. Later, it has the same name and prices."""
+    own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
+    book = PriceBook.load(PriceSettings(override=(own,)))
+    again = PriceBook.of_texts(*book.texts())
+    assert (book.version, book.estimate(call("gpt-4o"))) == (again.version, again.estimate(call("gpt-4o")))
+    assert book.card == again.card
+    assert book.texts() == again.texts()
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [

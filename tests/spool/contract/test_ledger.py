@@ -33,7 +33,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from tests.rounds import examples
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers
-from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount, recount_meter
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call, recount, recount_meter
 from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
@@ -907,7 +907,7 @@ async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
     assert (await ledger.state()).missed == 2
 
 
-class Flat:
+class Flat(FakePrices):
     """A pricer for one model: 2 and 4 dollars per million tokens."""
 
     def estimate_sum(self, total: TokenSum) -> str | None:

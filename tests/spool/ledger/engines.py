@@ -16,7 +16,7 @@ from spool.postgres.ledger import PostgresLedger
 from spool.postgres.migrations import Migration
 from spool.sqlite.in_memory import new_ledger
 from spool.sqlite.ledger import SqliteLedger
-from tests.spool.ledger_log import FakeClock
+from tests.spool.ledger_log import FakeClock, opened
 from tests.spool.postgres_cluster import Schema
 
 SQLITE, POSTGRES = ENGINES = ("sqlite", "postgres")
@@ -26,7 +26,8 @@ MEMORY = "memory"  # SQLite without a file, for tests that check only rules
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_work; DELETE FROM {schema}.ledger_work_units;
     DELETE FROM {schema}.ledger_work_names; DELETE FROM {schema}.ledger_work_unlisted;
-    DELETE FROM {schema}.ledger_work_links;
+    DELETE FROM {schema}.ledger_work_links; DELETE FROM {schema}.ledger_recalculations;
+    DELETE FROM {schema}.ledger_price_lists;
     DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
     DELETE FROM {schema}.ledger_billed_sums; DELETE FROM {schema}.ledger_rollups; DELETE FROM {schema}.ledger_rolled;
     DELETE FROM {schema}.ledger_billed_rollups;
@@ -66,6 +67,7 @@ class Ledgers:
         clock = clock or FakeClock()
         self.store = await self._store(clock)
         self._opened.append(await Ledger(self.store, clock=clock, **options).load())
+        self._opened[-1].books.open = opened
         return self._opened[-1]
 
     async def close(self) -> None:

@@ -23,7 +23,7 @@ from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
-from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call
 
 DAYS = 70  # the days contain two whole rollups of four weeks, whatever the first day is
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
@@ -151,7 +151,7 @@ class Deal:
         assert [{row.group: usage_of(row) for row in rows}] * 2 == found
 
 
-class FixedPrice:
+class FixedPrice(FakePrices):
     def estimate_sum(self, total: Any) -> str | None:
         return "7.25"
 

@@ -26,7 +26,7 @@ from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
 from tests.spool.digests import as_shown, stored_number
 from tests.spool.ledger.engines import Ledgers
-from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call
 
 DAY = 24 * HOUR
 EVER: Any = {
@@ -267,7 +267,7 @@ async def check_top(ledger: Ledger, calls: Mapping[bytes, Inference], unit: str)
     assert sum(sums[1] for sums in top.values()) == sum(map(cost_of, calls.values()))
 
 
-class Book:
+class Book(FakePrices):
     """A price book with one price for each input token."""
 
     def __init__(self, price: str) -> None:

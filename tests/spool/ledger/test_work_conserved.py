@@ -65,6 +65,7 @@ class History:
         self._number = 0
         self.calls = dict[bytes, Inference]()
         self.links = list[UnitLink]()
+        self._prices = dict[bytes, str]()  # the last price of calls that were counted before it
         self._forgotten = set[
             tuple[int, int]
         ]()  # units whose old calls are in `(other)`, so no link finds them
@@ -83,6 +84,8 @@ class History:
             if recent and chance.random() < 0.3:
                 change = corrected(chance, self.calls[chance.choice(recent).id], self._number)
                 self._rename(change.after)
+                if price := self._prices.get(change.corrects):
+                    estimate_again(change.after, price)
                 self.calls[change.corrects] = change.after
                 added.append(change)
             else:
@@ -162,9 +165,9 @@ class History:
     async def reprice(self) -> None:
         price = str(Decimal(self._chance.randrange(1, 100)).scaleb(-6))
         await self.ledger.reprice(Book(price), since=datetime.fromtimestamp(BEGIN - 200 * DAY, UTC))
+        self._prices = dict.fromkeys(self.calls, price)
         for record in self.calls.values():
-            if record.request_model == "gpt-5":
-                record.estimated_cost = str(Decimal(price) * (record.input_tokens or 0))
+            estimate_again(record, price)
 
     async def repair(self) -> None:
         def lose_a_call(rows: LedgerRows) -> None:
@@ -223,6 +226,11 @@ async def test_no_call_is_lost_or_doubled_between_units(ledgers: Ledgers, seed: 
     for unit in UNITS:
         found = sums_of(await history.ledger.costs(query(whole, unit, *DIMENSIONS)))
         assert by_hand(history.calls, history.links, *DIMENSIONS) == without_unit(found)
+
+
+def estimate_again(record: Inference, price: str) -> None:
+    if record.request_model == "gpt-5":
+        record.estimated_cost = str(Decimal(price) * (record.input_tokens or 0))
 
 
 async def check_units(

@@ -28,7 +28,7 @@ from spool.sqlite.ledger import open_ledger
 from tests.spool.ledger.test_work import Book, corrected, made_call
 from tests.spool.ledger.test_work_conserved import DIMENSIONS, Sums, among, query, sums_of, without_unit
 from tests.spool.ledger.test_work_links import DAY, by_hand, link_of
-from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, opened
 
 KILLS = int(os.environ.get("TOLLHOUSE_WORK_KILLS", "6"))
 DAYS = 70
@@ -73,10 +73,16 @@ def made_links(seed: int) -> Sequence[UnitLink]:
     ]
 
 
+async def opened_ledger(directory: Path, clock: FakeClock) -> Ledger:
+    ledger = await open_ledger(directory, clock=clock, work=LIMITS)
+    ledger.books.open = opened
+    return ledger
+
+
 async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> None:
     """Count, unlist, link, reprice and rebuild in random order until killed."""
     whole, chance, clock = made_log(kills), random.Random(seed), FakeClock()
-    ledger = await open_ledger(directory, clock=clock, work=LIMITS)
+    ledger = await opened_ledger(directory, clock)
     ready.send_bytes(b"ready")
     while True:
         reach = (await ledger.state(counts_rows=False)).reach
@@ -130,7 +136,7 @@ async def check(directory: Path) -> None:
     log = made_log(KILLS)
     clock = FakeClock(log.entries[-1].committed_at)
     calls = calls_of(log)
-    ledger = await open_ledger(directory, clock=clock, work=LIMITS)
+    ledger = await opened_ledger(directory, clock)
     found = await settle(ledger, log, calls)
     await ledger.rebuild(log)
     assert found == await settle(ledger, log, calls)
@@ -140,7 +146,7 @@ async def check(directory: Path) -> None:
     for page in range(1, len(content) // 4096, 2):
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     file.write_bytes(content)
-    ledger = await open_ledger(directory, clock=clock, work=LIMITS)
+    ledger = await opened_ledger(directory, clock)
     await settle(ledger, log, calls)
     assert [*directory.glob("ledger.sqlite.damaged-*")]
     await ledger.close()

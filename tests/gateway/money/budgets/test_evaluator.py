@@ -23,7 +23,7 @@ from spool.registry.documents import replaced
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
 from tests.gateway.money.budgets.house import ADA, House, monthly
-from tests.spool.ledger_log import HOUR
+from tests.spool.ledger_log import HOUR, FakePrices
 
 DAY = 24 * HOUR
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
@@ -163,7 +163,7 @@ async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
     assert december.owners == {}
 
 
-class Halved:
+class Halved(FakePrices):
     def estimate_sum(self, total: TokenSum) -> str | None:
         return "0.5"
 

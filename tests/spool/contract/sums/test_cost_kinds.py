@@ -22,7 +22,7 @@ from spool.record import NS, Correction, Inference
 from tests.rounds import examples
 from tests.spool.contract.test_ledger import DAY, at
 from tests.spool.ledger.engines import Ledgers
-from tests.spool.ledger_log import BEGIN, HOUR, FakeLog, call
+from tests.spool.ledger_log import BEGIN, HOUR, FakeLog, FakePrices, call
 
 NOTHING: Mapping[str, Any] = {
     "input_tokens": None, "output_tokens": None, "estimated_cost": None, "cost_source": "none",
@@ -74,7 +74,7 @@ STATES = (
 DAYS = at(BEGIN - 3 * DAY), at(BEGIN + DAY)
 
 
-class Flat:
+class Flat(FakePrices):
     """A pricer of one model."""
 
     def estimate_sum(self, total: TokenSum) -> str | None:

@@ -21,7 +21,7 @@ from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
-from tests.spool.ledger_log import FakeClock, FakeLog, call
+from tests.spool.ledger_log import FakeClock, FakeLog, FakePrices, call
 
 AUGUST, SEPTEMBER, OCTOBER = (datetime(2026, month, 1, tzinfo=UTC) for month in (8, 9, 10))
 LATE = datetime(2026, 10, 20, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ OF_AUGUST = CostQuery(since=AUGUST, until=SEPTEMBER, granularity="total", group_
 OF_SEPTEMBER = replace(OF_AUGUST, since=SEPTEMBER, until=OCTOBER)
 
 
-class Flat:
+class Flat(FakePrices):
     def estimate_sum(self, total: TokenSum) -> str:
         return f"{total.input_tokens or 0}"
 

@@ -1,0 +1,94 @@
+"""
+The recalculations that were made, and the estimate of each call as they leave it.
+
+The estimate of a call is that of the newest recalculation that covers the call, was made after the call was counted,
+and has a price for it. Without one, it is the estimate of the record. All records of a call follow this rule with their
+own tokens: late reports, corrections and rebuilds. So their order does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+from zlib import compress, decompress
+
+from spool.ledger.cost_kinds import ESTIMATED, REPORTED
+from spool.ledger.counting import RECALCULATED, new_mark, period, state_of
+from spool.ledger.ledger_rows import LedgerRows, Recalculation
+from spool.ledger.repricing import Pricer, estimate_of
+from spool.ledger.sums import row_of
+from spool.log.amendments import amended
+from spool.record import Inference
+
+# function that opens a price book from the two texts of `Pricer.texts`
+OpenBook = Callable[[bytes, bytes], Pricer]
+BookOf = Callable[[], Pricer]
+_OPEN_BOOKS = 4  # price books in memory
+
+
+class Recalculations:
+    """
+    The recalculations that were stored at one moment, each with its price book. `mark` is their mark in the state.
+    """
+
+    def __init__(self, mark: int = 0, made: Sequence[tuple[Recalculation, BookOf]] = ()) -> None:
+        self.mark = mark
+        self.reach = max((each.reach for each, _ in made), default=0)
+        self._newest_first = made[::-1]
+
+    def restated(self, call: Inference, number: int | None, hour: int) -> Inference:
+        """
+        Return a call with the estimate that its sums have. `number` is that of its record, or None if it is unknown;
+        the call then has its own estimate.
+        """
+        if number is None or number >= self.reach or (row := row_of(call)) is None:
+            return call
+        for made, book in self._newest_first:
+            width, start = period(hour, made.hourly)
+            if number >= made.reach or start < made.since:
+                continue
+            if (estimate := estimate_of(book(), width, start, *row)) is not None:
+                source = call.cost_source if call.cost_source == REPORTED else ESTIMATED
+                return amended(call, {"estimated_cost": estimate, "cost_source": source})
+        return call
+
+
+class RecalculationBooks:
+    """The price books of recalculations. `open` is set where the storage is opened. A few books stay in memory."""
+
+    def __init__(self) -> None:
+        self.open: OpenBook | None = None
+        self._opened: dict[tuple[str, bytes], Pricer] = {}
+
+    def recalculations(self, rows: LedgerRows) -> Recalculations:
+        """Return the recalculations that are stored."""
+        lists = rows.price_lists()
+        made = [(each, partial(self._book, each, lists[each.list])) for each in rows.recalculations()]
+        return Recalculations(rows.state().get(RECALCULATED, 0), made)
+
+    def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
+        """Store a recalculation, in the transaction that makes it."""
+        state = state_of(rows)
+        text, own = book.texts()
+        digest = blake2b(text, digest_size=16).hexdigest()
+        # the records of a running rebuild were counted before
+        reach = max(state["reach"], state["rebuilding"])
+        made = Recalculation(since, reach, state["hourly"], digest, own)
+        if digest not in rows.price_lists():
+            rows.add_price_list(digest, compress(text))
+        rows.add_recalculation(made)
+        rows.set_state(**{RECALCULATED: new_mark()})
+        self._add(made, book)
+
+    def _book(self, made: Recalculation, packed: bytes) -> Pricer:
+        book = self._opened.get((made.list, made.own))
+        if book is None:
+            assert self.open is not None, "the ledger has no function that opens price books"
+            self._add(made, book := self.open(decompress(packed), made.own))
+        return book
+
+    def _add(self, made: Recalculation, book: Pricer) -> None:
+        if len(self._opened) >= _OPEN_BOOKS:
+            self._opened.clear()
+        self._opened[made.list, made.own] = book
