@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,7 @@ class PriceBook:
 
     @classmethod
     def of_texts(cls, card: bytes, overrides: bytes) -> PriceBook:
-        return cls(cards.decoded(card), msgspec.json.decode(overrides, type=list[PriceOverride]))
+        return cls(_stored_card(card), msgspec.json.decode(overrides, type=list[PriceOverride]))
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """
@@ -380,6 +381,12 @@ def missing_prices(price_book: str | None) -> list[str]:
     """Return the modes and regions, and `cache_write_1h`, whose price the list of a record lacked, by its name."""
     endings = (price_book or "").split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
+
+
+@lru_cache(maxsize=4)
+def _stored_card(content: bytes) -> Card:
+    """Decode the price list of recalculations. Books with one list share it, because decoding takes 60 ms."""
+    return cards.decoded(content)
 
 
 def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:

@@ -24,7 +24,7 @@ from spool.record import Inference
 # function that opens a price book from the two texts of `Pricer.texts`
 OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
-_OPEN_BOOKS = 4  # price books in memory
+_OPEN_BOOKS = 64  # price books in memory; those of one price list share it
 
 
 class Recalculations:

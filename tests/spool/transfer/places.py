@@ -22,6 +22,7 @@ from spool.installation import installation_secret
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.money import UNIT
 from spool.ledger.queries import CostQuery
+from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.log.heard import digest_of, fact_of
@@ -181,6 +182,7 @@ class Places:
         assert lost is not None
         await deliveries.unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
+        await storage.ledger.reprice(NoPrices(), since=datetime.fromtimestamp(0, UTC))
         await storage.ledger.put_billed([(BILLED_DAY, BILLED_SUMS)])
         await self._fill_tables(storage)
         await self._fill_registry(storage.registry)
@@ -270,6 +272,9 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "billed": await storage.ledger.costs(
             replace(ALL, granularity="total", group_by=("model", "charge"), arranged=2)
         ),
+        "recalculations": await storage.ledger._read(
+            lambda rows: (rows.recalculations(), rows.price_lists())
+        ),
         "billed days": await storage.ledger.billed_days(0, 2**40),
         "keys": registry.keys.all(),
         "audit": audit.rows,
@@ -284,6 +289,13 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "secret": storage.secret,
         "incarnation": storage.incarnation,
     }
+
+
+class NoPrices:
+    def estimate_sum(self, total: TokenSum) -> None: ...
+
+    def texts(self) -> tuple[bytes, bytes]:
+        return b"list", b"own"
 
 
 def books_of(books: Books) -> object:
