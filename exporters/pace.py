@@ -383,7 +383,6 @@ class RestingWorkers:
         woken = self._resting[worker] = asyncio.Event()
         try:
             with suppress(TimeoutError):
-                # asyncio.wait_for can lose a cancellation in Python 3.11.
                 async with asyncio.timeout(seconds):
                     await woken.wait()
         finally:

@@ -61,7 +61,8 @@ async def make_full_rounds(
             await activity(QUIET_LOOK_S)
             if gc.get_count()[2] > NEWER_ROUNDS:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(until_idle(), MOST_WAITED_S)
+                    async with asyncio.timeout(MOST_WAITED_S):
+                        await until_idle()
                 gc.collect()
     finally:
         gc.set_threshold(*gc.get_threshold()[:2], NEWER_ROUNDS)

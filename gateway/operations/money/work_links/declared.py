@@ -452,7 +452,8 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
         except SpoolError as error:
             _log.warning("links are not used yet: %s", error, extra={"action": "links_wait"})
         with suppress(TimeoutError):
-            await asyncio.wait_for(registry.until_changed(), EVERY_S)
+            async with asyncio.timeout(EVERY_S):
+                await registry.until_changed()
 
 
 async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
