@@ -17,4 +17,6 @@ def test_no_wait_can_lose_a_cancellation(package: str) -> None:
     """
     sources = {path: path.read_text("utf-8") for path in (ROOT / package).rglob("*.py")}
     assert sources
-    assert [] == [str(path.relative_to(ROOT)) for path, text in sources.items() if "asyncio.wait_for(" in text]
+    assert [] == [
+        str(path.relative_to(ROOT)) for path, text in sources.items() if "asyncio.wait_for(" in text
+    ]
