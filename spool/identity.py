@@ -407,13 +407,14 @@ def of_relay(
     """
     if record.end_time is None:
         return None
-    failed, counts = record.status == "error", f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    failed = record.status == "error"
     stated = [session for session in dict.fromkeys(sessions) if session is not None and is_unique(session)]
-    keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
-    if not keys and not failed and is_sealed(sealed_id) and record.input_tokens and record.output_tokens:
-        keys = [f"{_model(record)}\0{counts}\0sealed"]
-    if not keys:
+    is_known_by_counts = not failed and is_sealed(sealed_id) and record.input_tokens and record.output_tokens
+    if not stated and not is_known_by_counts:
         return None
+    counts = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
+    keys = keys or [f"{_model(record)}\0{counts}\0sealed"]
     start = None if record.start_time == record.end_time else record.start_time
     return Relay(side, tuple(keys), start, record.end_time, names_request)
 

@@ -75,8 +75,7 @@ class RecalculationBooks:
         # the records of a running rebuild were counted before
         reach = max(state["reach"], state["rebuilding"])
         made = Recalculation(since, reach, state["hourly"], digest, own)
-        if digest not in rows.price_lists():
-            rows.add_price_list(digest, compress(text))
+        rows.add_price_list(digest, compress(text))
         rows.add_recalculation(made)
         rows.set_state(**{RECALCULATED: new_mark()})
         self._add(made, book)

@@ -345,7 +345,7 @@ class SqlLedgerRows(SqlWorkRows):
 
     def add_price_list(self, digest: str, content: bytes) -> None:
         statement = insert(f"{self.prefix}price_lists", ("digest", "content"))
-        self._tables.run(statement, digest=digest, content=content)
+        self._tables.run(f"{statement} ON CONFLICT (digest) DO NOTHING", digest=digest, content=content)
 
     def freeze_periods(self, below: int) -> None:
         statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"

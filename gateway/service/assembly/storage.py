@@ -72,7 +72,7 @@ def ledger_rates(section: CurrencySettings, registry: Registry | None = None) ->
     return rates
 
 
-def price_book(card: bytes, overrides: bytes) -> Pricer:
+def stored_price_book(card: bytes, overrides: bytes) -> Pricer:
     """Open the price book of a recalculation. The module of the prices is imported at first use."""
     from gateway.intake.prices import PriceBook
 
@@ -102,7 +102,7 @@ async def open_storage(
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
     storage.ledger.rates = ledger_rates(config.currency, storage.registry)
-    storage.ledger.books.open = price_book
+    storage.ledger.books.open = stored_price_book
     storage.ledger.shows_layers = config.billed.limited == "layers"
     try:
         if storage.registry is not None:
