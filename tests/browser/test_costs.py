@@ -432,7 +432,8 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     assert {f"from={day[:10]}", f"to={day[:10]}"} < set(page.url.partition("?")[2].split("&"))
     page.go_back()
     page.mouse.move(0, 0)
-    expect(page.locator("tbody th").first).to_contain_text(name)  # the browser tells of the new address a moment later
+    # the browser tells of the new address a moment later
+    expect(page.locator("tbody th").first).to_contain_text(name)
     console.settle()
     expect(tip).to_have_count(0)
     chart = page.locator("figure svg[role=img]")
