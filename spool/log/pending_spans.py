@@ -16,7 +16,7 @@ each set of given values once.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from struct import Struct, pack
@@ -377,27 +377,22 @@ class PendingSpans:
         sender = self._senders[span.sender]
         return sender.index(span.trace).around(span.id, sender.given)
 
-    def calls_below(self, span: LinkedSpan, new: Container[LinkedSpan] = ()) -> Iterator[tuple[int, Around]]:
-        """
-        Yield the places of calls below a new span, with what is around each call, if there is anything. Only the
-        uppermost new span also yields calls that lack nothing but values.
-        """
-        sender = self._senders.get(span.sender)
-        found = None if sender is None else sender.traces.get(span.trace)
-        if sender is None or found is None or (isinstance(found, bytes) and found.count(span.id) < 2):
-            return
-        index = sender.index(span.trace)
-        if span.id not in index.below:
-            return
-        around = index.around(span.id, sender.given)
-        # a dict keeps the order of the calls
-        with_runs = dict.fromkeys(islice(index.calls_below(span.id), MOST_PLACED)) if around.runs else {}
-        gives_values = around.given is not NOTHING_GIVEN and (
-            span._replace(id=index.spans[span.id][0]) not in new
-        )
-        for call in islice(index.all_calls_below(span.id), MOST_PLACED) if gives_values else with_runs:
-            runs, given = index.around(call, sender.given)
-            yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if call in with_runs else (), given)
+    def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, Around]]:
+        """Yield the places of calls below new spans, with what is around each call, if there is anything."""
+        traces: dict[tuple[str, str], list[bytes]] = {}
+        for name, trace, id in spans:
+            traces.setdefault((name, trace), []).append(id)
+        for (name, trace), new in traces.items():
+            sender = self._senders.get(name)
+            found = None if sender is None else sender.traces.get(trace)
+            if sender is None or found is None:
+                continue
+            if isinstance(found, bytes) and all(found.count(id) < 2 for id in new):
+                continue
+            index = sender.index(trace)
+            for call, lacks_runs in _to_place(index, new, sender.given).items():
+                runs, given = index.around(call, sender.given)
+                yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if lacks_runs else (), given)
 
     def places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
         """Yield the places of calls that spans may link to their runs, before the spans are added."""
@@ -504,6 +499,25 @@ class PendingSpans:
                     sender.remove(row)
             if not sender.count:
                 del self._senders[name]
+
+
+def _to_place(index: _Index, new: Sequence[bytes], given: Sequence[Given]) -> dict[bytes, bool]:
+    """
+    Return the calls below new spans that may lack something, and whether they lack runs. Only the uppermost new span
+    adds calls that lack nothing but values.
+    """
+    calls: dict[bytes, bool] = {}
+    every_new = set(new)
+    for id in new:
+        if id not in index.below:
+            continue
+        around = index.around(id, given)
+        # a dict keeps the order of the calls
+        with_runs = dict.fromkeys(islice(index.calls_below(id), MOST_PLACED)) if around.runs else {}
+        gives_values = around.given is not NOTHING_GIVEN and index.spans[id][0] not in every_new
+        for call in islice(index.all_calls_below(id), MOST_PLACED) if gives_values else with_runs:
+            calls[call] = call in with_runs or calls.get(call, False)
+    return calls
 
 
 _rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[Given]])

@@ -72,7 +72,7 @@ def test_a_call_gets_the_runs_above_it() -> None:
     rows += commit(spans)
     for each in (spans, loaded(rows)):
         assert 1 == add(each, step(4, 3))
-        assert [(70, ([id_of(3), id_of(2)], Given()))] == list(each.calls_below(span(4)))
+        assert [(70, ([id_of(3), id_of(2)], Given()))] == list(each.calls_below([span(4)]))
 
 
 @pytest.mark.parametrize("many", [0, MANY])
@@ -90,16 +90,16 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     for each in (spans, loaded(rows, 200)):
         add(each, step(2, None, RUN, ANN), step(2, None, RUN, BOB))
         around = Given("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
-        assert [] == list(each.calls_below(span(2)))
+        assert [] == list(each.calls_below([span(2)]))
         assert 1 == add(each, step(4, 3, given=Given(team="t")))
-        assert [(70, ([id_of(2)], around._replace(team="t")))] == list(each.calls_below(span(4)))
+        assert [(70, ([id_of(2)], around._replace(team="t")))] == list(each.calls_below([span(4)]))
 
 
 def test_calls_of_runs_below_get_values_but_one_states_the_runs() -> None:
     spans = PendingSpans(100)
     spans.add_calls("alice", [call(number, id_of(4), number) for number in (5, 6)])
     add(spans, step(4, 3, RUN), step(3, 2), step(2, None, RUN, ANN))
-    found = dict(spans.calls_below(span(2)))
+    found = dict(spans.calls_below([span(2)]))
     assert [ANN, ANN] == [found[place].given for place in (5, 6)]
     assert [[], [id_of(4), id_of(2)]] == sorted(list(found[place].runs) for place in (5, 6))
 
@@ -191,7 +191,7 @@ def test_circles_end() -> None:
     spans = PendingSpans(10)
     spans.add_calls("alice", [call(3, id_of(2), 70)])
     add(spans, step(1, 2, RUN, ANN), step(2, 1, RUN))
-    assert [(70, ([id_of(2), id_of(1)], ANN))] == list(spans.calls_below(span(1)))
+    assert [(70, ([id_of(2), id_of(1)], ANN))] == list(spans.calls_below([span(1)]))
 
 
 def test_damaged_rows_are_left_out() -> None:

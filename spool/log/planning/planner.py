@@ -360,10 +360,8 @@ class _Work:
             self._plan.observed[self._terms.topic, books.UNPLACED, source] += n
         if self._submission.steps:
             new += spans.add_steps(sender, self._submission.steps)
-        every_new = set(new)
-        for span in new:
-            for place, around in spans.calls_below(span, every_new):
-                self._known.place_below(place, around)
+        for place, around in spans.calls_below(new):
+            self._known.place_below(place, around)
 
     def _repeat(self) -> None:
         self._terms.duplicates += len(self._submission.records)
