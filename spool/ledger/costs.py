@@ -8,7 +8,7 @@ So the sums of the remaining groups are never read, no matter how many there are
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ from spool.ledger import money, work
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, KINDS
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided, instants, of_billed_days, together
-from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 # a query never cuts periods of these granularities, because `spans.check` refuses a query that begins or ends
 # inside an hour
 _NEVER_CUT = (TOTAL, "hourly")
+_BILLIONTH = money.UNIT // 10**9
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
@@ -187,7 +188,8 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
             width, low, high, rollup = question.span
             sums = rows.billed_totals(width, low, high, query, by_start=by_start, rollup=rollup)
         else:
-            sums = rows.totals([each.span for each in group_of_spans], query, by_start=by_start)
+            spans = [each.span for each in group_of_spans]
+            sums = _sums(rows, spans, query, by_start=by_start, by_day=is_one_period)
         groups = totals[question.periods[0]]
         for index, sum_row in enumerate(sums):
             if not is_one_period:
@@ -227,6 +229,19 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
             limit.check_rows(row_count)
             limit.check_time()
     return totals
+
+
+def _sums(
+    rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False, by_day: bool = True
+) -> Iterable[GroupSum]:
+    """Return the sums of spans by group. Those of a unit with `aggregated` are of one span."""
+    if not query.aggregated or query.unit is None:
+        return rows.totals(spans, query, by_start=by_start)
+    from spool.ledger.run_trees import aggregated, by_place  # imported when trees are first queried
+
+    [(_, since, until, _)] = spans
+    tree = rows.run_tree(query, since, until)
+    return aggregated(tree, query, rows.totals(spans, by_place(query), by_start=by_start), by_day=by_day)
 
 
 def _totals(
@@ -529,7 +544,8 @@ def largest_groups(
     spans = [question.span for question in divided(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
-    count, ranked = rows.largest(spans, query, top + ALIKE)
+    find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest
+    count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
         if query.unit is None:  # there may be more units of work than rows of any answer
             limit.check_rows(count)
@@ -543,6 +559,17 @@ def largest_groups(
     least = last - 2 * (WRONG + WRONG_OF * abs(last))
     near = {group for group, cost in ranked if cost >= least}
     return near if len(near) < top + ALIKE else set()
+
+
+def _largest_of_trees(
+    rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
+) -> tuple[int, Sequence[tuple[Group, float]]]:
+    """Do what `LedgerRows.largest` does, for costs that include those of the runs below."""
+    totals = defaultdict[Group, _Total](_Total)
+    for each in _sums(rows, spans, replace(query, measures=("calls",))):
+        totals[each.group].add(each.status, each.cost_source, each.measures)
+    costs = {group: total.size("cost") / _BILLIONTH for group, total in totals.items()}
+    return len(costs), sorted(costs.items(), key=lambda item: -item[1])[:most]
 
 
 def _is_ordered(query: CostQuery) -> bool:
@@ -599,14 +626,33 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     kept_groups = frozenset(query.kept or ()) - {rest}
     if not kept_groups:
         return ask(query)
+    if query.aggregated:
+        return _folded_trees(plain, kept_groups, ask)
     totals = ask(replace(plain, only=kept_groups))
-    if query.aggregated:  # these costs overlap, so all other groups have no sum
-        return totals
     whole = ask(replace(plain, group_by=()))
     for start, sums in whole.items():
         for total in sums.values():
             total.include(totals[start].values(), -1)
             totals[start][rest] = total
+    return totals
+
+
+def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) -> Totals[T]:
+    """
+    Return the totals of some groups with the runs below them. They overlap, so all other groups have no sum.
+
+    Calls without a unit have no runs below. They are read apart, because then the sums of few runs are looked up.
+    """
+    place = query.unit_place
+    unknown = frozenset(group for group in kept_groups if place is not None and group[place] is None)
+    if place is None or not unknown:
+        return ask(replace(query, only=kept_groups))
+    totals = ask(replace(query, aggregated=False, only=unknown))
+    if known := kept_groups - unknown:
+        unit = query.group_by[place]
+        exclude = {**query.exclude, unit: (*query.exclude.get(unit, ()), "")}
+        for start, groups in ask(replace(query, exclude=exclude, only=known)).items():
+            totals[start].update(groups)
     return totals
 
 

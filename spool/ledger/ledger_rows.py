@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
 from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
-from spool.ledger.work import Lineage, Units
+from spool.ledger.work import Lineage, RunTree, Units
 from spool.ledger.work_links import UnitLinks
 
 if TYPE_CHECKING:
@@ -182,6 +182,10 @@ class LedgerRows(Protocol):
         """
         ...
 
+    def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
+        """Return the runs above those with calls in a time range, for a query with `aggregated`."""
+        ...
+
     def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
@@ -319,7 +323,8 @@ class LedgerRows(Protocol):
     ) -> Iterable[GroupSum]:
         """
         Add up by group the sums of these spans that pass the query's filters. `by_start` groups by period
-        as well; then there is one span.
+        as well; then there is one span. If the query has `aggregated`, the unit of a group is a place in the trees of
+        runs (see `spool.ledger.run_trees`), and filters by it do not apply.
         """
         ...
 

@@ -10,11 +10,11 @@ the other units are stored once (table `work_names`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from struct import pack
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from spool.identity import is_unique
 from spool.installation import derived
@@ -29,12 +29,28 @@ UNLISTS = "unlists"  # key in the state of the totals: 1 after the first unit wa
 ROLLUP = 1000  # the number of the sums by units of work among the rollups
 
 
+T = TypeVar("T", bound=Any)  # a run, by its number or its digest
+
+
 class Lineage(NamedTuple):
     """A run with the run that started it and its session, all as digests."""
 
     run: str
     parent: str | None
     session: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTree:
+    """
+    The runs above those of a query. `parents` has the run that started each run, without circles, and `sessions` the
+    sessions of each run. `forks` has the session to which a session is linked. Results have no `hidden` units.
+    """
+
+    parents: Mapping[int, int]
+    sessions: Mapping[int, Collection[int]] = field(default_factory=dict)
+    forks: Mapping[int, int] = field(default_factory=dict)
+    hidden: Container[int] = frozenset()
 
 
 class WorkUnit(NamedTuple):
@@ -80,7 +96,7 @@ TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that
 BOUNDED = ("repository", "pull_request", "ticket")
 TREES = (SESSION, RUN)  # units whose runs start further runs, so they have an aggregated cost
 OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
-MAX_LEVELS = 100  # runs above a run to whose aggregated cost its calls belong
+MAX_LEVELS = 100  # runs above a call that its record states and that are counted
 # number of the unit of each kind, in the order of UNITS, and at the end that of the run that started the call's run
 Units = tuple[int, ...]
 KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each of Units
@@ -212,3 +228,18 @@ def asks_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Seq
     """Return True if calls without any unit pass the filters of a query."""
     included = all("" in values for name, values in include.items() if name in UNITS)
     return included and not any("" in values for name, values in exclude.items() if name in UNITS)
+
+
+def without_circles(parents: Mapping[T, T]) -> dict[T, T]:
+    """Return the run that started each run. In a circle of runs, the smallest has no parent."""
+    cut, seen = dict(parents), set[T]()
+    for run in parents:
+        path = dict[T, None]()
+        while run in cut and run not in seen:
+            seen.add(run)
+            path[run] = None
+            run = cut[run]
+        if run in path:
+            steps = [*path]
+            del cut[min(steps[steps.index(run) :])]
+    return cut

@@ -319,7 +319,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _only(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
         """Return the SQL that limits the groups of a query by unit of work."""
-        if query.only is None or query.unit_place is None:
+        if query.only is None or query.unit_place is None or query.aggregated:
             return ""
         [term] = self._filters(replace(query, include={}, exclude={}), known, parameters)
         return f" WHERE {term}"
@@ -497,7 +497,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         """Return the SQL expression for each dimension of a query, including the dimensions in `known`."""
         expressions = dict(known or {})
         for name in query.named:
-            if name not in expressions:
+            if name in UNITS:
+                expressions[name] = self._shown_unit(name, query)
+            elif name not in expressions:
                 expressions[name] = self._expression(query.derived.get(name, name), parameters)
         return expressions
 
@@ -507,7 +509,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         and joined by the values of their sources.
         """
         if not isinstance(dimension, Derived):
-            return self._shown_unit(dimension) if dimension in UNITS else own(dimension, parameters)
+            return own(dimension, parameters)
         known = self._sources_of(dimension)
         name = f"d{len(parameters.joins)}"
         columns = [f"s{index}" for index in range(len(dimension.sources))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,9 +22,11 @@ from spool.ledger.work import (
     UNITS,
     UNLISTS,
     Lineage,
+    RunTree,
     number_of_set,
     numbers_of,
     shown,
+    without_circles,
 )
 from spool.ledger.work_links import TARGETS, UnitLinks
 from spool.sql import work_links
@@ -42,6 +45,13 @@ _PARENT = "parent_run"
 _SET = (*_COLUMNS.values(), _PARENT)  # the columns of a set of units
 _NAMES = ", ".join(_SET)
 _RUN = _SET.index(_COLUMNS[RUN])
+# columns of a place in the trees of runs. The parent matters only if the run is no longer listed.
+_OF_PLACE = (
+    f"h.{_COLUMNS[RUN]}",
+    f"h.{_COLUMNS[SESSION]}",
+    f"CASE h.{_COLUMNS[RUN]} WHEN {REST} THEN h.{_PARENT} ELSE {NONE} END",
+)
+_PLACE = " || ' ' || ".join(f"CAST({column} AS text)" for column in _OF_PLACE)
 _WIDTH = len(Dimensions._fields)
 _MOST_UNLISTED = 10_000  # units that are unlisted in one step, whose sums are in memory
 _MOST_SETS = 5000  # sets of units whose sums are looked up; for more, the whole time range is read
@@ -201,10 +211,8 @@ class SqlWorkRows(ABC):
 
     def _work(self, query: CostQuery | None = None, sums: str = "") -> str:
         """
-        Return the sums with their units as a table. A linked unit counts if a sum has none of its own. For an
-        aggregated cost, the table also has each sum under every unit above its own.
-
-        `sums` is a statement that replaces the table of sums.
+        Return the sums with their units as a table. A linked unit counts if a sum has none of its own. `sums` is a
+        statement that replaces the table of sums.
         """
         pairs, named = self._pairs(), UNITS if query is None else query.named
         linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS, named)
@@ -213,30 +221,43 @@ class SqlWorkRows(ABC):
             f"{'sums' if sums else self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units{links}"
         )
         shown = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
-        rows = f"{sums and f'WITH sums AS MATERIALIZED ({sums}) '}SELECT w.*, {shown} FROM {joined}"
-        if query is None or not query.aggregated or query.unit is None:
-            return f"({rows}) of_units"
-        columns = ", ".join("a.unit" if name == query.unit else units[name] for name in _COLUMNS)
-        few = self._few_sets(query, in_trees=True)
-        used = "SELECT units FROM sums"
-        if not sums:
-            used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {int(query.since.timestamp())}"
-            used += f" AND start < {int(query.until.timestamp())}{few and f' AND {few}'}"
-        tree = above(
-            self._named(SETS),
-            used,
-            of_runs=query.unit == RUN,
-            seen=self._seen_by(query),
-            links={
-                unit: self._named(work_links.LINKS) if work_links.has_parents(pairs, unit) else ""
-                for unit in TREES
-            },
+        rows = (
+            f"{sums and f'WITH sums AS MATERIALIZED ({sums}) '}SELECT w.*, {shown}, p.{_PARENT} FROM {joined}"
         )
-        return (
-            f"({rows} UNION ALL SELECT w.*, {columns} FROM {joined} LEFT JOIN {tree} a ON a.units = w.units"
-            # with an inner join, SQLite would search the sums of the whole time for each row of the tree
-            f" WHERE COALESCE(a.unit, {REST}) > {REST}{few and f' AND w.{few}'}) of_units"
-        )
+        return f"({rows}) of_units"
+
+    def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
+        sets, pairs, seen = self._named(SETS), self._pairs(), self._seen_by(query)
+        few = self._few_sets(query)
+        used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {since} AND start < {until}"
+        links = self._named(work_links.LINKS) if work_links.has_parents(pairs, RUN) else ""
+        rows = self._tables.all(above(sets, f"{used}{few and f' AND {few}'}", links=links, seen=seen))
+        parents, sessions = dict[int, int](), defaultdict[int, list[int]](list)
+        for run, session, parent in rows:
+            sessions[run].append(session)
+            if parent is not None:
+                parents[run] = min(parent, parents.get(run, parent))
+        for run, parent in self._started_by(RUN).items():
+            if run in sessions or not seen:
+                parents.setdefault(run, parent)
+        forks = self._started_by(SESSION) if query.unit == SESSION else {}
+        hidden = {*parents.values()} - sessions.keys() if seen and query.unit == RUN else set[int]()
+        if forks and seen:
+            ends = _listing({*forks, *forks.values()})
+            found = (
+                f"SELECT DISTINCT unit_session FROM {sets} WHERE unit_session IN ({ends}) AND id IN ({seen})"
+            )
+            visible = {session for (session,) in self._tables.all(found)}
+            hidden = {*forks.values()} - visible
+            forks = {session: above for session, above in forks.items() if session in visible}
+        return RunTree(parents=without_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
+
+    def _started_by(self, unit: str) -> Mapping[int, int]:
+        """Return the sessions or runs that are linked, with those that started them."""
+        if not work_links.has_parents(self._pairs(), unit):
+            return {}
+        links = f"SELECT id, linked FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
+        return dict(self._tables.all(f"{links} AND linked > {REST}"))
 
     def _seen_by(self, query: CostQuery) -> str:
         """Return the SQL for the sets of units of which the trees of a query consist, "" for all."""
@@ -250,23 +271,18 @@ class SqlWorkRows(ABC):
         work = self._named(WORK)  # without DISTINCT, which would take most of the time
         return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
-    def _few_sets(self, query: CostQuery, *, in_trees: bool = False) -> str:
+    def _few_sets(self, query: CostQuery) -> str:
         """
         Return the condition for the sets of units that can pass a query's filters, or "" if these are many. The sums of
         a few sets are looked up instead of reading the whole time range.
-
-        With `in_trees`, the condition is for the sums that pass because of a run or session above theirs.
         """
         sets, links = self._named(SETS), self._named(work_links.LINKS)
         few: set[int] | None = None
         for name, numbers in _chosen(query):
-            is_of_tree = query.aggregated and name == query.unit
-            if in_trees and is_of_tree:
-                numbers = [number for number in numbers if number > REST]
             if not numbers or (min(numbers) <= REST and name != SESSION):  # REST and NONE have no index
                 continue
             found = [_with_any(sets, name, numbers)]
-            if is_of_tree:
+            if query.aggregated and name == query.unit:
                 linked = self._linked_below(name, numbers)
                 found = [below(sets, [*numbers, *linked], of_runs=name == RUN)]
                 if name == SESSION and (runs := self._linked_below(RUN, ())):
@@ -284,17 +300,17 @@ class SqlWorkRows(ABC):
         Return the sessions that links place below some sessions. Of runs, return all linked ones, because they may be
         below a run that only reports place below.
         """
-        if not work_links.has_parents(self._pairs(), unit):
-            return ()
-        links = self._tables.all(
-            f"SELECT id, linked FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
-        )
+        parents = self._started_by(unit)
         if unit == RUN:
-            return [child for child, _ in links]
-        found, new = set[int](), {*numbers}
-        while new:
-            found |= new
-            new = {child for child, parent in links if parent in new} - found
+            return parents.keys()
+        children = defaultdict[int, list[int]](list)
+        for child, parent in parents.items():
+            children[parent].append(child)
+        found, waiting = set[int](), [*numbers]
+        while waiting:
+            below = children.pop(waiting.pop(), ())
+            found.update(below)
+            waiting += below
         return found
 
     def _adds_up_by_set(self, query: CostQuery) -> bool:
@@ -476,11 +492,18 @@ class SqlWorkRows(ABC):
         Return the sums that pass a query's filters by unit, as a table and the beginning of a condition. `sums`
         replaces the table of sums, and has only those of the sets that can pass.
         """
-        terms = [f"{_COLUMNS[name]} IN ({_listing(numbers)})" for name, numbers in _chosen(query)]
+        of_tree = (
+            query.unit if query.aggregated else None
+        )  # a filter by this unit applies to aggregated costs
+        terms = [
+            f"{_COLUMNS[name]} IN ({_listing(numbers)})"
+            for name, numbers in _chosen(query)
+            if name != of_tree
+        ]
         terms += [
             f"{_COLUMNS[name]} NOT IN ({_listing(numbers_of(name, values))})"
             for name, values in query.exclude.items()
-            if name in UNITS and values
+            if name in UNITS and values and name != of_tree
         ]
         if not terms and query.unit_place is None:
             return f"{self._named(WORK)} WHERE"
@@ -494,10 +517,15 @@ class SqlWorkRows(ABC):
         A unit of `h` is grouped by its number, because its name is a lookup.
         """
         names = enumerate(query.group_by, first)
-        return [f"h.{_COLUMNS[name]}" if name in UNITS else str(place) for place, name in names]
+        units = {name: f"h.{column}" for name, column in _COLUMNS.items()}
+        if query.aggregated and query.unit is not None:
+            units[query.unit] = ", ".join(_OF_PLACE)
+        return [units.get(name, str(place)) for place, name in names]
 
-    def _shown_unit(self, unit: str) -> str:
+    def _shown_unit(self, unit: str, query: CostQuery) -> str:
         """Return the SQL expression for a unit of work of `h` in a result, "" for none."""
+        if query.aggregated and unit == query.unit:
+            return _PLACE
         column = f"h.{_COLUMNS[unit]}"
         name = f"'{unit}:' || {self.hexadecimal.format(column)}"
         if UNITS[unit].is_named:

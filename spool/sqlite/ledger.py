@@ -259,7 +259,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         places = (*self._group_terms(query, 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
-        if not by_start and not query.aggregated and self._adds_up_by_set(query):
+        if not by_start and self._adds_up_by_set(query):
             yield from self._unit_groups(spans[0], query, needed_columns)
             return
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
@@ -329,7 +329,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _names(self, query: CostQuery) -> Sequence[str]:
         """Return the SQL expressions of the dimensions that a query groups by."""
         return [
-            f"NULLIF({self._shown_unit(name).replace('{schema}.', '')}, '')"
+            f"NULLIF({self._shown_unit(name, query).replace('{schema}.', '')}, '')"
             if name in UNITS
             else shown_as(query.derived.get(name, name))
             for name in query.group_by
@@ -337,7 +337,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _only(self, query: CostQuery) -> tuple[str, Sequence[str]]:
         """Return the SQL that limits the groups of a query by unit of work, with parameters."""
-        if query.only is None or query.unit_place is None:
+        if query.only is None or query.unit_place is None or query.aggregated:
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._names(query)]
         listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))

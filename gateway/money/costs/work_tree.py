@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import CostRow
-from spool.ledger.work import Lineage
+from spool.ledger.work import Lineage, without_circles
 
 MAX_LEVEL = 32  # a deeper run is shown at this level
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -36,23 +36,36 @@ def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
     Return the run that started each run. Of several, it is the smallest. If runs start each other in a circle, the
     smallest has no parent. Both rules do not depend on the order of the reports.
     """
-    parents = {each.run: each.parent for each in lineage if each.parent is not None}
-    for run in [*parents]:
-        circle, above = {run}, parents.get(run)
-        while above is not None and above not in circle:
-            circle.add(above)
-            above = parents.get(above)
-        if above == run == min(circle):
-            del parents[run]
-    return parents
+    return without_circles({each.run: each.parent for each in lineage if each.parent is not None})
 
 
-def runs_above(run: str, parents: Mapping[str, str]) -> Sequence[str]:
-    """Return the runs above a run, the nearest first."""
-    above = list[str]()
-    while (parent := parents.get(above[-1] if above else run)) is not None:
-        above.append(parent)
+def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
+    """Return the runs above some runs, the nearest first."""
+    above: dict[str, None] = {}
+    for run in runs:
+        parent = parents.get(run)
+        while parent is not None and parent not in above:
+            above[parent] = None
+            parent = parents.get(parent)
     return above
+
+
+def nearest_above(
+    runs: Iterable[str], among: Container[str], parents: Mapping[str, str]
+) -> Mapping[str, str | None]:
+    """Return for each run the nearest run above it that is among some runs. Each step up is made once."""
+    nearest = dict[str, str | None]()
+    for run in runs:
+        passed, above = list[str](), run
+        while above not in nearest:
+            passed.append(above)
+            parent = parents.get(above)
+            if parent is None or parent in among:
+                nearest[above] = parent
+                break
+            above = parent
+        nearest.update(dict.fromkeys(passed, nearest[above]))
+    return nearest
 
 
 def tree(
@@ -70,8 +83,9 @@ def tree(
     for run in runs:
         row = own.get(run, nothing)
         nodes[run] = RunNode(run=run, session=sessions.get(run), parent=None, own=row, aggregated=row)
+    above = nearest_above(nodes, nodes, parents)
     for node in nodes.values():
-        node.parent = next((above for above in runs_above(node.run, parents) if above in nodes), None)
+        node.parent = above[node.run]
         if node.parent is not None:
             nodes[node.parent].below.append(node)
     roots = [node for node in nodes.values() if node.parent is None]

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.http.requests import Result
 from gateway.money.costs.continuing import continuing
 from gateway.money.costs.question import CostQuestion
-from gateway.money.costs.work_tree import EPOCH, RunNode, parents_of, runs_above, tree
+from gateway.money.costs.work_tree import EPOCH, RunNode, nearest_above, parents_of, runs_above, tree
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import ONE_SPAN, times
 from gateway.operations.money.work_links.declared import WorkLinkTable, links_of
@@ -148,12 +148,13 @@ async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit:
     lineage, linked = await _lineage(ledger, links, query, *asked, has_below=is_tree)
     parents = await asyncio.to_thread(parents_of, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
-    below = [run for run in sessions if run not in own and not own_runs.isdisjoint(runs_above(run, parents))]
+    has_above = await asyncio.to_thread(nearest_above, sessions, own_runs, parents)
+    below = [run for run in sessions if run not in own and has_above[run] is not None]
     if is_tree and below:
         of_below = replace(by_run, include={RUN: tuple(below)})
         own |= {str(row.group[0]): row for row in await ledger.costs(of_below) if row.group != (OTHER,)}
     silent = [run for run in parents.values() if run not in sessions and ledger.is_whole]
-    above = {run: None for each in own_runs for run in runs_above(each, parents) if run not in own}
+    above = [run for run in runs_above(own_runs, parents) if run not in own]
     of_tree = [*own, *(run for run in silent if unit != RUN or run not in above)]
     started_by: list[dict[str, str | None]] = [{"run": run, "session": sessions.get(run)} for run in above]
     if unit != RUN:

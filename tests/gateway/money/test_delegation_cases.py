@@ -11,14 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from time import process_time
 from typing import NamedTuple
 
 import pytest
 
-from gateway.money.costs.work_tree import MAX_LEVEL, RunNode, parents_of, tree
+from gateway.money.costs.work_tree import (
+    MAX_LEVEL,
+    RunNode,
+    nearest_above,
+    parents_of,
+    runs_above,
+    tree,
+)
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
-from spool.ledger.work import MAX_LEVELS
+from spool.ledger.work import Lineage
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_delegation import ONE, TWO, A, B, Made, Vector, asked, made, orders, rows_of
@@ -36,7 +44,7 @@ class Shown(NamedTuple):
     aggregated: str
 
 
-DEEP = [f"run-{level:03}" for level in range(MAX_LEVELS + 2)]
+DEEP = [f"run-{level:03}" for level in range(102)]
 # Each case has the calls of its runs, and the tree that they make.
 CASES: Mapping[str, tuple[Sequence[Made], Mapping[str, Shown]]] = {
     "001a: a delegation is no operation": (
@@ -60,7 +68,7 @@ CASES: Mapping[str, tuple[Sequence[Made], Mapping[str, Shown]]] = {
         [Made(A, "0.02", B), Made(B, "0.03", A)],
         {A: Shown(None, 1, 1, 1, "0.02", "0.05"), B: Shown(A, 2, 1, 0, "0.03", "0.03")},
     ),
-    "002c: the depth has a limit": (
+    "002c: the depth that is shown has a limit": (
         [Made(run, "0.01", DEEP[level - 1] if level else None) for level, run in enumerate(DEEP)],
         {
             run: Shown(
@@ -69,8 +77,7 @@ CASES: Mapping[str, tuple[Sequence[Made], Mapping[str, Shown]]] = {
                 1,
                 int(level < len(DEEP) - 1),
                 "0.01",
-                # a call counts in its own run and in those of the MAX_LEVELS levels above
-                str(Decimal("0.01") * min(len(DEEP) - level, MAX_LEVELS + 1)),
+                str(Decimal("0.01") * (len(DEEP) - level)),
             )
             for level, run in enumerate(DEEP)
         },
@@ -132,6 +139,26 @@ async def test_delegation_cases(
         assert aggregated == {digest(run): Decimal(each.aggregated) for run, each in expected.items()}
         assert sum(Decimal(each.cost) for each in calls) == (await asked(ledger, "team"))[None]
         await ledgers.close()
+
+
+def test_the_tree_of_a_long_chain() -> None:
+    """Each function about a chain of runs takes a time that grows with its length: ten times for ten times the runs."""
+    times = {count: min(tree_of_chain(count) for _ in range(3)) for count in (2_000, 20_000)}
+    assert times[20_000] < 40 * times[2_000]
+
+
+def tree_of_chain(count: int) -> float:
+    """Return the processor time of the functions that make the page of a chain of runs."""
+    runs = [f"run:{number:016x}" for number in range(1, count + 1)]
+    lineage = [Lineage(run, above, None) for run, above in zip(runs, [None, *runs[:-1]], strict=True)]
+    lineage[0] = Lineage(runs[0], runs[-1], None)  # a circle
+    began = process_time()
+    parents = parents_of(lineage)
+    assert runs[:-1] == [*runs_above(runs[:0:-1], parents)][::-1]
+    assert dict.fromkeys(runs[1:], runs[0]) | {runs[0]: None} == nearest_above(runs, runs[:1], parents)
+    shown = [runs[0], runs[-1]]
+    assert [None, runs[0]] == [node.parent for node in tree(shown, {}, parents, {})]
+    return process_time() - began
 
 
 @pytest.mark.parametrize("engine", ENGINES)

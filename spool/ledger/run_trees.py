@@ -1,0 +1,264 @@
+"""
+Aggregated costs of runs and sessions: the sums of a run also count in the runs above it. Pure.
+
+An engine adds up the own calls of each place (a run in a session). One pass from the leaves then adds the sums of each
+run to the run that started it. So the time grows with the number of runs, and not with the depth of their trees.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import add, neg
+from typing import NamedTuple
+
+from spool.ledger.ledger_rows import GroupSum
+from spool.ledger.queries import CostQuery
+from spool.ledger.sums import DAY_S, Measures
+from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, numbers_of, shown
+
+Key = tuple[object, ...]  # the start, the outcome and the further groups of sums
+Sums = dict[Key, Measures]
+
+
+class _Place(NamedTuple):
+    """Own calls. A run that is no longer listed has the run that started it as its parent."""
+
+    run: int
+    session: int
+    parent: int
+
+    @property
+    def node(self) -> int:
+        """
+        The place in the tree, 0 for calls without a run. The runs that are no longer listed are one leaf below each
+        parent, whose number is negative.
+        """
+        return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
+
+
+def by_place(query: CostQuery) -> CostQuery:
+    """Return the query whose groups have places instead of units. `LedgerRows.totals` adds up such groups."""
+    if query.unit is None or query.unit_place is not None:
+        return query
+    return replace(query, group_by=(query.unit, *query.group_by))
+
+
+def aggregated(
+    tree: RunTree, query: CostQuery, places: Iterable[GroupSum], *, by_day: bool
+) -> Iterator[GroupSum]:
+    """
+    Yield the sums of each unit with those of the runs below it. A group may be yielded several times. With `by_day`,
+    the starts of sums are those of their days (UTC).
+    """
+    unit, place = query.unit or RUN, query.unit_place or 0
+    own = ((_place_of(each, place), _key(each, place, by_day=by_day), each.measures) for each in places)
+    passes = _passes(query, unit)
+    for number, key, measures in (_of_runs if unit == RUN else _of_sessions)(tree, own):
+        if not passes(number):
+            continue
+        start, status, cost_source, *rest = key
+        if query.unit_place is not None:
+            rest.insert(place, _name(unit, number))
+        group = tuple(rest)
+        if query.only is None or group in query.only:
+            yield GroupSum(group, status, cost_source, measures, start)  # type: ignore[arg-type]
+
+
+def _place_of(sums: GroupSum, place: int) -> _Place:
+    return _Place(*map(int, (sums.group[place] or "").split()))
+
+
+def _key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
+    start = sums.start - sums.start % DAY_S if by_day else sums.start
+    return start, sums.status, sums.cost_source, *sums.group[:place], *sums.group[place + 1 :]
+
+
+def _passes(query: CostQuery, unit: str) -> Callable[[int], bool]:
+    """Return the filter of a query for the numbers of units."""
+    excluded = {*numbers_of(unit, query.exclude.get(unit, ()))}
+    included = [{*numbers_of(unit, query.include[unit])}] if unit in query.include else []
+    if query.only is not None and (place := query.unit_place) is not None:
+        included.append({*numbers_of(unit, [group[place] for group in query.only])})
+    return lambda number: number not in excluded and all(number in wanted for wanted in included)
+
+
+def _name(unit: str, number: int) -> str | None:
+    return None if number == NONE else OTHER if number == REST else shown(unit, number)
+
+
+Own = tuple[_Place, Key, Measures]
+
+
+def _of_runs(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
+    sums = defaultdict[int, Sums](dict)
+    for place, key, measures in own:
+        if place.run <= REST:
+            yield place.run, key, measures
+        if place.node:
+            _add(sums[abs(place.node)], key, measures)
+    for run, added in _from_leaves(sums, tree.parents):
+        if run not in tree.hidden:
+            for key, measures in added.items():
+                yield run, key, measures
+
+
+def _of_sessions(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
+    """
+    Yield the sums of each session: of its own calls, of all runs below its runs, and of sessions that are linked to it.
+    Each call counts once, although several runs of a session may be above it.
+    """
+    places = defaultdict[int, dict[int, Sums]](dict)  # own sums by run and session
+    sessions = defaultdict[int, Sums](dict)  # sums that do not yet count in the sessions above by links
+    for place, key, measures in own:
+        if place.session <= REST:
+            yield place.session, key, measures
+        if place.node:
+            _add(places[place.node].setdefault(place.session, {}), key, measures)
+        elif place.session > REST:
+            _add(sessions[place.session], key, measures)
+    parents = {**tree.parents, **{node: -node for node in places if node < 0}}
+    above, below = _SessionsAbove(tree.forks), dict[int, Sums]()
+    entered = dict[int, Sequence[_Entered]]()
+    for node, is_first in _walk(places, parents):
+        if is_first:
+            entered[node] = above.enter({*tree.sessions.get(node, ()), *places.get(node, ())})
+            continue
+        above.leave(entered[node])
+        own_sums, sums = places.pop(node, {}), below.pop(node, {})
+        for session, own_end, end in entered.pop(node):
+            _add_between(sessions, session, own_end, own_sums.get(session, {}))
+            _add_between(sessions, session, end, sums)
+        for of_session in own_sums.values():
+            sums = _merged(sums, of_session)
+        if node in parents:
+            below[parents[node]] = _merged(below.get(parents[node], {}), sums)
+    for session, added in _from_leaves(sessions, tree.forks):
+        if session not in tree.hidden:
+            for key, measures in added.items():
+                yield session, key, measures
+
+
+class _Entered(NamedTuple):
+    """
+    A session of a run that is not above the run. `own_end` is the nearest session above it by links in which the own
+    calls of the run count already, and `end` the nearest one in which those below the run do.
+    """
+
+    session: int
+    own_end: int | None
+    end: int | None
+
+
+class _SessionsAbove:
+    """
+    The sessions of the runs above a run, and those above them by links.
+
+    Links may make a chain as long as their number. So the nearest session is found by jumps, in a time that grows with
+    the logarithm of the chain.
+    """
+
+    def __init__(self, forks: Mapping[int, int]) -> None:
+        self._forks = forks
+        self._unlinked = set[int]()
+        self._linked: list[int] = []  # positions of sessions with links, sorted
+        self._spans = dict[int, list[int]]()  # positions of a session and the last one below it
+        self._jumps = dict[int, int]()
+        depths = dict[int, int]()
+        for session, is_first in _walk((), forks):
+            if not is_first:
+                self._spans[session].append(len(self._spans))
+                continue
+            self._spans[session] = [len(self._spans)]
+            parent = forks.get(session, session)
+            near, depths[session] = self._jumps.get(parent, parent), depths.get(parent, -1) + 1
+            far = self._jumps.get(near, near)
+            is_even = depths[parent] - depths[near] == depths[near] - depths[far]
+            self._jumps[session] = far if is_even else parent
+
+    def enter(self, sessions: Iterable[int]) -> Sequence[_Entered]:
+        """Add the sessions of a run. Return those that were not there."""
+        ends = {session: self._nearest(session) for session in sessions if session > REST}
+        entered = []
+        for session, own_end in ends.items():
+            if own_end == session:
+                continue
+            end = self._nearest(session)
+            entered.append(_Entered(session, own_end, end))
+            if end == session:
+                continue
+            if session in self._spans:
+                insort(self._linked, self._spans[session][0])
+            else:
+                self._unlinked.add(session)
+        return entered
+
+    def leave(self, entered: Iterable[_Entered]) -> None:
+        for session, _, end in entered:
+            if end != session and session in self._spans:
+                del self._linked[bisect_left(self._linked, self._spans[session][0])]
+            else:
+                self._unlinked.discard(session)
+
+    def _nearest(self, session: int) -> int | None:
+        """Return the nearest session that is there, from `session` upwards, or None."""
+        if session not in self._spans:
+            return session if session in self._unlinked else None
+        while not self._is_there(session):
+            parent, jump = self._forks.get(session), self._jumps[session]
+            if parent is None:
+                return None
+            session = parent if self._is_there(jump) else jump
+        return session
+
+    def _is_there(self, session: int) -> bool:
+        first, last = self._spans[session]
+        place = bisect_left(self._linked, first)
+        return place < len(self._linked) and self._linked[place] < last
+
+
+def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
+    """Yield each node before all nodes below it (True), and once more after them (False)."""
+    children = defaultdict[int, list[int]](list)
+    for child, parent in parents.items():
+        children[parent].append(child)
+    waiting = [(node, True) for node in {*nodes, *children} if node not in parents]
+    while waiting:
+        node, is_first = waiting.pop()
+        yield node, is_first
+        if is_first:
+            waiting.append((node, False))
+            waiting += [(child, True) for child in children.get(node, ())]
+
+
+def _from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
+    """Yield each node with the sums of all nodes below it. This empties `own`."""
+    for node, is_first in _walk([*own], parents):
+        if not is_first:
+            sums = own.pop(node, {})
+            yield node, sums
+            if node in parents:
+                own[parents[node]] = _merged(own.get(parents[node], {}), sums)
+
+
+def _merged(one: Sums, other: Sums) -> Sums:
+    """Return the sums of both. The larger one is changed, so that a chain of runs copies nothing."""
+    few, many = sorted((one, other), key=len)
+    for key, measures in few.items():
+        _add(many, key, measures)
+    return many
+
+
+def _add(sums: Sums, key: Key, measures: Measures) -> None:
+    known = sums.get(key)
+    sums[key] = measures if known is None else list(map(add, known, measures))
+
+
+def _add_between(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
+    """Add sums that count in a session and those above it by links, until before `end`."""
+    for key, measures in sums.items():
+        _add(sessions[session], key, measures)
+        if end is not None:
+            _add(sessions[end], key, [*map(neg, measures)])
