@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 IS_LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
-LEAST = 12
+LEAST = 6
 
 T = TypeVar("T")
 
 
 def examples(most: int) -> int:
-    """Return the number of examples of a property test: all in long runs, else a fifth, but at least 12."""
-    return most if IS_LONG else min(most, max(LEAST, most // 5))
+    """Return the number of examples of a property test: all in long runs, else a tenth, but at least 6."""
+    return most if IS_LONG else min(most, max(LEAST, most // 10))
 
 
 def part(cases: Sequence[T], *, every: int) -> list[T]:

@@ -18,7 +18,7 @@ from tests.integration.lake.lakes import opened
 from tests.processes.copied import Process, start_process
 from tests.rounds import IS_LONG
 
-SEEDS = range(50 if IS_LONG else 3)
+SEEDS = range(50 if IS_LONG else 2)
 MOST_REQUESTS = (
     8  # maximum number of requests in one life of the process; delivering all records takes at least 20
 )

@@ -22,7 +22,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-ORDERS = 24 if IS_LONG else 6
+ORDERS = 24 if IS_LONG else 4
 ONE, TWO, THREE = (f"{number:08x}-0000-4000-8000-000000000000" for number in (1, 2, 3))
 
 

@@ -27,7 +27,7 @@ from tests.spool.ledger.test_work import EVER, NAMES, Book, corrected, cost_of, 
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = range(300 if IS_LONG else 4)
+SEEDS = range(300 if IS_LONG else 2)
 TARGETS = ("pull_request", "ticket")
 Calls = Mapping[bytes, Inference]
 
@@ -239,7 +239,7 @@ async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
         assert by_hand(calls, links, "pull_request") == await asked(ledger, "pull_request")
 
 
-@pytest.mark.parametrize("seed", range(20 if IS_LONG else 2))
+@pytest.mark.parametrize("seed", range(20 if IS_LONG else 1))
 async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, seed: int) -> None:
     """
     Of more units than may be listed, those that are listed have all their calls, also the linked ones, and a linked
