@@ -176,10 +176,16 @@ def kill(tollhouse: Tollhouse) -> None:
     tollhouse.start()
 
 
+def kill_and_stop(tollhouse: Tollhouse) -> None:
+    kill(tollhouse)
+    stop(tollhouse)
+
+
 CUTS: Mapping[str, Callable[[Tollhouse], None]] = {
     "stop": stop,
     "two stops": two_stops,
     "kill": kill,
+    "kill and stop": kill_and_stop,
     "take-over": Tollhouse.take_over,
 }
 

@@ -26,8 +26,7 @@ FAMILIES = () if IS_LONG else ("claude_code", "claude_code_traced", "copilot_cli
 DECIDED, OPEN = "all is decided at the cut", "all is open at the cut"
 EVERY = [(engine, state, cut) for engine in (SQLITE, POSTGRES) for state in (DECIDED, OPEN) for cut in CUTS]
 SOME = [
-    (SQLITE, DECIDED, "two stops"),
-    (SQLITE, DECIDED, "kill"),
+    (SQLITE, DECIDED, "kill and stop"),
     (SQLITE, OPEN, "take-over"),
     (POSTGRES, DECIDED, "stop"),
 ]
