@@ -32,7 +32,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 # Four lanes keep two cores busy; with six the same tests took more of the processor. With a failure the others still run
 # to their end. PARTS is in tests/tests.mk.
 LANES ?= 4
-test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
+test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on the oldest and the newest Python
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
 	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) audit
 
