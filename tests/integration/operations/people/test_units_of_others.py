@@ -36,7 +36,7 @@ from tests.spool.contract.examples import add, call
 from tests.spool.digests import DIGESTS, as_shown
 from tests.spool.ledger.test_work_slices import VALUES, made_role, value_of
 
-ROLES, NAMED = (range(200), 6) if IS_LONG else (range(2), 2)  # people, and units of a kind that they ask for
+ROLES, NAMED = (range(200), 6) if IS_LONG else (range(1), 1)  # people, and units of a kind that they ask for
 ROOT = Actor("root@example.com", "tests")
 EVA = "eva@example.com"
 DAY_S = 86_400
