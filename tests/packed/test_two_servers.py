@@ -132,7 +132,6 @@ class Way:
 
 WAYS = {
     "switched at restarts": Way(starts=("true", "false", "true")),
-    "postgres": Way(is_shared=True),
     "postgres, switched": Way(is_shared=True, starts=("false", "true")),
     "two gateways": Way(is_shared=True, gateways=("true", "false")),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 from unittest.mock import Mock
@@ -149,15 +149,23 @@ def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "are_apart", lambda _: True)
 
 
-def _users() -> Iterator[bytes]:
-    """Yield spans of one kind. Every third user is a word that means "absent"."""
+def _spans(third: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield spans of one kind. Every third has other attributes."""
     said = {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5",
         "gen_ai.usage.input_tokens": 1500, "gen_ai.usage.output_tokens": 70,
+        "gen_ai.usage.cache_read.input_tokens": 1000,
     }  # fmt: skip
     for number in count(1):
-        user = "none" if number % 3 == 0 else f"user-{number}"
-        yield in_protobuf(traces(span(number, {**said, "user.id": user})))
+        other = third if number % 3 == 0 else {}
+        yield in_protobuf(traces(span(number, {**said, "user.id": f"user-{number}", **other})))
+
+
+# Attributes of every third span that reveal a mutant: more cached tokens than input, another model, and a word that
+# means "absent".
+CACHED = {"gen_ai.usage.cache_read.input_tokens": 2000}
+MODEL = {"gen_ai.request.model": "o3"}
+ABSENT = {"user.id": "none"}
 
 
 def _varied(seed: int) -> Iterable[bytes]:
@@ -167,9 +175,9 @@ def _varied(seed: int) -> Iterable[bytes]:
 @pytest.mark.parametrize(
     ("mutant", "bodies"),
     [
-        (_no_sums, _varied(1)),
-        (_a_model_varies, _varied(7)),
-        (_no_class, _users()),
+        (_no_sums, _varied(1) if IS_LONG else _spans(CACHED)),
+        (_a_model_varies, _varied(7) if IS_LONG else _spans(MODEL)),
+        (_no_class, _spans(ABSENT)),
         (_all_are_alone, _varied(7)),
     ],
     ids=["no sums", "a model varies", "no class", "all are alone"],
@@ -186,10 +194,10 @@ def test_what_would_make_it_wrong_is_found(
     assert 0 < differences(memory, bodies, Options(), spans=10**5, stop=True)
 
 
-def test_a_word_for_absent_is_read_as_the_rules_read_it(native: Native) -> None:
-    """The requests that reveal the mutant without words for "absent" come out right without the mutant."""
+@pytest.mark.parametrize("third", [CACHED, MODEL, ABSENT], ids=["cached", "model", "absent"])
+def test_what_reveals_a_mutant_is_read_as_the_rules_read_it(third: Mapping[str, Any], native: Native) -> None:
     memory = SpanMemory(native, AT_ONCE)
-    assert 0 == differences(memory, _users(), Options(), spans=300)
+    assert 0 == differences(memory, _spans(third), Options(), spans=300)
     assert memory.spans["reading"] > 100
 
 
