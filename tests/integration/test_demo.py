@@ -112,7 +112,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
                           (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "mute-device", "stopped-sender",
                                     "unknown-arrival", "unreported-key", "idle-seat")),
                           (8_000, ("doubled-source",)), (14_000, ("cost-gap",)), (55_000, tuple(SAVINGS))],
-                          every=2))  # fmt: skip
+                          every=3))  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
     """Each planted problem is found by its own detector, and by another only if ALSO lists it."""
     period = Period(end=NOON, days=20, records=records)
@@ -142,7 +142,7 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 
 
 @pytest.mark.parametrize(
-    "words", [*part([(word,) for word in LOUD], every=4), *([tuple(SAVINGS)] if IS_LONG else [])]
+    "words", [*part([(word,) for word in LOUD], every=8), *([tuple(SAVINGS)] if IS_LONG else [])]
 )
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
