@@ -13,6 +13,7 @@ from tests.acceptance.conftest import Tollhouse
 from tests.bench.server.page_weights import table, weights
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE, Console, followed
+from tests.browser.test_layout import EACH_LAYOUT, badly_laid_out
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
@@ -48,13 +49,15 @@ ALL_ROWS = "document.querySelectorAll('tr[inert]').forEach((row) => { row.inert 
 def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> None:
     """
     No serious axe finding and no overflow, wide and on a phone, dark and light, also with a row open. Tab
-    reaches each control. No page and no response is too large. A screenshot is taken of each wide page.
+    reaches each control. No page and no response is too large. At eight widths nothing is clipped, and words
+    and headings are in order. A screenshot is taken of each wide page.
 
     Colours depend only on the theme and the layout only on the width, so two looks cover both.
     """
     console = open_console(month, viewport=WIDE, color_scheme="dark")
     console.listen()
     found = {}
+    wrong = {}
     frames: set[str] = set()
     for name, weight in weights(console):
         found[name] = weight
@@ -63,11 +66,14 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
         frames.add(frame)
         assert [] == unreached(console, is_framed=is_new), name
         look(console, name, is_framed=is_new)
+        wrong[name] = badly_laid_out(console)
         first = console.page.locator("main tbody a").first
         if first.count():
             first.click()
             console.settle()
             look(console, f"{name}-open")
+            wrong[f"{name}-open"] = badly_laid_out(console, widths=())
+    assert {} == {name: each for name, each in wrong.items() if each}
     print(table(found.items()))
     assert {} == {name: each.bytes for name, each in found.items() if each.bytes > OF_A_PAGE}
     sizes = answer_sizes(console)
@@ -132,11 +138,12 @@ def answer_sizes(console: Console) -> dict[str, int]:
 
 
 def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Without data, each page explains what to do. None is blank."""
+    """Without data, each page explains what to do, in words that fit. None is blank."""
     console = open_console(house)
     for name in followed(console):
         assert [] == console.audit(within="main"), name
         assert len(console.page.get_by_role("main").inner_text()) > 100, name
+        assert [] == badly_laid_out(console, EACH_LAYOUT), name
         console.screenshot(f"{name}-empty")
 
 

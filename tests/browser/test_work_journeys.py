@@ -20,7 +20,7 @@ from tests.browser.conftest import OpenConsole
 from tests.browser.console import MONTH, Console
 from tests.browser.people.test_limited_person import limited
 from tests.browser.test_journeys import ended
-from tests.browser.test_layout import GLUED, SKIPPED, clipped
+from tests.browser.test_layout import badly_laid_out
 from tests.browser.test_pages import OF_A_PAGE, look, unreached
 
 PULL_REQUEST = "acme/shop#42"
@@ -198,7 +198,7 @@ def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: Op
         assert 0 < files + answers < OF_A_PAGE
         assert [] == unreached(console, is_framed=False)
         look(console, f"work-{unit}")
-        assert [] == clipped(console) + console.page.evaluate(GLUED) + console.page.evaluate(SKIPPED)
+        assert [] == badly_laid_out(console)
 
 
 def test_a_budget_of_a_pull_request(worked: Tollhouse, open_console: OpenConsole) -> None:
