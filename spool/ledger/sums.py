@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
 from operator import add, sub
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -349,7 +349,7 @@ class HourlySums:
         return self._key(call, counted_source(call))
 
     def _key(self, call: Inference | CountedFields, cost_source: str) -> DimensionValues:
-        return (
+        key = (
             "call",
             call.source,
             call.provider or "",
@@ -367,6 +367,7 @@ class HourlySums:
             call.region or "",
             call.sender_key or "",
         )
+        return key if OTHER not in key else _without_other(key)
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value
@@ -394,6 +395,8 @@ class HourlySums:
             "",
             metric.sender_key or "",
         )
+        if OTHER in key:
+            key = _without_other(key)
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
         changed = (
@@ -459,13 +462,19 @@ class HourlySums:
         text = self._tag_texts.get(values)
         if text is None:
             tag_values = {
-                name: value[:MAX_TAG] for name, value in zip(self.tags, values, strict=True) if value
+                name: value[:MAX_TAG]
+                for name, value in zip(self.tags, values, strict=True)
+                if value and value != OTHER
             }
             text = json.dumps(tag_values, sort_keys=True, ensure_ascii=False) if tag_values else ""
             if len(self._tag_texts) >= _MEMO:
                 self._tag_texts.clear()
             self._tag_texts[values] = text
         return text
+
+
+def _without_other(key: DimensionValues) -> DimensionValues:
+    return cast("DimensionValues", tuple(["" if value == OTHER else value for value in key]))
 
 
 def row_of(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:

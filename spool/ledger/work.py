@@ -32,6 +32,14 @@ ROLLUP = 1000  # the number of the sums by units of work among the rollups
 T = TypeVar("T", bound=Any)  # a run, by its number or its digest
 
 
+def own_name(name: str) -> str:
+    """
+    Return a name that a sender states, as it is counted. OTHER is none, because it stands for names that are no longer
+    kept apart.
+    """
+    return "" if name == OTHER else name
+
+
 class Lineage(NamedTuple):
     """A run with the run that started it and its session, all as digests."""
 
@@ -124,7 +132,8 @@ class Digests:
     ) -> Units:
         """Return the units of a call."""
         runs = [_run(session, each) if each else None for each in (run, parent if run != parent else None)]
-        names = (session, runs[0], *map(tags.get, TAGS), runs[1] if run else None)
+        named = [own_name(tags.get(tag, "")) for tag in TAGS]
+        names = (session, runs[0], *named, runs[1] if run else None)
         hashed = zip(self._of_kinds, names, strict=True)
         return tuple([_number(hash, name) if name else NONE for hash, name in hashed])
 

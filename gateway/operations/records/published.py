@@ -14,7 +14,7 @@ from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import hour_of, outcome_of
-from spool.ledger.work import UNITS, Digests, is_digest
+from spool.ledger.work import UNITS, Digests, is_digest, own_name
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import Entry
@@ -80,7 +80,7 @@ class KeptRecord:
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            stated = self.value(f"{TAG}{name}")
+            stated = own_name(self.value(f"{TAG}{name}"))
             return (stated if stated or name not in TARGETS else self._linked(name, digests, links),)
         own = getattr(record, name, None)
         if not own:
@@ -103,7 +103,7 @@ class KeptRecord:
         """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return outcome_of(self.record)[name == "cost_source"]
-        return str(bounded(self.value(name)))
+        return own_name(str(bounded(self.value(name))))
 
 
 def describe(stored: KeptRecord) -> dict[str, object]:

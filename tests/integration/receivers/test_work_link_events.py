@@ -104,16 +104,17 @@ async def test_a_wrong_link_is_rejected_alone(serving: Serving) -> None:
         {"data": {"session": "first", "pull_request": 42}},
         {"data": {"session": "first", "run": "a", "ticket": "T"}},
         {"data": {"session": "first", "ticket": {"id": "T"}}},
+        {"data": {"commit": "(other)", "ticket": "T"}},
     ]
     other = {"type": LINK["type"], "data": {"session": "first", "pull_request": "acme/shop#43"}}
     unlinked = [{"type": LINK["type"], **event} for event in wrong]
     answer = await send(serving, key, LINK, {}, *unlinked, other, {"type": "order"})
     assert answer.status == 200
     results = said(answer)["events"]
-    assert ["accepted", *["rejected"] * 7, "accepted"] == [each["status"] for each in results]
-    assert {"malformed"} == {each["error"]["type"] for each in results[1:7]}
-    assert results[7]["error"]["type"] == "not_linked"
-    message = results[7]["error"]["message"]
+    assert ["accepted", *["rejected"] * 8, "accepted"] == [each["status"] for each in results]
+    assert {"malformed"} == {each["error"]["type"] for each in results[1:8]}
+    assert results[8]["error"]["type"] == "not_linked"
+    message = results[8]["error"]["message"]
     assert "already linked elsewhere" in message and "acme/shop" not in message
     assert 2 == len(await kept(serving, USAGE_EVENTS))
     assert 1 == len(links(serving))

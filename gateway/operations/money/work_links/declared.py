@@ -36,6 +36,7 @@ from spool.identity import is_unique
 from spool.ledger.sums import DAY_S
 from spool.ledger.work import (
     NONE,
+    OTHER,
     REST,
     RUN,
     TREES,
@@ -156,6 +157,8 @@ def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
         for name in (*_SOURCES, REPOSITORY, *_TARGETS)
         if (value := getattr(draft, name))
     }
+    if OTHER in texts.values():
+        raise Invalid(f"a link cannot name {OTHER}, which stands for all units that are no longer listed")
     if len(texts.keys() & set(_SOURCES)) != 1:
         raise Invalid("state exactly one of session, branch, commit and run")
     if len(texts.keys() & set(_TARGETS)) != 1:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.installation import FILE
-from spool.ledger.work import Digests, number_of
+from spool.ledger.work import OTHER, Digests, number_of
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
@@ -264,6 +264,25 @@ async def test_odd_but_valid_links_are_stored(server: OperatorServer) -> None:
     await link(server, session="f" * 16, ticket="T")
     await link(server, session="(other)", ticket="T")
     assert await costs(server, "ticket") == {"T" * 256: "12", "T-1": "32", None: "211"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"commit": OTHER, "ticket": "T"},
+        {"session": "first", "ticket": OTHER},
+        {"commit": "c0ffee", "pull_request": OTHER},
+        {"branch": OTHER, "repository": "acme/shop", "ticket": "T"},
+        {"branch": "fix", "repository": OTHER, "ticket": "T"},
+    ],
+)
+async def test_no_link_names_the_units_that_are_not_listed(
+    server: OperatorServer, fields: dict[str, str]
+) -> None:
+    """Such a link would move the cost of all units that are no longer listed, or add to it."""
+    answer = await server.ask("POST", "/work/links", fields)
+    assert 400 == answer.status
+    assert [] == (await server.ask("GET", "/work/links")).payload["work_links"]
 
 
 async def test_a_repeated_link_is_the_same_link(server: OperatorServer) -> None:
