@@ -517,7 +517,11 @@ class Ledger:
 
     async def has_unlisted(self) -> bool:
         """Return True if some units of work may no longer be listed."""
-        return bool((await self._read(lambda rows: rows.state())).get(UNLISTS))
+        return bool(await self.unlistings())
+
+    async def unlistings(self) -> int:
+        """Return a number that rises whenever units of work are unlisted."""
+        return (await self._read(lambda rows: rows.state())).get(UNLISTS, 0)
 
     async def count_work(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return the number of units of work that are listed since a time, and of all unlisted units, by kind."""

@@ -25,7 +25,7 @@ OTHER = "(other)"  # value of REST in results
 _BITS = 63  # both engines store signed integers of 64 bits
 
 
-UNLISTS = "unlists"  # key in the state of the totals: 1 after the first unit was unlisted
+UNLISTS = "unlists"  # key in the state of the totals: how often units were unlisted
 ROLLUP = 1000  # the number of the sums by units of work among the rollups
 
 

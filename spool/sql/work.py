@@ -403,7 +403,7 @@ class SqlWorkRows(ABC):
                 for id in ids
             ],
         )
-        self.set_state(**{UNLISTS: 1}, **new_marks())
+        self.set_state(**{UNLISTS: self.state().get(UNLISTS, 0) + 1}, **new_marks())
         for linked in work_links.unlisted_targets(self._named(work_links.LINKS), self._named(UNLISTED)):
             self._tables.run(linked)
         self._move(changed)

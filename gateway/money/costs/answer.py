@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import imported
+from gateway.money.costs.listing import of_one_listing
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
@@ -70,6 +71,16 @@ async def answer(
     Raises Refusal 403 for money that the roles hide, NotKept if the range begins or ends within a stored
     total, and AskedTooMuch if the query is too large.
     """
+
+    async def make() -> CostAnswer:
+        return await _answer(question, reader, now, states_alone=states_alone)
+
+    return await of_one_listing(reader.whole, question.query, make)
+
+
+async def _answer(
+    question: CostQuestion, reader: CostReader, now: float, *, states_alone: bool
+) -> CostAnswer:
     ledger = await ledger_for(question, reader, now)
     query, previous = question.query, question.previous
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))

@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from gateway.http.requests import Result
 from gateway.money.costs.continuing import continuing
+from gateway.money.costs.listing import of_one_listing
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import EPOCH, RunNode, nearest_above, parents_of, runs_above, tree
 from gateway.operations.holders.operators import MoneyServices
@@ -100,17 +102,24 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     question.check_span()
     reads = request.reads
     await reads.ledger.catch_up(request.services.log)
-    links = links_of(request.shared.registry)
-    found = await _found(reads.ledger, links, question.query, unit, name)
-    around = await continuing(reads.ledger, question.query, unit, [name])
+    make = partial(_page, request, question.query, unit, name)
+    return await of_one_listing(reads.whole, question.query, make)
+
+
+async def _page(
+    request: OperatorRequest[MoneyServices, None], query: CostQuery, unit: str, name: str
+) -> Result:
+    reads, links = request.reads, links_of(request.shared.registry)
+    found = await _found(reads.ledger, links, query, unit, name)
+    around = await continuing(reads.ledger, query, unit, [name])
     known = _AGENT in await reads.dimensions()
-    agents = await _agents(reads.ledger, question.query, found.runs) if known else {}
+    agents = await _agents(reads.ledger, query, found.runs) if known else {}
     return {
         "work": {
             "unit": unit,
             "id": name,
-            "from": since.isoformat(),
-            "to": until.isoformat(),
+            "from": query.since.isoformat(),
+            "to": query.until.isoformat(),
             "continues": name in around,
         },
         "own": _shown(found.own),

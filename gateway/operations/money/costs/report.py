@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.core.first_use import imported
@@ -17,7 +18,9 @@ from gateway.http.requests import Result
 from gateway.money.costs.answer import answer, has_plans
 from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.continuing import continuing
+from gateway.money.costs.listing import of_one_listing
 from gateway.money.costs.measures import PREVIOUS, columns
+from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.rows import AnswerRows, identity
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.colours import colours_of
@@ -25,6 +28,7 @@ from gateway.operations.money.costs.questions import (
     ONCE,
     REPEATED,
     ROWS,
+    ReportForm,
     asks_closed_months,
     enveloped,
     report_question,
@@ -75,6 +79,18 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     known = await reads.dimensions(request.http.query.get("cost_type", ""), units=True)
     dimensions = [name for name in known if name not in UNITS]
     question, form = await report_question(request, known)
+    make = partial(_answered, request, question, form, known, dimensions)
+    return await of_one_listing(reads.whole, question.query, make)
+
+
+async def _answered(
+    request: OperatorRequest[MoneyServices, None],
+    question: CostQuestion,
+    form: ReportForm,
+    known: Sequence[str],
+    dimensions: Sequence[str],
+) -> Result:
+    services, reads = request.services, request.reads
     result = await answer(question, reads, request.now())
     streams = None if reads.is_limited else services.streams
     unit_measures = await asked_measures(

@@ -1,0 +1,35 @@
+"""Answers of several queries that all see the same units of work as listed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from spool.errors import NotKept
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
+
+T = TypeVar("T")
+TRIES = 5
+
+
+async def of_one_listing(ledger: Ledger, query: CostQuery, make: Callable[[], Awaitable[T]]) -> T:
+    """
+    Return the answer that `make` returns for a query.
+
+    If units of work were unlisted while it was made, one part of the answer would have a unit, and another would have
+    its calls in OTHER, or would refuse a filter by it. The answer is then made again.
+    """
+    if query.unit is None:
+        return await make()
+    for _ in range(TRIES - 1):
+        before = await ledger.unlistings()
+        try:
+            answer = await make()
+        except NotKept:
+            if before == await ledger.unlistings():
+                raise
+        else:
+            if before == await ledger.unlistings():
+                return answer
+    return await make()
