@@ -13,6 +13,7 @@ from typing import Any
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
+from gateway.intake.sender_fields import SenderFieldCounter
 from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
@@ -55,6 +56,7 @@ class Intake:
         clock: SteadyClock | None = None,
         note_test: Callable[[Bearer], None] | None = None,
         note_sources: Callable[[str, Collection[str]], None] | None = None,
+        fields: SenderFieldCounter | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
@@ -65,6 +67,7 @@ class Intake:
         self._note_test = note_test  # is called when a product has tested its export
         # is called with the key and the sources of stored records, and with "" if the request needs no key
         self._note_sources = note_sources
+        self._fields = fields  # None in an agent, and while the registry is damaged
         self._clock = clock  # receives the times when arriving calls began
 
     @property
@@ -134,6 +137,8 @@ class Intake:
             if isinstance(error, KeyEnded):
                 raise key_ended() from error
             raise
+        if self._fields is not None and outcome.stated:
+            self._fields.add(outcome, bearer)
         if self._note_sources is not None and (outcome.records or outcome.points):
             sources = {record.source for record in outcome.records}
             sources.update(point.template.source for point in outcome.points)

@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import MAX_ITEMS
 from spool.identity import Identity
 from spool.log.pending_spans import SpanStep
 from spool.log.values import CounterPoint
-from spool.record import AI_TELEMETRY, AiRecord
+from spool.record import AI_TELEMETRY, AiRecord, Inference
 
 MALFORMED = "malformed"  # reason: not readable as the item that it claims to be
 # reason: negative or impossibly large counts, or a cache count above the input. Such items are never billed.
@@ -33,6 +33,7 @@ CHECK = "check"  # reason: the marked test call that the command `check` of anot
 
 MOST_NAMES = 32  # limit of names shown for an unrecognized item
 LONGEST_NAME = 128
+LONGEST_VERSION = 32  # limit in characters for the version of a sender
 PART = 4096  # number of records or points of a large payload that are packed together
 
 
@@ -60,6 +61,34 @@ class Dropped(NamedTuple):
 
     item: str
     why: str
+
+
+# Of a call: source, version of the sender, provider, operation, whether it succeeded without usage, whether it
+# succeeded, and for each of STATED_FIELDS whether it is missing.
+Stated: TypeAlias = tuple[str | bool | None, ...]
+STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session", "team", "id")
+
+
+def stated_by(call: Inference, version: str) -> Stated:
+    """Return which fields a call states. This is done for each call, so it is one expression."""
+    is_ok = call.status == "ok"
+    return (
+        call.source,
+        version,
+        call.provider,
+        call.operation,
+        is_ok and call.input_tokens is None and call.output_tokens is None and not call.meters,
+        is_ok,
+        call.request_model is None and call.response_model is None,
+        call.input_tokens is None,
+        call.output_tokens is None,
+        call.cache_read_tokens is None and call.cache_write_tokens is None,
+        call.cost is None and not call.charges,
+        call.user is None,
+        call.session is None,
+        call.team is None,
+        call.request_id is None,
+    )
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -105,6 +134,8 @@ class Outcome(msgspec.Struct):
     meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
     steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
     keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
+    stated: dict[Stated, int] = {}  # calls by the fields that they state, before any record is changed
+    agent: str = ""  # product in the request's User-Agent, the version of senders that state none
 
     def add(
         self,
@@ -113,15 +144,26 @@ class Outcome(msgspec.Struct):
         why: dict[str, Any] | None = None,
         *,
         device: str | None = None,
+        version: str | None = "",
     ) -> None:
-        """Add a record. `device` is the device that the record's resource names."""
+        """
+        Add a record. `device` is the device that the record's resource names. `version` is the version of the sender:
+        "" if it states none, and None if the record is from another Tollhouse, which counted its fields.
+        """
         record.id = identity.id
         if device is not None:
             self.named[len(self.records)] = device
         self.records.append(record)
         self.identities.append(identity)
+        if version is not None and type(record) is Inference:
+            stated = stated_by(record, version)
+            self.stated[stated] = self.stated.get(stated, 0) + 1
         if self.why is not None:
             self.why.append(why or {})
+
+    def name_agent(self, user_agent: str | None) -> None:
+        """Note the product in the User-Agent of the request."""
+        self.agent = (user_agent or "").partition(" ")[0][:LONGEST_VERSION]
 
     def add_point(self, point: CounterPoint, *, device: str | None = None) -> None:
         if device is not None:

@@ -32,6 +32,7 @@ from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.late_reports import LateReportTable
 from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.recommendations import RecommendationTable
+from spool.registry.tables.sender_fields import SenderFieldTable
 from spool.registry.tables.sender_hours import SenderHoursTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.views import ViewTable
@@ -72,6 +73,7 @@ class Registry:
         self.assistant_tools = AssistantToolTable(changes)
         self.tool_calls = ToolCallTable(changes)
         self.late_reports = LateReportTable(changes)
+        self.sender_fields = SenderFieldTable(changes)
         self.sender_hours = SenderHoursTable(changes)
         self.export_tests = ExportTestTable(changes)
         self.expired_tries = ExpiredTryTable(changes)

@@ -27,6 +27,7 @@ from spool.registry.insights import Finding
 from spool.registry.keys import Key
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
 from spool.shares import KeyShare
@@ -127,6 +128,8 @@ class Facts:
         ReadOtherwise
     ] = ()  # since the process started: spans that the compiled module read differently from the rules
     late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
+    # by day of arrival: the fields that the calls of each source and sender version stated
+    sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
     unmapped: Sequence[EventType] = ()  # event types for which no stream is set
     series: int = 0  # number of cumulative counters that are known
     max_series: int = 0

@@ -33,6 +33,7 @@ from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.keys import Key
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
 from spool.shares import KeyShare
@@ -67,6 +68,10 @@ async def _no_hours() -> Sequence[SenderHours]:
     return ()
 
 
+async def _no_fields() -> Mapping[int, SenderDay]:
+    return {}
+
+
 async def _no_fleet() -> Sequence[FleetRow]:
     return ()
 
@@ -98,6 +103,7 @@ class FactSources:
     certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]] = _no_certificates
     expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_tries
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
+    sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_fields
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
@@ -150,6 +156,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         shapes=await _shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
         late_reports=await sources.late_reports.recent() if sources.late_reports else (),
+        sender_fields=await sources.sender_fields(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         series=stats.series,
         max_series=stats.max_series,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gateway.money.insights.detectors import (
     calls,
+    fields,
     fleet,
     machines,
     prices,
@@ -41,6 +42,8 @@ DETECTORS: tuple[Detector, ...] = (
     prices.cost_gap,
     statements.reconciliation_difference,
     statements.coverage_drop,
+    fields.lost_field,
+    fields.uncounted_calls,
     calls.no_owner,
     calls.doubled_source,
     calls.retry_storm,

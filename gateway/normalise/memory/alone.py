@@ -15,8 +15,9 @@ from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, name_caller, nearest
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.senders import version_of
 from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import Options, Outcome, Stated, stated_by
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import AS_ASSISTANT, Identity, below, in_trace, links_of, of_call, with_names
@@ -79,8 +80,9 @@ class CallAlone(msgspec.Struct, frozen=True):
     plain: Inference | None = None
     has_run: bool = False  # True if the span of the call states the run of an agent
     step: int = PLAIN  # kind of a span that is not a call, for `SpanStep`
+    stated: Stated = ()  # fields that each call of this kind states, with no version
 
-    def book(self, outcome: Outcome, row: Sequence[Any]) -> None:
+    def book(self, outcome: Outcome, row: Sequence[Any], version: str) -> None:
         """
         Add the result of one span to the outcome. The resource of the span must have been entered before.
         """
@@ -111,7 +113,7 @@ class CallAlone(msgspec.Struct, frozen=True):
             identity = with_names(in_trace(identity, record, chosen, self.scope), (), links, ())
         if not self.has_run and parent is not None:
             identity = below(identity, parent)
-        outcome.add(record, identity, device=self.device)
+        outcome.add(record, identity, device=self.device, version=version)
 
     def record_of(self, template: Inference, row: Sequence[Any]) -> Inference:
         """Return a copy of the template with the values of a row."""
@@ -128,25 +130,43 @@ class CallAlone(msgspec.Struct, frozen=True):
         return record
 
 
-def book_rows(kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome) -> None:
+class _Tally(msgspec.Struct):
+    """The number of calls of one kind."""
+
+    stated: Stated
+    calls: int
+
+
+def book_rows(
+    kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome, version: str
+) -> None:
     """
     Add the results of spans to the outcome. The result is the same as calling `CallAlone.book` for each span,
     but the module has hashed the response ids.
     """
-    records, identities = outcome.records, outcome.identities
+    records, identities, tallies = outcome.records, outcome.identities, dict[int, _Tally]()
     for kind, row in zip(kinds, rows, strict=True):
         assert kind is not None and kind.alone is not None
-        alone, id = kind.alone, row[ID_PLACE]
+        alone, record_id = kind.alone, row[ID_PLACE]
         plain = alone.plain
-        if plain is None or id is None:
-            alone.book(outcome, row)
+        if plain is None or record_id is None:
+            alone.book(outcome, row, version)
             continue
         outcome.left_out += alone.left_out
         record = alone.record_of(plain, row)
-        record.id = id
+        record.id = record_id
         records.append(record)
+        tally = tallies.get(id(alone))
+        if tally is None:
+            tallies[id(alone)] = _Tally(alone.stated, 1)
+        else:
+            tally.calls += 1
         above = None if alone.has_run else row[PARENT_PLACE]
-        identities.append(_identity(Identity, (id, *_PLAIN, above, None)))
+        identities.append(_identity(Identity, (record_id, *_PLAIN, above, None)))
+    for tally in tallies.values():
+        source, _, *others = tally.stated
+        stated = (source, version, *others)
+        outcome.stated[stated] = outcome.stated.get(stated, 0) + tally.calls
 
 
 class LearnedKind(NamedTuple):
@@ -242,13 +262,14 @@ def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: S
         if part.context.of is not entered:
             outcome.left_out += part.context.left_out
             entered = part.context.of
+        version = part.context.version
         for first in range(0, len(part.kinds), _AT_ONCE):
             begin, end = first, min(first + _AT_ONCE, len(part.kinds))
             for place in [place for place in range(begin, end) if part.kinds[place] is None]:
-                book_rows(part.kinds[begin:place], part.rows[begin:place], outcome)
+                book_rows(part.kinds[begin:place], part.rows[begin:place], outcome, version)
                 _book_read(part, place, outcome, options)
                 begin = place + 1
-            book_rows(part.kinds[begin:end], part.rows[begin:end], outcome)
+            book_rows(part.kinds[begin:end], part.rows[begin:end], outcome, version)
             if clock.is_over():
                 outcome.pack()
                 yield
@@ -331,6 +352,7 @@ def _call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
         form.read.left_out,
         record if "response_id" in own and record.status != "cached" and call.device is None else None,
         has_run=record.run is not None or "run" in fields,
+        stated=stated_by(record, ""),
     )
 
 
@@ -346,5 +368,6 @@ def is_booked_as(
     for _ in reader.finish():
         pass
     SpanReader(found, options).enter(resource, scope)
-    book_rows((kind,), ((0, False, slots.counts, id, *slots.values),), found)
+    row = (0, False, slots.counts, id, *slots.values)
+    book_rows((kind,), (row,), found, version_of(resource, scope))
     return by_rules == found

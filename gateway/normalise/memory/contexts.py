@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from gateway.normalise.memory.slots import OF_RESOURCE, varying_texts
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
-from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.senders import Senders, version_of
 from gateway.normalise.outcome import Options, Outcome
 from spool.caches import make_room
 from spool.packed.native import ItemMemory
@@ -42,13 +42,14 @@ class EncodedResource:
 
 class _Known(NamedTuple):
     """
-    The number of a resource with a scope, the resource's texts that vary within this number, and the number
-    of tags that were dropped from the resource.
+    The number of a resource with a scope, the resource's texts that vary within this number, the number of tags that
+    were dropped from the resource, and the version of the sender.
     """
 
     number: int
     texts: tuple[str, ...]
     left_out: int
+    version: str
 
 
 class Context:
@@ -57,10 +58,10 @@ class Context:
     resource's texts that vary within the number.
     """
 
-    __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of", "texts")
+    __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of", "texts", "version")
 
     def __init__(self, known: _Known, of: EncodedResource, encoded_scope: bytes) -> None:
-        self.number, self.texts, self.left_out = known
+        self.number, self.texts, self.left_out, self.version = known
         self.of = of
         self.encoded_scope = encoded_scope
         self._scope: Scope | None = None
@@ -104,8 +105,10 @@ class Contexts:
         known = self._known.get(digest)
         if known is None:
             decoded = resource.decoded
-            number, texts = self.number(decoded, protobuf_decoder.one_scope(scope))
-            known = _Known(number, texts, _left_out(decoded, options))
+            decoded_scope = protobuf_decoder.one_scope(scope)
+            number, texts = self.number(decoded, decoded_scope)
+            version = version_of(decoded, decoded_scope)
+            known = _Known(number, texts, _left_out(decoded, options), version)
             if len(self._known) >= MOST_CONTEXTS:
                 make_room(self._known)
             self._known[digest] = known

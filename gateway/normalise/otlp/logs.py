@@ -170,7 +170,10 @@ class LogReader:
             if product.take_log is not None:
                 self._senders.enter(record.resource)
                 tags, device = self._senders.tags, self._senders.device
-                if not product.take_log(index, record, self._outcome, tags=tags, device=device):
+                version = self._senders.version(record.resource, record.scope)
+                if not product.take_log(
+                    index, record, self._outcome, tags=tags, device=device, version=version
+                ):
                     self._outcome.ignored[NOT_AI] += 1
                 return True
         return False
@@ -232,7 +235,8 @@ class LogReader:
             relay = of_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
-        self._outcome.add(call, identity, why, device=self._senders.device)
+        version = self._senders.version(record.resource, record.scope)
+        self._outcome.add(call, identity, why, device=self._senders.device, version=version)
 
 
 def _inference(record: LogRecord, product: Product, event: LogEvent, shape: AttributeShape) -> Inference:

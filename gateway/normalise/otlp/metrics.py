@@ -297,7 +297,7 @@ class PointReader:
         """Read one point and account for it exactly once in the outcome."""
         for product in shape_of(point.attributes).taken_by:
             take = product.take_point
-            if take is not None and take(place, point, self._outcome, tags={}, device=None):
+            if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
                 return
         if point.cannot_count:
             self._ignore(point)

@@ -316,7 +316,14 @@ class TakeItem(Protocol):
     """
 
     def __call__(
-        self, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
+        self,
+        place: int,
+        item: Any,
+        outcome: Outcome,
+        *,
+        tags: Mapping[str, str],
+        device: str | None,
+        version: str,
     ) -> bool: ...
 
 

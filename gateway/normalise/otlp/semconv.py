@@ -230,6 +230,7 @@ RESOURCE_EMAIL = (USER_EMAIL,)
 RESOURCE_TEAM = ("team.id", "team")
 RESOURCE_SESSION = ("session.id",)
 RESOURCE_DEVICE = ("device.id",)
+SENDER_VERSION = ("service.version", "app.version")  # of a resource
 RESOURCE_DEVICE_OR_HOST = ("device.id", "host.id")
 
 # --- Tags ---------------------------------------------------------------------------------------------------

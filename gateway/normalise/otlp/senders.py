@@ -14,7 +14,7 @@ from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import QUOTED_METADATA, metadata_of, own_shape, shape_of
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import LONGEST_VERSION, Options, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_of
@@ -67,6 +67,12 @@ def sender_of(resource: Resource, scope: Scope) -> Product:
     return _SERVICES.get(service, OTEL)
 
 
+def version_of(resource: Resource, scope: Scope) -> str:
+    """Return the version of a sender, or "" if neither its resource nor its scope states one."""
+    stated = semconv.first_text(resource.attributes, semconv.SENDER_VERSION)
+    return (stated or scope.version)[:LONGEST_VERSION]
+
+
 def process_of(resource: Resource) -> str:
     """
     Return a text that identifies the process of a resource as far as the resource does. Many SDKs state only
@@ -106,6 +112,20 @@ class Senders:
         self.caller = NO_CALLER
         self.device: str | None = None
         self.tags: dict[str, str] = {}
+        self._versioned: tuple[Resource | None, Scope | None] = (None, None)
+        self._version = ""
+
+    def version(self, resource: Resource | None, scope: Scope | None) -> str:
+        """
+        Return the version of a sender, which is read once for consecutive items.
+
+        This is no part of `enter`, because spans of all versions are of one kind to the compiled module.
+        """
+        read_resource, read_scope = self._versioned
+        if resource is not read_resource or scope is not read_scope:
+            self._versioned = (resource, scope)
+            self._version = "" if resource is None or scope is None else version_of(resource, scope)
+        return self._version
 
     def enter(self, resource: Resource) -> None:
         """Read caller, device and tags from a resource."""

@@ -25,6 +25,8 @@ BY_NAME = {
     "chat_completions": CHAT,  # name from Logfire
 }  # fmt: skip
 
+BILLED_BY_TOKENS = frozenset({CHAT, COMPLETION, GENERATE, EMBEDDINGS, REALTIME})
+
 # LiteLLM's other functions, found by a part of their names. Examples: `aimage_generation` and
 # `agenerate_content_stream`.
 _BY_PART = (

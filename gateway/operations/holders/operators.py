@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.lists import Rows
     from gateway.intake.billing_connections import BillingConnections
+    from gateway.intake.sender_fields import KeptSenderFields
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
     from gateway.monitoring.late_reports import KeptLateReports
@@ -304,7 +305,9 @@ class SpoolServices:
     native: NativeUse = NO_NATIVE
     memory: Once[SpanMemory] | None = None  # None without the compiled module
     late_reports: KeptLateReports | None = None  # None while the registry is damaged
-    sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
+    # None in an agent, and while the registry is damaged
+    sender_hours: KeptSenderHours | None = None
+    sender_fields: KeptSenderFields | None = None
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake

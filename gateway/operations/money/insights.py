@@ -67,6 +67,8 @@ def inspector(services: OperatorServices) -> Inspector:
         optional["fleet"] = services.senders.fleet.rows
     if services.spool.sender_hours is not None:
         optional["sender_hours"] = services.spool.sender_hours.current
+    if services.spool.sender_fields is not None:
+        optional["sender_fields"] = services.spool.sender_fields.recent
     memory = services.spool.memory
     sources = FactSources(
         ledger=services.money.ledger,

@@ -303,6 +303,7 @@ async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | 
         request.share.take,
         size=size,
     )
+    outcome.name_agent(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
     answering = answer_to(format, body, outcome, now=receivers.clock.now())
     answer = await drive_aside(lambda _: answering, request.share.take, size=size)

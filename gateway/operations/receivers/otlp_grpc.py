@@ -194,6 +194,7 @@ def _export(signal: Signal, services: ReceiverServices) -> Take:
         otlp_http = await imported("gateway.operations.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # release the body's memory, because the commit may take a while
+        outcome.name_agent(_metadatum(context, "user-agent"))
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))

@@ -113,6 +113,7 @@ async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -
     outcome = await read_export(
         signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
+    outcome.name_agent(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.take(outcome, request.bearer)
     if outcome.rejects:
         refuse_when_all_malformed(outcome)

@@ -73,6 +73,8 @@ def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterat
         yield Task("reach of the ledger", lambda: storage.ledger.watch(storage.log))
     if assembler.late_reports is not None:
         yield Task("late reports", assembler.late_reports.run)
+    if assembler.sender_fields is not None:
+        yield Task("fields of senders", assembler.sender_fields.run)
     yield alone("retention", lambda: _retain(storage.log, assembler.billing_connections))
     yield alone("container files", lambda: _retain_files(storage.container_files, assembler))
     yield alone("ledger", lambda: storage.ledger.follow(storage.log))

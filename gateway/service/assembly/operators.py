@@ -112,6 +112,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         native=parts.native,
         memory=parts.memory,
         late_reports=parts.late_reports,
+        sender_fields=parts.sender_fields,
         sender_hours=parts.sender_hours,
         lakes=lambda: lake_states(parts.config, storage),
         past=lambda: past_records(parts.config, storage),

@@ -67,6 +67,7 @@ from spool.storage import Storage
 if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSeal
     from gateway.core.first_use import Once
+    from gateway.intake.sender_fields import KeptSenderFields
     from gateway.monitoring.late_reports import KeptLateReports
     from gateway.monitoring.sender_hours import KeptSenderHours
     from gateway.normalise.memory.spans import SpanMemory
@@ -96,9 +97,9 @@ class Assembler:
         self.native = native
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
-        self.sender_hours: KeptSenderHours | None = (
-            None  # None in an agent, and while the registry is damaged
-        )
+        # None in an agent, and while the registry is damaged
+        self.sender_hours: KeptSenderHours | None = None
+        self.sender_fields: KeptSenderFields | None = None
         # When the intake starts, it replaces this function with one that returns the prices in use.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config, self.storage.registry)
         self.clock = clock
@@ -268,6 +269,7 @@ class Assembler:
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
             note_test=access.note_test,
             note_sources=None if self.sender_hours is None else self.sender_hours.note,
+            fields=None if self.sender_fields is None else self.sender_fields.counter,
         )
         self.prices = lambda: intake.prices
         if reports.is_shared:

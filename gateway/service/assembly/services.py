@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gateway.configuration.sections import Config, ConfigError
 from gateway.core.first_use import Once, import_here
 from gateway.intake.attribution import Attribution
+from gateway.intake.sender_fields import KeptSenderFields, SenderFieldCounter
 from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.sender_hours import KeptSenderHours
@@ -86,6 +87,9 @@ async def open_services(
         if storage.registry is not None:
             if not is_agent:
                 assembler.sender_hours = KeptSenderHours(storage.registry.sender_hours, clock)
+                assembler.sender_fields = KeptSenderFields(
+                    SenderFieldCounter(clock), storage.registry.sender_fields
+                )
             assembler.late_reports = KeptLateReports(late_reports, storage.registry.late_reports)
         try:
             services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)

@@ -593,6 +593,28 @@ def test_unknown_spans_beside_known_ones_are_recorded_alone(
     assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
 
 
+def test_versions_of_senders_share_kinds(native: Native) -> None:
+    """The memory states the version of each sender as the rules do, and learns nothing anew for a version."""
+    memory = SpanMemory(native, AT_ONCE)
+
+    def request(number: int, version: str) -> bytes:
+        of_version = ExportTraceServiceRequest.FromString(numbered(protobuf_spans(20), number))
+        attributes = of_version.resource_spans[0].resource.attributes
+        attributes.add(key="service.version").value.string_value = version
+        return of_version.SerializeToString()
+
+    _learn(memory, (request(number, "1.0") for number in range(30)))
+    kinds = memory.kinds
+    for number, version in enumerate(["1.0", "2.0", "x" * 40], start=100):
+        body = request(number, version)
+        remembered = run(memory.normalise(body, Options()))
+        assert remembered is not None
+        assert by_rules(body, Options()) == remembered
+        assert {version[:32]} == {stated[1] for stated in remembered.stated}
+        assert 20 == sum(remembered.stated.values())
+    assert kinds == memory.kinds
+
+
 def test_tags_vary_within_a_kind(native: Native) -> None:
     """
     Tags with a new text in each span make no new kinds. Text that is not plain, such as a sentence or a secret, is

@@ -217,6 +217,7 @@ def take_row(
     *,
     tags: Mapping[str, str],
     device: str | None,
+    version: str,
 ) -> bool:
     """
     Add the calls of an OTLP item that is a row of a gateway's own table or log. Each attribute of the item
@@ -236,7 +237,7 @@ def take_row(
             outcome.left_out += name not in own and not tag_rules.put(own, name, value)
         record.tags = own
         why = None if outcome.why is None else explained(format.origins, record)
-        outcome.add(record, _relayed(call), why, device=device)
+        outcome.add(record, _relayed(call), why, device=device, version=version)
     return bool(calls)
 
 

@@ -82,6 +82,7 @@ def _take(
     *,
     tags: Mapping[str, str],
     device: str | None,
+    version: str,
 ) -> bool:
     """Add one record of the other Tollhouse, or reject the item. Return True in both cases."""
     attributes = item.attributes
@@ -101,7 +102,7 @@ def _take(
     record.tags = own
     outcome.forwarded.add(len(outcome.records))
     why = None if outcome.why is None else _origins(record)
-    outcome.add(record, Identity(record.id), why)
+    outcome.add(record, Identity(record.id), why, version=None)
     return True
 
 

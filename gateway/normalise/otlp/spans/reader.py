@@ -257,8 +257,11 @@ class SpanReader:
     def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
         """Pass the whole span to the products that read whole spans. Return True if a product read it."""
         sender = self._senders
+        version = sender.version(span.resource, span.scope)
         return any(
-            product.take_span(index, span, self._outcome, tags=sender.tags, device=sender.device)
+            product.take_span(
+                index, span, self._outcome, tags=sender.tags, device=sender.device, version=version
+            )
             for product in shape.taken_by
             if product.take_span is not None
         )
@@ -444,7 +447,8 @@ class SpanReader:
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
             identity = below(identity, link)
-        self._outcome.add(record, identity, call.why, device=call.device)
+        version = self._senders.version(call.resource, call.scope)
+        self._outcome.add(record, identity, call.why, device=call.device, version=version)
 
 
 class ReadSpan(Struct, gc=False):

@@ -1,0 +1,197 @@
+"""Detectors for senders that state less than before, or no usage, by source and sender version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from gateway.money.insights.facts import DAY_S, Facts, no_plant
+from gateway.money.insights.findings import finding, named, ordered, percent
+from spool.registry.insights import LOW, Finding
+from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, summed
+
+LEAST_CALLS = 50  # calls below which a version is not judged
+LOST_SHARE = 0.1  # at most this share of the calls of the version states the field
+STATED_SHARE = 0.9  # at least this share of the calls of the version before stated it
+UNCOUNTED_SHARE = 0.5
+MOVED_SHARE = 0.2  # change of a share that may explain a lost field
+ENDS_S = 7 * DAY_S  # after the last call of a version
+
+# what a finding calls a field
+_FIELDS = {
+    "model": "model",
+    "provider": "provider",
+    "input": "input tokens",
+    "output": "output tokens",
+    "cache": "cache tokens",
+    "cost": "cost",
+    "user": "user",
+    "session": "session",
+    "team": "team",
+    "id": "id of the call",
+}
+_NUMBERS = re.compile(r"\d+|\D+")
+
+Version = Sequence[FieldCounts]  # counts of the days of a version, newest first
+
+
+def _sources(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
+    """Return the counts of each named version by source."""
+    sources: dict[str, dict[str, list[FieldCounts]]] = {}
+    for day in sorted(facts.sender_fields, reverse=True):
+        for (source, version), counts in facts.sender_fields[day].items():
+            if OTHER not in (source, version):
+                sources.setdefault(source, {}).setdefault(version, []).append(counts)
+    return sources
+
+
+@no_plant("all its senders keep their version")
+def lost_field(facts: Facts) -> Sequence[Finding]:
+    """Find versions of a sender that no longer state a field that the version before stated."""
+    findings: list[Finding] = []
+    for source, versions in _sources(facts).items():
+        stating = {version: days for version, days in versions.items() if version != NO_VERSION}
+        by_age = sorted(stating, key=lambda version: _age(version, stating[version]))
+        for before, version in _consecutive(by_age, stating):
+            if facts.now - stating[version][0].last <= ENDS_S:
+                findings += _lost(source, before, stating[before], version, stating[version])
+    return ordered(findings)
+
+
+def _age(version: str, days: Version) -> tuple[float, Sequence[tuple[bool, int, str]]]:
+    """Return the sort key of a version: the first arrival, then the numbers in its name."""
+    parts = _NUMBERS.findall(version)
+    return days[-1].first, [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def _consecutive(by_age: Sequence[str], versions: Mapping[str, Version]) -> Iterator[tuple[str, str]]:
+    """Return each version with enough calls after the version with enough calls before it."""
+    enough = [name for name in by_age if sum(day.calls for day in versions[name]) >= LEAST_CALLS]
+    return pairwise(enough)
+
+
+def _newest(days: Version) -> FieldCounts:
+    """Return the counts of the newest days that have enough calls together."""
+    return summed(days[: _enough_days(days)])
+
+
+def _enough_days(days: Version) -> int:
+    calls = 0
+    for number, day in enumerate(days, start=1):
+        calls += day.calls
+        if calls >= LEAST_CALLS:
+            return number
+    return len(days)
+
+
+def _lost(source: str, before: str, earlier: Version, version: str, days: Version) -> Iterator[Finding]:
+    old = _newest(earlier)
+    if not _are_comparable(old, _newest(days)):
+        return
+    for field, words in _FIELDS.items():
+        lacking = _lacking(days, field)
+        if lacking is not None and old.fields.get(field, 0) >= STATED_SHARE * old.calls:
+            yield _lost_finding(source, (before, old), (version, lacking), field, words)
+
+
+def _are_comparable(old: FieldCounts, new: FieldCounts) -> bool:
+    """Return True if both versions come from the same sender, or both from several."""
+    if len(old.senders) == SEVERAL or len(new.senders) == SEVERAL:
+        return len(old.senders) == len(new.senders)
+    return old.senders == new.senders
+
+
+def _lacking(days: Version, field: str) -> FieldCounts | None:
+    """Return the counts of as many newest days as lack a field. Return None if the newest days have it."""
+    lacking = None
+    for number in range(_enough_days(days), len(days) + 1):
+        counts = summed(days[:number])
+        if counts.fields.get(field, 0) > LOST_SHARE * counts.calls:
+            break
+        lacking = counts
+    return lacking
+
+
+def _lost_finding(
+    source: str, old: tuple[str, FieldCounts], new: tuple[str, FieldCounts], field: str, words: str
+) -> Finding:
+    (before, earlier), (version, counts) = old, new
+    shown = named(source)
+    lost = f"{counts.fields.get(field, 0):,} of {counts.calls:,}"
+    had = percent(earlier.fields.get(field, 0), earlier.calls)
+    moved = "".join(_moved(kind, earlier, counts) for kind in ("provider", "operation"))
+    return finding(
+        "lost_field",
+        (source, version, field),
+        title=f"{shown} {named(version)} states no {words}: {lost}; {named(before)}: {had}",
+        seen=(
+            f"Of the newest {counts.calls:,} calls of {shown} {named(version)}, {counts.fields.get(field, 0):,} state "
+            f"the field ({words}). Of {earlier.calls:,} calls of {named(before)}, {had} stated it.{moved}"
+        ),
+        advice=(
+            f"Read the release notes of {shown}, and compare one payload of each version with `tollhouse explain "
+            "--why`. The insight ends when the field returns, or seven days after the last call of the version."
+        ),
+        category="coverage",
+        effort=LOW,
+        newest=counts.last,
+    )
+
+
+def _moved(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
+    """Name the provider or the operation whose share moved most, as a possible reason."""
+    before: Mapping[str, int] = getattr(earlier, f"{kind}s")
+    now: Mapping[str, int] = getattr(counts, f"{kind}s")
+
+    def change(name: str) -> float:
+        return round(now.get(name, 0) / counts.calls - before.get(name, 0) / earlier.calls, 6)
+
+    most = max(sorted({*before, *now}), key=lambda name: abs(change(name)), default="")
+    if abs(change(most)) <= MOVED_SHARE:
+        return ""
+    shares = (
+        f"from {percent(before.get(most, 0), earlier.calls)} to {percent(now.get(most, 0), counts.calls)}"
+    )
+    return f" A possible reason: the share of the {kind} {named(most)} went {shares} of the calls."
+
+
+@no_plant("all its successful calls state usage")
+def uncounted_calls(facts: Facts) -> Sequence[Finding]:
+    """
+    Find versions of a sender whose successful calls mostly have no count, though their operations are billed by tokens.
+
+    The day is the newest of today and yesterday (UTC) with enough calls.
+    """
+    today = int(facts.now // DAY_S)
+    findings = {}
+    for day in (today - 1, today):
+        for (source, version), counts in facts.sender_fields.get(day, {}).items():
+            if counts.billed >= LEAST_CALLS and OTHER not in (source, version):
+                findings[source, version] = counts
+    return ordered(
+        _uncounted(source, version, counts)
+        for (source, version), counts in findings.items()
+        if counts.uncounted >= UNCOUNTED_SHARE * counts.billed
+    )
+
+
+def _uncounted(source: str, version: str, counts: FieldCounts) -> Finding:
+    sender = " ".join([named(source), *([named(version)] if version else [])])
+    return finding(
+        "uncounted_calls",
+        (source, version),
+        title=f"{counts.uncounted:,} of {counts.billed:,} calls of {sender} state no usage",
+        seen=(
+            f"On one day, {counts.uncounted:,} of {counts.billed:,} successful calls of {sender} had no token count "
+            "and no other usage, though their operations are billed by tokens. Such a call counts as $0, unless its "
+            "cost was reported."
+        ),
+        advice=(
+            "Set the sender to report usage. For OpenAI streams, set `stream_options.include_usage`. "
+            "`tollhouse explain --why` shows which attributes Tollhouse reads."
+        ),
+        category="prices",
+        effort=LOW,
+        newest=counts.last,
+    )

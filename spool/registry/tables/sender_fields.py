@@ -1,0 +1,169 @@
+"""
+Daily counts of the fields that calls state, by source and sender version. They include all processes, and survive
+restarts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from spool.registry.changes import Changes
+from spool.registry.registry_rows import RegistryRows
+
+KIND = "sender_fields"
+DAYS = 14  # days that are stored, today included
+MAX_SOURCES = 64
+MAX_VERSIONS = 8  # newest versions of a source that have counts of their own
+MAX_GROUPS = 8  # providers, and operations, of a version and day that have counts of their own
+MAX_FORMER = 64  # remembered versions of a source that are no longer among the newest
+OTHER = "(other)"
+_FORMER = "former"  # id of the document with the remembered versions
+ONE, SEVERAL = 1, 2  # `senders` has at most two
+
+
+class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """
+    The calls of a source and version on a day (UTC).
+
+    `fields` counts the calls that state a field. `billed` counts successful calls of an operation that is billed by
+    tokens, and `uncounted` those of them without counts and meters. `senders` has hashes of at most two keys or
+    devices. `first` is the first arrival of the version, also on earlier days.
+    """
+
+    first: float
+    last: float
+    calls: int = 0
+    billed: int = 0
+    uncounted: int = 0
+    fields: dict[str, int] = {}
+    providers: dict[str, int] = {}
+    operations: dict[str, int] = {}
+    senders: list[str] = []
+
+    def add(self, other: FieldCounts) -> None:
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.calls += other.calls
+        self.billed += other.billed
+        self.uncounted += other.uncounted
+        self.fields = Counter(self.fields) + Counter(other.fields)
+        self.providers = _grouped(self.providers, other.providers)
+        self.operations = _grouped(self.operations, other.operations)
+        self.senders = list(dict.fromkeys([*self.senders, *other.senders]))[:SEVERAL]
+
+
+def _grouped(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Add counts by name. Names above the limit are counted as OTHER."""
+    sums = Counter(one)
+    for name, n in other.items():
+        is_known = name in sums or len(sums) < MAX_GROUPS
+        sums[name if is_known else OTHER] += n
+    return dict(sums)
+
+
+def summed(counts: Iterable[FieldCounts]) -> FieldCounts:
+    """Add up counts, of which there is at least one."""
+    first, *others = counts
+    total = msgspec.structs.replace(first)
+    for other in others:
+        total.add(other)
+    return total
+
+
+NO_VERSION = ""  # version of senders that state none
+Sender = tuple[str, str]  # source and version
+SenderDay = dict[Sender, FieldCounts]
+
+
+class SenderFieldTable:
+    """The counts, stored as one document per day."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
+        """Add counts to some days. Delete the days that are too old."""
+
+        def work(rows: RegistryRows) -> None:
+            bodies = dict(rows.documents(KIND))
+            former = {source: list(names) for source, names in bodies.pop(_FORMER, {}).items()}
+            stored = {int(id): _decoded(body) for id, body in bodies.items() if int(id) > today - DAYS}
+            for day, counts in days.items():
+                if day > today - DAYS:
+                    _add_day(stored, day, counts, former)
+            for id in bodies:
+                if int(id) not in stored:
+                    rows.delete_document(KIND, id)
+            for day, of_day in stored.items():
+                if (body := _encoded(of_day)) != bodies.get(str(day)):
+                    rows.put_document(KIND, str(day), body)
+            known = {source for of_day in stored.values() for source, _ in of_day}
+            rows.put_document(KIND, _FORMER, {source: former[source] for source in former.keys() & known})
+
+        await self._changes.change(work)
+
+    async def since(self, oldest: int) -> Mapping[int, SenderDay]:
+        """Return the counts of the days from `oldest` on."""
+        stored = await self._changes.read(lambda rows: rows.documents(KIND))
+        days = {int(id): body for id, body in stored.items() if id != _FORMER}
+        return {day: _decoded(days[day]) for day in sorted(days) if day >= oldest}
+
+
+def _add_day(
+    stored: dict[int, SenderDay],
+    day: int,
+    counts: Mapping[Sender, FieldCounts],
+    former: dict[str, list[str]],
+) -> None:
+    of_day = stored.setdefault(day, {})
+    for (source, version), new in counts.items():
+        known = {name for each in stored.values() for name, _ in each}
+        if source not in known and len(known - {OTHER}) >= MAX_SOURCES:
+            source = version = OTHER
+        elif version in former.get(source, ()):
+            version = OTHER
+        _add(of_day, (source, version), new)
+        of_day[source, version].first = min(
+            each[source, version].first for each in stored.values() if (source, version) in each
+        )
+        _keep_newest(stored, source, former)
+
+
+def _add(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
+    if sender in of_day:
+        of_day[sender].add(new)
+    else:
+        of_day[sender] = summed([new])
+
+
+def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
+    """Add the counts of the oldest versions of a source to OTHER, so that the newest remain."""
+    first: dict[str, float] = {}
+    for of_day in stored.values():
+        for (name, version), counts in of_day.items():
+            if name == source and version not in (OTHER, NO_VERSION):
+                first[version] = min(first.get(version, counts.first), counts.first)
+    oldest = sorted(first, key=lambda version: (first[version], version))[:-MAX_VERSIONS]
+    for version in oldest:
+        for of_day in stored.values():
+            if (source, version) in of_day:
+                _add(of_day, (source, OTHER), of_day.pop((source, version)))
+    if oldest:
+        former[source] = [*former.get(source, ()), *oldest][-MAX_FORMER:]
+
+
+def _encoded(of_day: SenderDay) -> dict[str, dict[str, object]]:
+    body: dict[str, dict[str, object]] = {}
+    for (source, version), counts in of_day.items():
+        body.setdefault(source, {})[version] = msgspec.to_builtins(counts)
+    return body
+
+
+def _decoded(body: Mapping[str, Mapping[str, object]]) -> SenderDay:
+    return {
+        (source, version): msgspec.convert(counts, FieldCounts)
+        for source, versions in body.items()
+        for version, counts in versions.items()
+    }
