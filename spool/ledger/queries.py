@@ -260,6 +260,11 @@ class CostQuery:
         is_filtered = any(values for name, values in self.exclude.items() if name in work.UNITS)
         return is_filtered or not self.include.keys().isdisjoint(work.UNITS)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the query is limited to the calls that a person may see."""
+        return SLICE in self.include
+
     def without_unit(self) -> CostQuery:
         """Return the query without units of work, and without filters that use them."""
         return replace(

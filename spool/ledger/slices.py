@@ -86,7 +86,9 @@ class SlicedLedger:
             self._ledger.check_people((*query.named, "user"))
         if SLICE in query.named:
             check_dimension(SLICE)
-        cut = within(query, include={SLICE: (_YES,)}, exclude={})
+        # The slice is the first filter, so that engines apply further filters only to visible calls. Otherwise, the
+        # time would reveal whether a hidden value exists.
+        cut = replace(query, include={SLICE: (_YES,), **query.include})
         if query.arranged:  # bill amounts that belong to no call are in no slice
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 

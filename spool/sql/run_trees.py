@@ -18,7 +18,7 @@ SELECT s.unit_run, s.unit_session, MIN(CASE WHEN s.parent_run > {rest} THEN s.pa
 FROM above a JOIN {sets} s ON s.unit_run = a.run WHERE s.unit_run > {rest}{s_is_seen} GROUP BY 1, 2"""
 _LINEAGE = """
 WITH RECURSIVE {seen}own (run) AS (
-  SELECT DISTINCT unit_run FROM {sets} s WHERE {column} IN :numbers AND unit_run > {rest}{s_is_seen}
+  SELECT DISTINCT unit_run FROM {own} WHERE unit_run > {rest}
 ), below (run) AS (
   SELECT run FROM own{and_below}
 ), above (run) AS (
@@ -76,7 +76,10 @@ def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
     """
     names = {"sets": sets, "rest": REST, **_of_seen(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
-    return _LINEAGE.format(column=column, and_below=and_below, **names)
+    own = f"(SELECT unit_run FROM {sets} WHERE {column} IN :numbers) s"
+    if seen:  # all visible sets are read, because the time would reveal whether a hidden one has this unit
+        own = f"(SELECT s.unit_run FROM seen v JOIN {sets} s ON s.id = v.id WHERE s.{column} + 0 * v.id IN :numbers) s"
+    return _LINEAGE.format(own=own, and_below=and_below, **names)
 
 
 def above(sets: str, used: str, *, links: str = "", seen: str = "") -> str:

@@ -274,8 +274,11 @@ class SqlWorkRows(ABC):
     def _few_sets(self, query: CostQuery) -> str:
         """
         Return the condition for the sets of units that can pass a query's filters, or "" if these are many. The sums of
-        a few sets are looked up instead of reading the whole time range.
+        a few sets are looked up instead of reading the whole time range. For a person with restricted access, the
+        whole range is read, because the time would reveal how many hidden sums pass.
         """
+        if query.is_limited:
+            return ""
         sets, links = self._named(SETS), self._named(work_links.LINKS)
         few: set[int] | None = None
         for name, numbers in _chosen(query):
@@ -322,7 +325,12 @@ class SqlWorkRows(ABC):
         return is_by_unit and not work_links.has_times(self._pairs(), query.named)
 
     def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
-        """Return the condition for the sets of units that can pass a query's filters and have sums in a time range."""
+        """
+        Return the condition for the sets of units that can pass a query's filters and have sums in a time range. It is
+        empty for a person with restricted access, as in `_few_sets`.
+        """
+        if query.is_limited:
+            return ""
         pairs = self._pairs()
         terms = [
             f" AND p.{_COLUMNS[name]} IN ({_listing(numbers)})"
@@ -495,13 +503,15 @@ class SqlWorkRows(ABC):
         of_tree = (
             query.unit if query.aggregated else None
         )  # a filter by this unit applies to aggregated costs
+        # A term of both tables is checked for each visible sum. No index finds the sets of hidden units.
+        visible = " + 0 * units" if query.is_limited else ""
         terms = [
-            f"{_COLUMNS[name]} IN ({_listing(numbers)})"
+            f"{_COLUMNS[name]}{visible} IN ({_listing(numbers)})"
             for name, numbers in _chosen(query)
             if name != of_tree
         ]
         terms += [
-            f"{_COLUMNS[name]} NOT IN ({_listing(numbers_of(name, values))})"
+            f"{_COLUMNS[name]}{visible} NOT IN ({_listing(numbers_of(name, values))})"
             for name, values in query.exclude.items()
             if name in UNITS and values and name != of_tree
         ]

@@ -171,13 +171,15 @@ async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit:
         if unit == SESSION:
             others_above |= dict.fromkeys(_linked_above(links, name))
         started_by = [{"session": session} for session in others_above] if is_tree else []
+    whole = _sum(sums)
+    may_have_started = unit == SESSION and (ledger.has_every_call or whole.calls > 0)
     return _Unit(
-        own=_sum(sums),
+        own=whole,
         aggregated=_sum(trees[0]) if trees else None,
         without_run=_sum([row for row in rows if row.group == (None,)]),
         others=_sum([others] if others else []),
         started_by=started_by,
-        started_sessions=await _started_sessions(ledger, links, query, name) if unit == SESSION else (),
+        started_sessions=await _started_sessions(ledger, links, query, name) if may_have_started else (),
         runs=await asyncio.to_thread(tree, dict.fromkeys(of_tree), own, parents, sessions),
     )
 
@@ -204,6 +206,8 @@ async def _lineage(
         near = set[str]()
         for run in new:
             number, row = number_of(RUN, run), rows.get(run)
+            if row is None and not ledger.has_every_call:
+                continue  # a link of a hidden run would take a further query, so the time would reveal it
             parent = links.parent_of(RUN, number)
             if parent is not None and (row is None or row.parent is None):
                 linked[run] = Lineage(run, shown(RUN, parent), None)

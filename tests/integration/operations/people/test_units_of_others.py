@@ -26,7 +26,7 @@ from spool.ledger.work import TREES, UNITS
 from spool.record import Inference
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, with_included
-from spool.registry.roles import EXCEPT, FULL, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
 from spool.registry.scopes import SCOPES
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -34,6 +34,7 @@ from tests.moved_clock import MovedClock
 from tests.rounds import IS_LONG
 from tests.spool.contract.examples import add, call
 from tests.spool.digests import DIGESTS, as_shown
+from tests.spool.ledger.engine_work import work_of
 from tests.spool.ledger.test_work_slices import VALUES, made_role, value_of
 
 ROLES, NAMED = (range(200), 6) if IS_LONG else (range(1), 1)  # people, and units of a kind that they ask for
@@ -252,6 +253,43 @@ async def test_calls_of_others_change_no_answer(tmp_path: Path, number: int) -> 
                 for path, other in paths
                 if as_if_named(with_others[path], unit, name, unknown) != with_others[other]
             }
+
+
+async def test_a_hidden_unit_takes_as_much_work_as_an_unknown_one(tmp_path: Path) -> None:
+    """
+    Each request about a unit takes as much work of the ledger if only others use the unit, if its name is similar, and
+    if nobody uses it. Some hidden units are linked.
+    """
+    now = MovedClock().now()
+    hidden = {**{unit: names[-1] for unit, names in NAMES.items()}, "session": "session-3", "branch": "fix"}
+    calls = [
+        call(
+            number,
+            at=now - 7200 - number % 3 * DAY_S,
+            session=hidden["session"] if team == "ads" else "session-0",
+            run=hidden["run"] if team == "ads" else RUNS[number % 4],
+            tags={
+                name: hidden[name] if team == "ads" else NAMES[name][0] for name in NAMES if name not in TREES
+            },
+            team=team,
+            user=f"user-{number % 5}",
+            cost="1",
+            cost_source="reported",
+        )
+        for number, team in enumerate(["ads"] * 300 + ["search"] * 100)
+    ]
+    similar = {**{unit: f"{name}-2" for unit, name in hidden.items()}, "run": "e" * 32}
+    role = [[RoleFilter(dimension="team", mode=IS, values=("search",))]]
+    async with desk(tmp_path, calls, role) as person:
+        ledger = person.server.storage.ledger
+        for unit in UNITS:
+            names = (hidden[unit], similar[unit], UNKNOWN[unit])
+            for paths in zip(*(of_unit(unit, name) for name in names), strict=True):
+                counts = []
+                for path in paths:
+                    assert 200 == (await person.ask("GET", path))[0], path
+                    counts.append(await work_of(ledger, lambda path=path: person.ask("GET", path)))  # type: ignore[misc]
+                assert max(counts) <= 1.2 * min(counts), (paths[0], counts)
 
 
 def values_of(record: Inference, unit: str) -> set[str | None]:
