@@ -198,14 +198,14 @@ class PriceBook:
         Return the cost of calls that the ledger has summed. The cost equals the sum of the costs of the
         single calls. Implements `Pricer`.
         """
-        if not self._is_constant(total):
+        if not self.is_constant(total):
             return None
         if total.meters:
             return _sum_of_sums(self._quote_of_sum(total).parts, total)
         rate = self.rate_of_sum(total)
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
 
-    def _is_constant(self, total: TokenSum) -> bool:
+    def is_constant(self, total: TokenSum) -> bool:
         """Return whether no price of summed calls changes before `until`."""
         first = quote = self._quote_of_sum(total)
         while quote.high < total.until:

@@ -141,7 +141,8 @@ class _Savings:
         estimate = self._price(tokens, named)
         if not estimate:
             return None
-        price = self._price(tokens, (None, self._model, None, tokens.mode, self._time))
+        # the other model has its price at one time, not a price that holds for the day
+        price = self._price(replace(tokens, until=0), (None, self._model, None, tokens.mode, self._time))
         return None if price is None else share_of(estimate - price, one.cost, estimate)
 
     def _price(self, tokens: TokenSum, named: _Named) -> int | None:
@@ -151,7 +152,8 @@ class _Savings:
             return None if text is None else money.units(text)
         key = (*named, tokens.beyond)
         if key not in self._rates:
-            self._rates[key] = self._book.rate_of_sum(_renamed(tokens, named))
+            total = _renamed(tokens, named)
+            self._rates[key] = self._book.rate_of_sum(total) if self._book.is_constant(total) else None
         rate = self._rates[key]
         amount = None if rate is None else amount_of_sum(rate, tokens)
         return None if rate is None or amount is None else money.scaled(amount, rate.digits)

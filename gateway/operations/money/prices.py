@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from gateway.core.schemas import COUNT, TEXT, closed
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
@@ -24,7 +26,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.ledger.days.usage import UsageSum
-from spool.record import moment
+from spool.record import NS, moment
 from spool.registry.permission_sets import MODIFY_BILLING
 
 REPORTED = "reported"
@@ -48,7 +50,9 @@ class _Effect:
         if one.dimensions.cost_source == REPORTED:
             self.reported += calls
         else:
-            estimate = book.estimate_sum(one.tokens)
+            # a price that changes within the day, such as one at night, is no price of the whole sum
+            whole_day = replace(one.tokens, until=(one.day + DAY_S) * NS)
+            estimate = book.estimate_sum(whole_day)
             is_unpriced = KIND_OF_SOURCE[one.dimensions.cost_source] == UNPRICED
             self.unpriced += calls if estimate is None and is_unpriced else 0
         self.after += one.cost if estimate is None else money.units(estimate)

@@ -29,7 +29,7 @@ _Named = tuple[int, int, Dimensions]  # negative cost, number of the set of dime
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     Calls of one day with the same dimensions. `cost` is the reported or else the estimated cost, in
-    units of `spool.ledger.money`.
+    units of `spool.ledger.money`. `tokens` has an estimate only if the price holds for the whole day.
     """
 
     day: int  # start of the day, in epoch seconds
@@ -78,7 +78,7 @@ def sums_of_days(
         if len(named_sums) > most:
             named_sums = _dearest(named_sums, most)
         for negative, number, dimensions in named_sums:
-            tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}))
+            tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}), DAY_S)
             day_sum = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
             sums_by_number.setdefault(number, []).append(day_sum)
     return list(sums_by_number.values())

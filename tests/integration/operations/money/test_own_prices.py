@@ -47,6 +47,28 @@ async def test_the_preview_shows_calls_and_costs_before_and_after(server: Operat
     assert later.payload["preview"]["unpriced_calls"] == 2
 
 
+async def test_a_later_price_changes_no_call_at_night(server: OperatorServer) -> None:
+    """Before the new price, the list has one price by day and one by night. That of midnight is not used."""
+    tokens = {"input_tokens": 1_000_000, "output_tokens": 0}
+    night = int(NOW) // DAY * DAY - DAY + 2 * 3600
+    calls = [
+        call(9 + hours, at=night + hours * 3600, provider="deepseek", request_model="deepseek-flash", cost=None,
+             estimated_cost=cost, cost_source="estimated", **tokens)
+        for hours, cost in ((0, "0.3"), (10, "0.15"))
+    ]  # fmt: skip
+    await add(server.services.spool.log, *calls)
+    draft = {"model": "deepseek-*", "input": "2", "output": "8", "cache_read": "0", "since": "2026-10-01"}
+    shown = (await server.ask("POST", "/prices/preview", draft)).payload["preview"]
+    assert (2, 0, 0.45, 0.45) == (
+        shown["calls"],
+        shown["unpriced_calls"],
+        float(shown["before"]),
+        float(shown["after"]),
+    )
+    now = (await server.ask("POST", "/prices/preview", {**draft, "since": ""})).payload["preview"]
+    assert float(now["after"]) == 4
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -62,6 +62,21 @@ async def asked(server: OperatorServer, query: str) -> Any:
     return answer.payload
 
 
+@pytest.mark.parametrize("hour", [2, 12])
+async def test_calls_of_a_model_with_prices_by_the_hour_are_unchanged(
+    server: OperatorServer, hour: int
+) -> None:
+    """A sum of a day has no hours. The price of midnight would make such calls look twice as cheap as they were."""
+    at = AT - (12 - hour) * 3600
+    night = call(9, at=at, team="night", provider="deepseek", request_model="deepseek-flash", **TOKENS)
+    PriceBook.load().price(night[0])
+    await add(server.services.spool.log, night)
+    payload = await asked(server, "by=team&model=gpt-4o-mini&range=mtd")
+    [row] = [row for row in payload["rows"] if row["team"] == "night"]
+    assert Decimal(night[0].estimated_cost or "") == Decimal(row["cost"]) == Decimal(row["as_if"])
+    assert (1, Decimal(row["cost"])) == (row["calls"], Decimal(row["unchanged"]))
+
+
 async def test_sums_are_gone_through_on_threads(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
