@@ -137,8 +137,6 @@ def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
         raise not_billed(unit)
     if query.meter:
         raise AskedTooMuch(f"quantities of meters are not summed by {unit}; leave the meter or {unit} out")
-    if query.granularity == "hourly":
-        raise AskedTooMuch(f"costs by {unit} are per day or longer; use daily periods")
 
 
 def not_billed(unit: str) -> AskedTooMuch:
