@@ -31,6 +31,17 @@ _UNITS = {
     "character": "characters",
     "characters": "characters",
 }
+# Line kinds other than tokens, by words in the meter's name.
+_SERVICES = {
+    "guardrail": "guardrails",
+    "guardrails": "guardrails",
+    "rerank": "rerank",
+    "reranking": "rerank",
+    "training": "training",
+    "tuning": "training",
+    "customization": "training",
+    "hosting": "hosting",
+}
 _SEARCHES = frozenset({"search", "searches"})
 _STORED = frozenset({"file", "storage"})
 _MEDIA = {"audio": "audio", "aud": "audio", "image": "image", "img": "image"}
@@ -64,10 +75,18 @@ def token_kind(meter_words: list[str]) -> str | None:
     return None
 
 
+def service_of(meter_words: list[str]) -> str | None:
+    """Return the line kind of a service beside calls, such as hosting or training, or None."""
+    return next((_SERVICES[word] for word in meter_words if word in _SERVICES), None)
+
+
 def beside(unit: str, meter_words: list[str]) -> str | None:
     """
     Return the line kind if the meter counts something other than tokens (such as images or searches), else None.
     """
+    service = service_of(meter_words)
+    if service is not None:
+        return service
     kind = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
     if kind is not None:
         return kind

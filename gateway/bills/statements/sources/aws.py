@@ -100,6 +100,10 @@ def _token_kind(usage_type: str) -> str | None:
     return cloud_meters.token_kind(meter_words) if {"token", "tokens"} & set(meter_words) else None
 
 
+def _is_service(usage_type: str) -> bool:
+    return cloud_meters.service_of(cloud_meters.words(usage_type)) is not None
+
+
 def _beside(usage: _Usage) -> str:
     meter_words = cloud_meters.words(usage.type)
     return cloud_meters.beside(usage.unit, meter_words) or "other"
@@ -108,7 +112,7 @@ def _beside(usage: _Usage) -> str:
 def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
-        is_reserved = any(word in usage.type for word in _RESERVED)
+        is_reserved = any(word in usage.type for word in _RESERVED) and not _is_service(usage.type)
         kind = _FEE if is_reserved else _beside(usage)
         cells.amounts(bucket, kind, usage.paid, usage.currency)
         return

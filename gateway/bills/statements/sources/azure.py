@@ -80,8 +80,9 @@ def _add(row: Row, cells: Cells) -> None:
     if rounding:
         cells.money(bucket, "rounding", rounding, currency)
     unit = text(row, "unitofmeasure") or ""
-    is_reserved = "hour" in unit.lower() or "ptu" in meter_words
-    kind = None if is_reserved else cloud_meters.token_kind(meter_words)
+    service = cloud_meters.service_of(meter_words)
+    is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
+    kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
         cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
         return

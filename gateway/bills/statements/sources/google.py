@@ -29,6 +29,10 @@ _NO_TOKENS = frozenset(
     {
         "storage",
         "throughput",
+        "training",
+        "hosting",
+        "rerank",
+        "guardrails",
         "other",
         "images",
         "seconds",
@@ -148,7 +152,7 @@ def _kind(sku_words: list[str], unit: str | None) -> str:
     if "storage" in known:
         return "storage"
     if known & {"throughput", "tuning"} or unit in ("mo", "month", "seconds", "hour", "byte-seconds"):
-        return "throughput" if "throughput" in known else "other"
+        return "throughput" if "throughput" in known else cloud_meters.service_of(sku_words) or "other"
     if "thinking" in known and "output" in known:
         return "reasoning"
     kind = cloud_meters.token_kind([word for word in sku_words if word != "text"])

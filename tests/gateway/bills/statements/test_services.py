@@ -1,0 +1,29 @@
+"""Lines for services beside calls: each has its own kind, and none is a token or paid capacity."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.bills.statements import cloud_meters
+from gateway.bills.statements.sources.google import _kind as google_kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("USE1-Guardrail-ContentPolicyUnitsConsumed", "guardrails"),
+        ("USE1-Cohere.rerank-v3-Search-Units", "rerank"),
+        ("USE1-TitanText-Customization-Training", "training"),
+        ("gpt 4o mini 0718 ft Training tokens", "training"),
+        ("gpt 4o mini ft Hosting Unit", "hosting"),
+        ("Gemini 2.5 Flash Tuning", "training"),
+        ("gpt 4o 0806 Inp glbl", None),
+        ("Provisioned Managed Global Unit", None),
+    ],
+)
+def test_a_service_has_its_own_kind(name: str, kind: str | None) -> None:
+    """Words of the meter name the service, in the reports of each cloud."""
+    assert kind == cloud_meters.service_of(cloud_meters.words(name))
+    if kind is not None:
+        assert kind == cloud_meters.beside("Count", cloud_meters.words(name))
+        assert kind == google_kind(cloud_meters.words(name), "hour")
