@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 STANDARD = ""
+STANDARD_TIER = "standard"  # its name in settings
 PROVISIONED = "provisioned"  # calls on capacity that is paid separately, so their tokens cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
+PRICED_TIERS = (STANDARD_TIER, *sorted(MODES - {PROVISIONED}))  # names of tiers that may have an own price
 
 # Tags that name the tier that served a call. A requested tier, such as "auto", decides nothing.
 _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.response.service_tier")

@@ -25,6 +25,7 @@ from gateway.normalise.reading.content import may_hold_content
 from spool.devices.device import is_device_id
 from spool.ledger.work import WorkLimits
 from spool.meters import METERS
+from spool.processing import PRICED_TIERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
 from spool.settings import (
     DAY_S,
@@ -479,12 +480,18 @@ class PriceOverride:
     Prices of a `model` in dollars per million tokens. Prices that are not set come from the price list.
     `meters` are prices of units other than text tokens; docs/meters.md gives the number of units per price.
 
-    If several entries match, the one with the latest `since` applies. If that is equal, the last entry applies.
+    If several entries match, those with the tier of the call take precedence. Of these, the one with the latest `since`
+    applies. If that is equal, the last entry applies.
     """
 
     model: str = setting("", "name of the model; a trailing `*` matches any ending")
     provider: str = setting(
         "", "provider to which the prices are limited; if empty, they apply to all providers"
+    )
+    tier: str = setting(
+        "",
+        "tier to which the prices are limited, such as `batch` or `standard`; if empty, they apply to the standard "
+        "tier and to tiers without a list price",
     )
     since: str = setting("", 'first day on which the prices apply, such as "2026-11-20"')
     input: Decimal | None = setting(None, "input tokens")
@@ -504,6 +511,8 @@ class PriceOverride:
         for name in self.meters:
             if name not in METERS:
                 yield f"{at}.meters.{name} is not a meter; docs/meters.md lists the meters"
+        if self.tier and self.tier not in PRICED_TIERS:
+            yield f"{at}.tier must be one of {', '.join(PRICED_TIERS)}"
         if self.since and not _is_day(self.since):
             yield f'{at}.since must be a day such as "2026-11-20"'
 

@@ -23,7 +23,7 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import fields
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -62,7 +62,7 @@ from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
 from spool import providers
 from spool.caches import make_room
 from spool.ledger.repricing import TokenSum
-from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of
+from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, mode_of
 from spool.record import Inference
 
 # Endings of the name of a price list that lacks a price of the call: `+batch-at-standard`.
@@ -311,12 +311,11 @@ class PriceBook:
             missing_mode = mode
         id = listed_model.id if listed_model else ""
         apart = listed_model.apart if listed_model else ()
-        if overriding and (mode == STANDARD or missing_mode):
-            in_force = [override for override in overriding if since_ns(override) <= time]
-            override = max(in_force, key=lambda row: (since_ns(row), row[0]), default=None)
-            if override is not None:
-                row, id, apart = overridden(override[1], row), override[1].model, ()
-                listed_model = None  # an own price applies in every region
+        override = _in_force(overriding, mode, time, is_unlisted=bool(missing_mode))
+        if override is not None:
+            row, id, apart = overridden(override, row), override.model, ()
+            listed_model = None  # an own price applies in every region
+            missing_mode = "" if override.tier else missing_mode
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
@@ -377,6 +376,23 @@ class PriceBook:
                     yield seller
 
 
+def _in_force(
+    overriding: Sequence[tuple[int, PriceOverride]], mode: str, time: int, *, is_unlisted: bool
+) -> PriceOverride | None:
+    """
+    Return the operator's price that applies to a mode at a time. Prices of the tier take precedence. Prices without a
+    tier apply to the standard tier, and to a mode without a list price.
+    """
+    has_general = mode == STANDARD or is_unlisted
+    fitting = [
+        (override.tier != "", since_ns((position, override)), position, override)
+        for position, override in overriding
+        if (override.tier == (mode or STANDARD_TIER) or (not override.tier and has_general))
+        and since_ns((position, override)) <= time
+    ]
+    return max(fitting, key=lambda item: item[:3])[3] if fitting else None
+
+
 def missing_prices(price_book: str | None) -> list[str]:
     """Return the modes and regions, and `cache_write_1h`, whose price the list of a record lacked, by its name."""
     endings = (price_book or "").split("+")[1:]
@@ -432,11 +448,11 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields from which the name of a price list is computed. A list without prices of meters keeps
-    the name that it had before meters existed.
+    Return the fields from which the name of a price list is computed. A list without tiers and prices of meters keeps
+    the name that it had before these existed.
     """
-    *fields, meters = astuple(override)
-    return (*fields, meters) if meters else tuple(fields)
+    values = {field.name: getattr(override, field.name) for field in fields(override)}
+    return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))
 
 
 def _fits(pattern: str, name: str) -> bool:

@@ -399,6 +399,38 @@ def test_overrides_win() -> None:
     assert "0.0038" == book.estimate(written)  # 600 x 3 + 400 x 5
 
 
+def test_an_override_of_a_tier() -> None:
+    """
+    A price of a tier is for its calls only, and takes precedence over one without a tier, whichever is newer. Without
+    a tier, a price is for the standard tier and tiers without a list price.
+    """
+    overrides = (
+        PriceOverride(model="gpt-4o", tier="batch", input=Decimal(3), output=Decimal(4)),
+        PriceOverride(model="gpt-4o", input=Decimal(1), output=Decimal(2), since="2026-01-02"),
+        PriceOverride(
+            model="gpt-4o", tier="standard", input=Decimal(7), output=Decimal(8), since="2026-03-01"
+        ),
+    )
+    book = PriceBook.load(PriceSettings(override=overrides))
+
+    def input_price(mode: str, month: int) -> tuple[str | None, str]:
+        time = int(datetime(2026, month, 5, tzinfo=UTC).timestamp()) * 10**9
+        tags = {"batch": {"processing": "batch"}, "flex": {"service_tier": "flex"}}.get(mode, {})
+        record = Inference(
+            id=b"\0" * 16, source="litellm", provider="openai", request_model="gpt-4o", response_model="gpt-4o",
+            start_time=time, input_tokens=10**6, output_tokens=0, tags=tags,
+        )  # fmt: skip
+        book.price(record)
+        return record.estimated_cost, (record.price_book or "").removeprefix(book.version)
+
+    assert [("3", "")] * 2 == [input_price("batch", month) for month in (2, 4)]
+    assert [("1", ""), ("7", "")] == [input_price("", month) for month in (2, 4)]
+    assert [("1", "+flex-at-standard")] * 2 == [input_price("flex", month) for month in (2, 4)]
+    assert ["prices.override.tier must be one of standard, batch, fast, flex, priority"] == [
+        *PriceOverride(model="a", tier="cheap", input=Decimal(1)).problems("prices.override")
+    ]
+
+
 def test_overrides_show_in_the_version() -> None:
     """A different set of own prices is a different price book."""
     one = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(1)),))).version
